@@ -35,7 +35,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Prompt = str | tuple[Message, ...]
-
 """A text is equivalent to a single message of the user."""
 
 
@@ -54,12 +53,9 @@ def text_of(prompt: Prompt) -> str:
 # What an answer is graded against: the gold answers of an item, and the job's rules of grading.
 
 GraderName = Annotated[str, msgspec.Meta(pattern="^([a-z][a-z0-9-]{0,40})?$")]
-
 """Name of a grader (`shared/rag/graders.py`), including plug-ins; "": the dataset's grader, or `math` if it declares
 none."""
-
 MATHEMATICAL = ("math", "math-dataset", "last-number")
-
 """Graders that compare answers as mathematics, and give the strict verdict beside their own."""
 
 
@@ -87,17 +83,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 MATH = Rules()
-
 """The rules of a single gold answer that is graded as mathematics."""
 
 # The limits of each rule miner; the defaults are those of the miner's authors.
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
-
 Draws = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-
 """Random draws that are held in memory together."""
 
 
@@ -151,11 +143,8 @@ class TemporalSimple(msgspec.Struct, frozen=True, kw_only=True, tag_field="miner
 
 
 Mining = Amie | TLogic
-
 """The miner, and its limits."""
-
 StoredMining = Mining | TemporalSimple
-
 """The same in a stored job, call or bank, which may be of an earlier release."""
 
 # The calls that a pipeline may yield; `replies` has their replies.
@@ -186,12 +175,9 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 MAX_QUESTION = 32_768
-
 """Maximum length of a question, in characters. Longer ones are refused at upload, so that no question fails the search
 of a whole chunk."""
-
 Duplicates = Literal["same-answer", "same-text", "off", "same-words"]
-
 """The near-duplicates of the question that a search leaves out: documents whose problem is the question
 (`shared.rag.duplicates`).
 
@@ -199,7 +185,6 @@ Duplicates = Literal["same-answer", "same-text", "off", "same-words"]
 with the same mathematics, almost the same words, and the gold answer, where that is known. `same-words`: those with
 almost the same words, whatever their numbers and answers (the rule of release 0.1).
 """
-
 RELEASE_0_1: Duplicates = "same-words"
 
 
@@ -376,16 +361,11 @@ CALL_KINDS: Mapping[str, CallKind] = {
     "rules": CallKind(Lane.JUDGE, FoundRules),
     "mine": CallKind(Lane.JUDGE, Mined),
 }
-
 """Every role, in the order of reports, which is roughly that in which a sample makes its calls."""
-
 MOST_SLOTS = 32_767
-
 """Maximum number of calls that a pipeline may wait for at once, and of its waits: slots and positions are stored as
 smallint."""
-
 Yielded = Call | Sequence[Call]
-
 """What a pipeline yields: one call, or several that run in parallel. It receives one reply, or a list of replies in
 order."""
 

@@ -35,11 +35,8 @@ from shared.shapes import Kind
 # The result of checking one thing that a job needs, with advice where it fails.
 
 DEEP_S = 120.0
-
 """Hashing the file of a large model takes a while."""
-
 RESTART = "restart the stack (`mathrag down`, `mathrag up --detach`; in containers `docker compose restart`)"
-
 EDITED = f"{RESTART}: a source file was edited while it ran"
 
 
@@ -70,7 +67,6 @@ class NotReady(Exception):
 # Run a check and turn its errors into a result.
 
 EXPECTED_ERRORS = (NotReady, MathragError, SQLAlchemyError, OSError, RedisError, httpx2.HTTPError)
-
 """Errors of a check that count as its negative result."""
 
 
@@ -87,7 +83,6 @@ async def run_check(name: str, check: Awaitable[str], *, fix: str) -> Check:
 # Check a model of an Ollama server: the server answers, has the model, and holds no other models.
 
 NEWER = "install a newer Ollama (https://ollama.com/download) and start it again; or name another server by `url`"
-
 SERVER = "ollama"
 
 
@@ -143,9 +138,7 @@ def _is_here(url: str) -> bool:
 # Check the configured models, with one check for each driver. No model is loaded or called.
 
 GGUF = b"GGUF"
-
 REMOTE_S = 5.0
-
 ModelCheck = Callable[[str, Settings], Awaitable[str]]
 
 
@@ -231,9 +224,7 @@ CHECKS: dict[str, ModelCheck] = {
 # Check the embedder and the reranker: files must exist, servers must answer a request with one letter.
 
 TIMEOUT_S = 5.0
-
 IN_PROCESS = ("static", "gguf", "sentence-transformers")
-
 """Kinds that the retriever loads itself; the check does not load them."""
 
 

@@ -54,17 +54,11 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 # A pipeline declares which parameters it reads; a job that sets another one is refused.
 
 MOST_CANDIDATES = 1000
-
 """Maximum length of the retriever's lists."""
-
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
-
 Few = Annotated[int, msgspec.Meta(ge=1, le=20)]
-
 MOST_REPEATS = 1000
-
 """Maximum number of repeats of a job, which count from 0 to 999."""
 
 
@@ -397,7 +391,6 @@ DECODINGS = (
     "grading.decoding",
     "rulerag.decoding",
 )
-
 RANGES: dict[str, tuple[int, int]] = {
     "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
     "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
@@ -405,11 +398,8 @@ RANGES: dict[str, tuple[int, int]] = {
     **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
     **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
 }  # fmt: skip
-
 """Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
-
 REMOVED = frozenset({"verify"})
-
 """Groups of parameters of earlier releases, which stored jobs and configurations still have."""
 
 
@@ -472,21 +462,15 @@ def _to_int_if_whole(value: Any) -> Any:
 
 
 WHOLE = BeforeValidator(_to_int_if_whole)
-
 """Accepts 91.0 as 91, as JSON does; strings and booleans are not numbers.
 
 Use it as `Annotated[int, Field(...), WHOLE]`, in this order: only then are the bounds part of the schema.
 """
-
 # PostgreSQL's text holds everything but NUL.
 Stored = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
-
 Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
-
 Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
-
 """At most 16 pairs, with keys of up to 64 and values of up to 512 characters."""
-
 Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
 
 # An experiment as it is submitted: the body of a request, or a YAML file with the same fields.
@@ -497,16 +481,11 @@ EXAMPLE: dict[str, Any] = {
                  {"name": "gate-judge", "pipeline": "mathrag-gate", "params": {"gate": {"tau": 1.0}}}],
     "grid": {"context_size": [1, 3]}, "seeds": [0], "repeats": 1, "baseline": "dense",
 }  # fmt: skip
-
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
-
 # Jobs are called EXPERIMENT-VARIANT-NUMBER, in at most 100 characters.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$")]
-
 VariantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$")]
-
 Path = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")]
-
 Seed = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1), WHOLE]
 
 

@@ -25,19 +25,14 @@ CALLS = sql("""
     FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
     LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id AND (s.state <> {CANCELLED} OR t.position < s.position - 1)
     WHERE s.id = ANY(:samples)""")
-
 ENDS = sql("""
     SELECT s.id, i.question, i.gold, o.outcome, encode(sha256(o.outcome), 'hex') AS hash
     FROM samples s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id WHERE s.id = ANY(:samples)""")
-
 DOCUMENTS = text("SELECT problem, body FROM documents WHERE hash = ANY(:hashes)")
-
 SELECT_PREPARED = text("SELECT prepared, encode(sha256(prepared), 'hex') AS hash, pins FROM jobs WHERE id = :job")
-
 MODELS = text("SELECT name, backend, digest, version, options, needs_lease FROM models WHERE id = ANY(:models)")
-
 _REQUEST = msgspec.json.Decoder(Request)
 
 
@@ -91,11 +86,9 @@ def _name_by_hash(value: Sequence[Any]) -> tuple[str, str]:
 # reader.
 
 BATCH = 100
-
 SELECT_JOB = text("""
     SELECT id, state, chain, ended_at, (SELECT count(*) FROM records r WHERE r.job_id = j.id) AS records
     FROM jobs j WHERE id = :job""")
-
 LINKS = text("SELECT sample_id, seq, hash, previous FROM records WHERE sample_id = ANY(:samples)")
 
 

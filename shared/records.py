@@ -303,7 +303,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 # The lines of a job's provenance file.
 
 Texts = dict[str, str]
-
 """Maps hashes, in hex, to texts."""
 
 

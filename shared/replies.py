@@ -10,7 +10,6 @@ from shared import canonical
 # Rules over graphs, as miners find them, banks store them and pipelines follow them.
 
 Term = int | str
-
 """A variable by its number, or the name of an entity.
 
 Variables 0 and 1 are the head's; further ones count from 2 in the order in which the body names them. The head of a
@@ -19,14 +18,10 @@ objects, and `relation(1, 0)`, an inverse relation, where it predicts subjects; 
 predicts the object and `relation("c", 0)` the subject c, and `relation(1, "c")` predicts the subject that c is asked
 for.
 """
-
 Miner = Literal["amie", "tlogic", "temporal-simple", "anyburl"]
-
 """The miner that found a rule; it defines the meaning of the rule's figures. This release mines with the first two;
 `temporal-simple` and `anyburl` are those of banks of earlier releases."""
-
 TEMPORAL: frozenset[Miner] = frozenset({"tlogic", "temporal-simple"})
-
 """Miners whose bodies are ordered in time, and whose rules predict one end of their head."""
 
 
@@ -142,13 +137,10 @@ class FailureKind(StrEnum):
 
 
 BOUNDS = frozenset({FailureKind.OUT_OF_MEMORY, FailureKind.MINER_TIMEOUT})
-
 """Kinds that say that a limit in the settings is too low: an immediate retry would fail alike."""
-
 INFRASTRUCTURE = BOUNDS | {
     FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE,
 }  # fmt: skip
-
 """Kinds that do not depend on the request: the next sample that makes the call runs it again. All but `unavailable` and
 those of `BOUNDS` are retried before that."""
 
@@ -308,9 +300,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
 
 
 Value = Retrieved | Scored | Embedded | Rated | Generated | Graded | Marked | Verified | Estimated | FoundRules | Mined
-
 Reply = Value | Failure
-
 V = TypeVar("V", Retrieved, Scored, Embedded, Rated, Generated, Graded, Marked, Verified, Estimated, FoundRules, Mined)
 
 

@@ -15,7 +15,6 @@ from shared.replies import Document, Graded, Marked
 # Knowledge graphs as they are uploaded: facts, and phrases to make sentences of them.
 
 TimeUnit = Literal["day", "step"]
-
 """Unit of a graph's times: days (of the proleptic Gregorian calendar, from 1), or the steps of the uploaded file."""
 
 
@@ -66,7 +65,6 @@ class FactQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Library = Mapping[str, Document]
-
 """Documents by hash: those in the sample's replies, which the runtime loads before a replay."""
 
 
@@ -300,7 +298,6 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Stored = Given | Conversation | Texts
-
 """What may be stored for a sample when its job is submitted."""
 
 
@@ -320,11 +317,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Steps = Generator[Yielded, Any, Outcome]
-
 PrepareSteps = Generator[Yielded, Any, GateDecision]
-
 Pipeline = Callable[[Sample, Params, Library], Steps]
-
 Prepare = Callable[[Sequence[Item], Params, Library], PrepareSteps]
 
 # A sample as lists, files and reports show it.

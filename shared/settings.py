@@ -22,17 +22,11 @@ from shared.errors import Unavailable
 # Settings of retrieval, part of `Settings`: back ends of the indexes, embedder and reranker.
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
-
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
-
 _PRINTABLE = re.compile("[!-~]+")
-
 Hidden = Annotated[str, PlainSerializer(lambda value: "***" if value else "")]
-
 """A string that a dump of the settings does not show."""
-
 Secret = Annotated[Hidden, Field(repr=False)]
-
 """A string that is never printed: neither `repr` nor a dump of the settings shows it."""
 
 
@@ -306,7 +300,6 @@ class Reranker(BaseModel):
 EXAMPLE_EMBEDDINGS = {
     "kind": "openai", "url": "http://127.0.0.1:8082", "model": "bge-small-en-v1.5", "revision": "1", "too_long": "cut",
 }  # fmt: skip
-
 EXAMPLE_RERANKER = {
     "kind": "endpoint", "url": "http://127.0.0.1:8081", "model": "bge-reranker-v2-m3", "revision": "1",
     "max_chars": 1500,
@@ -459,7 +452,6 @@ EXAMPLE_MODELS: dict[str, Any] = {
     "small-qwen": {"driver": "ollama", "tag": "qwen2.5:7b-instruct-q4_K_M", "parallel": 4, "footprint_mib": 6500},
     "big": {"driver": "remote", "url": "https://models.example.org/v1", "api_key_env": "BIG_KEY", "parallel": 16},
 }  # fmt: skip
-
 """An example of each way to serve a model, for the example file."""
 
 # Settings of the devices that guards own, part of `Settings`.

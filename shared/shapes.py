@@ -16,11 +16,8 @@ from shared.replies import Graded, Marked
 # API keys: their format, their scopes, their lifetimes, and the digest that is stored of them.
 
 PREFIX = "mrg_"
-
 _KEY = re.compile(r"(mrg_[0-9a-f]{8})_[0-9a-f]{64}")
-
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-
 _DURATION = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
 
@@ -116,19 +113,12 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 # Labels: people's ratings of documents and answers, compared with those of the judge or the grader.
 
 What = Literal["documents", "relevance", "answers"]
-
 Value = int | str
-
 MOST_TASKS = 1000
-
 """Maximum number of tasks of a set: a day's work of one person."""
-
 LONGEST_NOTE = 2000
-
 """Maximum length of a note, in characters."""
-
 FEWEST = 10
-
 """Minimum number of labelled tasks for which figures are computed."""
 
 
@@ -207,11 +197,8 @@ def find_position(what: What, value: Value) -> int:
 # The measures by which jobs are compared: each gives a sample a value in [0, 1].
 
 ACCURACY, EXACT, SCORE = "accuracy", "exact", "score"
-
 OFFERED = f"{ACCURACY}, {EXACT}, {SCORE}, answer@K with K from 1 to 1000"
-
 PATTERN = rf"{ACCURACY}|{EXACT}|{SCORE}|answer@([1-9][0-9]{{0,2}}|1000)"
-
 """Regular expression that matches the names of all measures."""
 
 

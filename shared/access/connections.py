@@ -25,21 +25,13 @@ from shared.settings import Limits
 # disconnected.
 
 LINGER_S = 2.0
-
 """How long a refused client may go on sending: if closed at once, it would be reset before it has read the reason."""
-
 LINGER_BYTES = 1 << 20
-
 """Upper bound of what is read from it meanwhile."""
-
 MAX_PIPELINED = 16
-
 """Requests that a client may send ahead of their answers."""
-
 BODY_PERIODS = 2
-
 """Length of the periods over which the speed of a body is measured, in multiples of `limits.idle_s`."""
-
 FIELD_SEPARATORS = len(": \r\n")
 
 

@@ -19,15 +19,10 @@ from shared.settings import Settings
 # Answers to requests that are refused before any route sees them, in the form of all other errors.
 
 PREFIX = "urn:mathrag:"
-
 MEDIA_TYPE = "application/problem+json"
-
 OPENAI = "/openai/v1"
-
 """Path prefix of the OpenAI-compatible API."""
-
 HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="mathrag"'}, 429: {"Retry-After": "2"}, 503: {"Retry-After": "2"}}
-
 """Headers that a client needs besides the problem, by status."""
 
 
@@ -154,7 +149,6 @@ class BodyLimit:
 # GETs, because no answer allows that (CORS).
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-
 _HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[\w.-]+))(?::\d+)?")
 
 
@@ -227,7 +221,6 @@ def key_of(header: str) -> str | None:
 # Protect the applications that only our own services call: guard and retriever.
 
 OPEN = frozenset({"/healthz"})
-
 """Paths that need no key: they tell only that the process is up."""
 
 

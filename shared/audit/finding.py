@@ -14,7 +14,6 @@ from shared.storage.database import fill_names
 # What an audit finds: the rows, selected by a statement, that violate an invariant.
 
 MINE = fill_names("mine AS MATERIALIZED ({CALLS_OF_JOB})")
-
 """A WITH item: the calls that the job's samples refer to, whoever executed them."""
 
 
@@ -63,9 +62,7 @@ def select_over_job_calls(select: str, *items: str) -> TextClause:
 # Find the dataset items that a violation affects.
 
 MAX_NAMED_ITEMS = 5
-
 """The most items that a violation lists."""
-
 # A record has the id of its sample. All rows of one violation at once.
 ITEMS = text("""
     WITH touched AS (
@@ -75,9 +72,7 @@ ITEMS = text("""
             WHERE a.id = ANY(CAST(:attempts AS bigint[])))
     SELECT s.ordinal FROM samples s JOIN touched u ON u.id = s.id WHERE s.job_id = :job AND s.kind = 'item'
     UNION SELECT ordinal FROM unnest(CAST(:items AS integer[])) i(ordinal) ORDER BY ordinal""")
-
 _ROW = re.compile(r"(?P<table>samples|records|steps|calls|attempts|items) (?P<id>\d+)")
-
 _KEPT_AS = {"records": "samples", "steps": "samples"}
 
 

@@ -35,9 +35,7 @@ from shared.storage.provenance import LibraryCache, list_mentioned_documents
 # I18: the gate's decision and every outcome follow from the recorded replies, bit for bit.
 
 REPLAYS_AT_ONCE = 200
-
 """Samples replayed at a time, to bound memory for any size of job."""
-
 COMPLETED = sql("""
     SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, i.query,
         g.content AS given, o.outcome, o.answer, o.extraction, o.correct, o.strict, o.record_hash
@@ -45,29 +43,20 @@ COMPLETED = sql("""
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
     WHERE s.job_id = :job AND s.kind = :kind AND s.state = {COMPLETED} AND s.id > :after ORDER BY s.id LIMIT :n""")
-
 FORGED_KEYS = select_over_job_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id
     WHERE c.key <> sha256(c.request) ORDER BY c.id""")
-
 PREPARED = sql("""
     SELECT 'jobs ' || j.id FROM jobs j
     LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state = {COMPLETED}
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
-
 ALTERED, MISCOPIED = "its text does not match its hash", "its columns differ from its outcome"
-
 OF_ROWS = (ALTERED, MISCOPIED)
-
 """Problems that do not depend on the source of the pipeline."""
-
 Steps = list[list[tuple[bytes, int, bytes | None]]]
-
 """By position and slot: key and id of the call, and its accepted reply as stored."""
-
 History = dict[int, Steps]
-
 """Steps by sample."""
 
 
@@ -259,16 +248,13 @@ def has_changed_source(job: RowMapping) -> bool:
 # Their hashes are in the job's record, in its pins and in the keys of its calls; here they are computed again.
 
 SOURCES_AT_ONCE = 5000
-
 # What is not named by a SHA-256 was not uploaded, and nothing can be computed again of it.
 DATASET = text("""
     SELECT d.id, d.name, d.hash, d.items, d.grader FROM jobs j JOIN datasets d ON d.id = j.dataset_id
     WHERE j.id = :job AND octet_length(d.hash) = 32""")
-
 ITEMS = text("""
     SELECT ordinal, question, gold, gold_documents, subject, level, custom_id, alternatives, expected, query FROM items
     WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
-
 CORPUS = text("""
     SELECT 'corpora ' || k.name FROM jobs j JOIN corpora k ON k.id = j.corpus_id CROSS JOIN LATERAL (
         SELECT count(*) AS documents, sha256(string_agg(hash, '' ORDER BY ordinal)) AS hash,
@@ -277,7 +263,6 @@ CORPUS = text("""
     WHERE j.id = :job AND octet_length(k.hash) = 32 AND (
         k.hash <> m.hash OR k.ids <> m.ids OR k.documents <> m.documents
         OR j.code ->> 'corpus_ids' <> encode(m.ids, 'hex'))""")
-
 MODELS = select_over_job_calls("""
     SELECT m.id, m.name, m.backend, m.digest, m.version, m.options, m.needs_lease, m.hash, EXISTS (
         SELECT 1 FROM indexes i WHERE i.model_id = m.id AND i.kind = m.name) AS indexed
@@ -285,12 +270,10 @@ MODELS = select_over_job_calls("""
         SELECT c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
         UNION SELECT CAST(p.value ->> 'model_id' AS integer) FROM jobs j, jsonb_each(j.pins) p WHERE j.id = :job)
     ORDER BY m.id""")
-
 UNPINNED = text("""
     SELECT format('jobs %s: %s', j.id, p.key) FROM jobs j CROSS JOIN LATERAL jsonb_each(j.pins) p
     LEFT JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
     WHERE j.id = :job AND encode(m.hash, 'hex') IS DISTINCT FROM p.value ->> 'hash' ORDER BY p.key""")
-
 # `->` leaves texts as they are written: what a jsonb cannot hold may stand in a request. What is not its key is I18's.
 MISNAMED = select_over_job_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
@@ -300,7 +283,6 @@ MISNAMED = select_over_job_calls("""
         OR c.lane IS DISTINCT FROM CAST(:lanes AS jsonb) ->> c.role
         OR CAST(r.request -> 'model' AS text) IS DISTINCT FROM CAST(to_json(encode(m.hash, 'hex')) AS text))
     ORDER BY c.id""")
-
 CELLS = text("""
     SELECT format('experiment_cells %s/%s', c.experiment_id, c.ordinal) FROM experiment_cells c
     JOIN jobs j ON j.id = c.job_id JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id

@@ -29,15 +29,12 @@ from shared.storage.rules import BankDigest
 NOT_WITH_ITS_JOB = text("""
     SELECT format('idempotency %s/%s', i.operation, i.key) FROM idempotency i JOIN jobs j ON j.id = i.job_id
     WHERE j.id = :job AND i.created_at <> j.created_at ORDER BY 1""")
-
 NO_HASH = text("""
     SELECT format('idempotency %s/%s', operation, key) FROM idempotency
     WHERE job_id = :job AND octet_length(body_hash) <> 32 ORDER BY 1""")
-
 SEVERAL_KEYS = text("""
     SELECT format('idempotency %s/%s', operation, key) FROM idempotency
     WHERE job_id = :job AND (SELECT count(*) FROM idempotency o WHERE o.job_id = :job) > 1 ORDER BY 1""")
-
 SHARED_KEY = text("""
     SELECT 'samples ' || id FROM (
         SELECT id, count(*) OVER (PARTITION BY kind, ordinal, repeat) AS rows FROM samples WHERE job_id = :job) s
@@ -61,12 +58,10 @@ async def check_page_keys(audit: AuditedJob) -> list[Violation]:
 # Compare the rule bank that a job uses with its hash; a bank that has been deleted cannot be checked.
 
 RULES_AT_ONCE = 5000
-
 BANK = text("""
     SELECT b.id, b.name, b.hash, encode(b.graph_hash, 'hex') AS graph_hash, b.miner, b.limits, b.rules
     FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
     JOIN rule_banks b ON encode(b.hash, 'hex') = m.digest WHERE j.id = :job ORDER BY b.id""")
-
 RULES = text("""
     SELECT ordinal, head, certainty, rule FROM rules WHERE bank_id = :bank AND ordinal > :after
     ORDER BY ordinal LIMIT :n""")
@@ -105,42 +100,30 @@ async def _rules(audit: AuditedJob, bank: int) -> AsyncIterator[RowMapping]:
 # I5, I14: replies count under a claim and with a receipt only, and what has a reply is not executed again.
 
 CALLS_AT_ONCE = 5000
-
 RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)
-
 UNSTAMPED = [FailureKind.POISONED.value, *RETRIED]
-
 """Outcomes that come from no model and therefore have no receipt."""
-
 ACCEPTED = fill_names("FROM mine JOIN attempts a ON {ACCEPTED_FOR} mine.call_id")
-
 UNCLAIMED = select_over_job_calls(f"""
     SELECT 'attempts ' || a.id {ACCEPTED} WHERE a.token IS NULL AND a.outcome <> :poisoned ORDER BY a.id""")
-
 WITHOUT_RECEIPT = select_over_job_calls(f"""
     SELECT 'attempts ' || a.id {ACCEPTED} JOIN calls c ON c.id = a.call_id
     JOIN models m ON m.id = c.model_id AND m.needs_lease
     WHERE a.outcome <> ALL(:unstamped) AND num_nulls(a.epoch, a.device, a.started_at, a.ended_at) > 0 ORDER BY a.id""")
-
 TWICE_ACCEPTED = select_over_job_calls(f"""
     SELECT 'calls ' || a.call_id {ACCEPTED} GROUP BY a.call_id HAVING count(*) > 1 ORDER BY a.call_id""")
-
 REPLIES = select_over_job_calls(f"""
     SELECT a.id, a.call_id, c.role, a.outcome, a.reply {ACCEPTED} JOIN calls c ON c.id = a.call_id
     WHERE a.call_id > :after ORDER BY a.call_id, a.id LIMIT :n""")
-
 AFTER_THE_REPLY = select_over_job_calls(f"""
     SELECT 'attempts ' || b.id {ACCEPTED}
     JOIN attempts b ON b.call_id = a.call_id AND NOT b.accepted AND b.created_at > a.created_at ORDER BY b.id""")
-
 AGAIN_WITHOUT_CAUSE = select_over_job_calls("""
     SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id
     WHERE NOT a.accepted AND a.outcome <> ALL(:causes) ORDER BY a.id""")
-
 FREED = select_over_job_calls(f"""
     SELECT 'calls ' || c.id {ACCEPTED} JOIN calls c ON c.id = a.call_id
     WHERE c.failed <> (a.outcome = ANY(:retried)) ORDER BY c.id""")
-
 _DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
@@ -196,16 +179,13 @@ EVENTS_MISSING = text("""
         SELECT count(*) AS events, min(version) AS first, max(version) AS last FROM job_events e
         WHERE e.job_id = j.id) e
     WHERE j.id = :job AND (e.last IS DISTINCT FROM j.version OR e.events <> e.last - e.first + 1)""")
-
 LAST = text("""
     SELECT format('job_events %s/%s', e.job_id, e.version) FROM job_events e JOIN jobs j ON j.id = e.job_id
     WHERE j.id = :job AND e.version = j.version AND (e.state, e.reason) IS DISTINCT FROM (j.state, j.reason)""")
-
 # An event without the row was written before versions were kept: it has the state, the reason and the time alone.
 UNNOTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j JOIN job_events e ON e.job_id = j.id AND e.version = j.version
     WHERE j.id = :job AND e.job <> version_of(j)""")
-
 REWRITTEN = sql("""
     SELECT format('job_events %s/%s', job_id, version) FROM (
         SELECT *, lag(job) OVER (ORDER BY version) AS before, bool_or(state IN {TERMINAL}) OVER (
@@ -213,38 +193,30 @@ REWRITTEN = sql("""
         FROM job_events WHERE job_id = :job) e
     WHERE job - CAST(:changing AS text[]) <> before - CAST(:changing AS text[])
         OR (ended AND job - CAST(:amended AS text[]) <> before - CAST(:amended AS text[])) ORDER BY version""")
-
 # The end is stamped in the statement whose trigger writes the event, after the event before it.
 STAMPED = sql("""
     SELECT 'jobs ' || j.id FROM jobs j CROSS JOIN LATERAL (
         SELECT e.at, (SELECT max(b.at) FROM job_events b WHERE b.job_id = j.id AND b.version < e.version) AS before
         FROM job_events e WHERE e.job_id = j.id AND e.state IN {TERMINAL} ORDER BY e.version LIMIT 1) e
     WHERE j.id = :job AND (j.ended_at > e.at OR j.ended_at < e.before)""")
-
 EVENTS_BACKWARDS = text("""
     SELECT format('job_events %s/%s', job_id, version) FROM (
         SELECT *, lag(at) OVER (ORDER BY version) AS before FROM job_events WHERE job_id = :job) e
     WHERE at < before ORDER BY version""")
-
 AFTER_AN_END = sql("""
     SELECT format('job_events %s/%s', e.job_id, e.version) FROM job_events e
     WHERE e.job_id = :job AND EXISTS (
         SELECT 1 FROM job_events b WHERE b.job_id = e.job_id AND b.version < e.version AND b.state IN {TERMINAL}
             AND b.state <> e.state)
     ORDER BY e.version""")
-
 # A sample reads its replies before it ends; the database's clock stamps both.
 LATE = sql("""
     SELECT DISTINCT 'attempts ' || a.id FROM samples s JOIN steps t ON t.sample_id = s.id
     JOIN attempts a ON {ACCEPTED_FOR} t.call_id
     WHERE s.job_id = :job AND s.state IN {DONE} AND a.created_at > s.ended_at ORDER BY 1""")
-
 AMENDED = ["name", "rank", "metadata", "version"]
-
 """Fields of a job that may change at any time."""
-
 CHANGING = [*AMENDED, "state", "prepared", "reason", "running_at", "ended_at", "chain"]
-
 """Fields of a job that may change until its end."""
 
 
@@ -265,24 +237,18 @@ async def check_events(audit: AuditedJob) -> list[Violation]:
 # I22: every sample of an ended job has its record, and the chain is whole.
 
 RECORDS_AT_ONCE = 200
-
 LINKS = text("SELECT sample_id, seq, hash, previous FROM records WHERE sample_id = ANY(:samples)")
-
 # A job whose first event is its end was over before records were kept.
 CHAINLESS = sql("""
     SELECT 'jobs ' || j.id FROM jobs j
     WHERE j.id = :job AND (j.state IN {TERMINAL}) <> (j.chain IS NOT NULL) AND NOT EXISTS (
         SELECT 1 FROM job_events e WHERE e.job_id = j.id AND e.state IN {TERMINAL}
             AND NOT EXISTS (SELECT 1 FROM job_events b WHERE b.job_id = j.id AND b.version < e.version))""")
-
 ORPHANS = sql("""
     SELECT 'records ' || r.sample_id FROM records r LEFT JOIN samples s ON s.id = r.sample_id
     WHERE r.job_id = :job AND (s.job_id <> r.job_id OR s.kind <> 'item' OR s.state < {COMPLETED}) ORDER BY r.seq""")
-
 JOB = text("SELECT chain FROM jobs WHERE id = :job")
-
 Stored = Mapping[int, Row[tuple[int, int, bytes, bytes]]]
-
 """Links of the chain by sample."""
 
 
@@ -350,7 +316,6 @@ async def _find_broken(audit: AuditedJob) -> AsyncIterator[tuple[str, str]]:
 # the migrations are the only source, and a test compares both. Whatever is more or less than these lines is a finding.
 
 EXPECTED = Path(__file__).with_name("protection.txt")
-
 # Rights are effective ones: whoever has them by himself, through a membership or as everybody. All roles count but
 # superusers and the owner, who can do everything anyway.
 LINES = text("""
@@ -442,35 +407,29 @@ REQUIRED_SAMPLES = fill_names("""
         AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
     CROSS JOIN generate_series(0, j.repeats - 1) r WHERE j.id = :job AND j.running_at IS NOT NULL
         AND ({GIVEN_FOR_ITEM})""")
-
 SAMPLES_MISSING = text(f"""
     WITH owed(ordinal, repeat) AS ({REQUIRED_SAMPLES})
     SELECT format('items %s repeat %s', o.ordinal, o.repeat) FROM owed o
     LEFT JOIN samples s ON s.job_id = :job AND s.kind = 'item' AND s.ordinal = o.ordinal AND s.repeat = o.repeat
     WHERE s.id IS NULL ORDER BY o.repeat, o.ordinal""")  # noqa: S608 - constants
-
 NOT_ASKED_FOR = text(f"""
     WITH owed(ordinal, repeat) AS ({REQUIRED_SAMPLES})
     SELECT 'samples ' || s.id FROM samples s LEFT JOIN owed o ON o.ordinal = s.ordinal AND o.repeat = s.repeat
     WHERE s.job_id = :job AND s.kind = 'item' AND o.ordinal IS NULL ORDER BY s.id""")  # noqa: S608 - constants
-
 MISCOUNTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job AND (
         j.total <> CASE j.pipeline WHEN 'imported' THEN (SELECT count(*) FROM given g WHERE g.job = j.public_id)
             ELSE j.repeats * (SELECT LEAST(count(*), CAST(j.code ->> 'limit' AS integer))
                 FROM items i WHERE i.dataset_id = j.dataset_id) END
         OR (j.state IN ('running', 'finalizing', 'completed')) AND j.running_at IS NULL)""")
-
 UNPREPARED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job
     AND (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare') <> :prepares""")
-
 UNANSWERED = sql("""
     SELECT format('steps %s/%s/%s', t.sample_id, t.position, t.slot) FROM samples s JOIN steps t ON t.sample_id = s.id
     WHERE s.job_id = :job AND s.state = {COMPLETED}
         AND 1 <> (SELECT count(*) FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
     ORDER BY t.sample_id, t.position, t.slot""")
-
 GAPS = sql("""
     WITH slots AS (
         SELECT s.id, s.position AS yields, t.position, count(t.slot) AS slots, max(t.slot) AS last
@@ -479,7 +438,6 @@ GAPS = sql("""
     SELECT 'samples ' || id FROM slots GROUP BY id, yields
     HAVING count(position) <> yields OR COALESCE(max(position), -1) <> yields - 1 OR bool_or(slots <> last + 1)
     ORDER BY id""")
-
 WRONG_SUM = sql("""
     SELECT 'jobs ' || j.id FROM jobs j CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE s.state IN {DONE}) AS done,
@@ -487,30 +445,24 @@ WRONG_SUM = sql("""
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n
     WHERE j.id = :job AND j.state IN {TERMINAL} AND j.running_at IS NOT NULL
         AND (n.done + n.cancelled <> j.total OR (j.state = 'completed' AND n.cancelled > 0))""")
-
 LIVE = sql("""
     SELECT 'samples ' || s.id FROM jobs j JOIN samples s ON s.job_id = j.id
     WHERE j.id = :job AND j.state IN {TERMINAL} AND s.state IN {LIVE} ORDER BY s.id""")
-
 OUTCOMES = sql("""
     SELECT 'samples ' || s.id FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND (s.state = {COMPLETED}) <> (o.sample_id IS NOT NULL) ORDER BY s.id""")
-
 # By the database's clock alone: a reply is stored after its call has ended, so all of them are older than the end.
 CALLED_AFTER = select_over_job_calls("""
     SELECT 'attempts ' || a.id FROM jobs j CROSS JOIN mine JOIN attempts a ON a.call_id = mine.call_id
     WHERE j.id = :job AND j.state = 'cancelled' AND a.created_at > j.ended_at AND NOT EXISTS (
         SELECT 1 FROM steps t JOIN samples s ON s.id = t.sample_id AND s.job_id <> j.id WHERE t.call_id = a.call_id)
     ORDER BY a.id""")
-
 UNDATED = sql("""
     SELECT 'jobs ' || j.id FROM jobs j
     WHERE j.id = :job AND (j.state IN {TERMINAL}) <> (j.ended_at IS NOT NULL)""")
-
 UNDATED_SAMPLES = sql("""
     SELECT 'samples ' || s.id FROM samples s
     WHERE s.job_id = :job AND (s.state IN {ENDED}) <> (s.ended_at IS NOT NULL) ORDER BY s.id""")
-
 CHANGED_AFTER = text("""
     SELECT 'samples ' || s.id FROM jobs j JOIN samples s ON s.job_id = j.id
     WHERE j.id = :job AND s.ended_at > j.ended_at ORDER BY s.id""")
@@ -553,9 +505,7 @@ async def check_quiet_after_end(audit: AuditedJob) -> list[Violation]:
 # I1, I2, I8, I9, I10: one set of models at a time, within the budget; calls inside their epoch; few loads, caused.
 
 PLANNED = ("first", "drained")
-
 """Causes of residencies in a run without faults."""
-
 # In the order of their opening, intervals overlap if and only if neighbours do.
 NEIGHBOURS = """
     devices AS MATERIALIZED (SELECT DISTINCT a.device FROM mine JOIN attempts a ON a.call_id = mine.call_id),
@@ -564,22 +514,18 @@ NEIGHBOURS = """
             COALESCE(lag(r.closed_at) OVER w, 'infinity') AS before_closed
         FROM residencies r WHERE r.opened_at IS NOT NULL AND r.device IN (SELECT device FROM devices)
         WINDOW w AS (PARTITION BY r.device ORDER BY r.opened_at, r.epoch))"""
-
 OVERLAPPING = select_over_job_calls(
     """
     SELECT DISTINCT 'residencies ' || e FROM opened o, unnest(ARRAY[o.before, o.epoch]) e
     WHERE o.before IS NOT NULL AND o.before_closed > o.opened_at ORDER BY 1""",
     NEIGHBOURS,
 )
-
 SHRINKING = select_over_job_calls(
     "SELECT 'residencies ' || o.epoch FROM opened o WHERE o.before > o.epoch ORDER BY o.epoch", NEIGHBOURS
 )
-
 RESIDENCIES_BACKWARDS = select_over_job_calls(
     "SELECT 'residencies ' || o.epoch FROM opened o WHERE o.closed_at < o.opened_at ORDER BY o.epoch", NEIGHBOURS
 )
-
 OUTSIDE = select_over_job_calls("""
     SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id JOIN calls c ON c.id = a.call_id
     LEFT JOIN residencies r ON r.epoch = a.epoch
@@ -587,21 +533,17 @@ OUTSIDE = select_over_job_calls("""
         r.device = a.device AND c.model_id = ANY(r.models) AND r.opened_at <= a.started_at
         AND a.started_at <= a.ended_at AND a.ended_at <= COALESCE(r.closed_at, 'infinity'), false)
     ORDER BY a.id""")
-
 NEEDLESS = select_over_job_calls("""
     SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id JOIN calls c ON c.id = a.call_id
     JOIN models m ON m.id = c.model_id WHERE a.epoch IS NOT NULL AND NOT m.needs_lease ORDER BY a.id""")
-
 LOADS = text("""
     SELECT DISTINCT r.device, a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
     JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id
     JOIN residencies r ON r.epoch = a.epoch AND c.model_id = ANY(r.models) WHERE s.job_id = :job
     ORDER BY r.device, a.epoch, c.model_id""")
-
 SPANNED = text("""
     SELECT r.epoch, r.models, r.cause, r.opened_at FROM residencies r
     WHERE r.device = :device AND r.epoch BETWEEN :first AND :last ORDER BY r.epoch""")
-
 # How the samples' sequences of the device's models look: few distinct rows, however many samples.
 SEQUENCES = text("""
     WITH made AS MATERIALIZED (
@@ -622,23 +564,19 @@ SEQUENCES = text("""
         (array_agg(model_id ORDER BY position DESC, model_id DESC))[1] AS last,
         count(*) FILTER (WHERE changed) AS alternations
     FROM changes GROUP BY id, kind""")
-
 USED = """
     used AS (
         SELECT r.* FROM residencies r
         WHERE r.epoch IN (SELECT a.epoch FROM mine JOIN attempts a ON a.call_id = mine.call_id))"""
-
 OVER_BUDGET = select_over_job_calls(
     """
     SELECT 'residencies ' || epoch FROM used
     WHERE CAST(measured -> 'peak_mib' AS float) > CAST(measured -> 'budget_mib' AS float) ORDER BY epoch""",
     USED,
 )
-
 CAUSELESS = select_over_job_calls(
     "SELECT 'residencies ' || epoch FROM used WHERE btrim(cause) = '' ORDER BY epoch", USED
 )
-
 UNEXPLAINED = select_over_job_calls(
     """
     SELECT 'residencies ' || u.epoch FROM used u

@@ -21,13 +21,9 @@ from shared.trace_headers import add_trace_headers
 # The authority is the guard, which checks the epoch of every chunk, so a stale lease costs only a refused request.
 
 TTL_S = 15
-
 RENEW_S = 5
-
 RETRY_S = 120
-
 """How long a request to try a quarantined device again stays, if no call needs the device."""
-
 # The epoch only grows, and so does the phase within an epoch: a late writer changes nothing.
 PUBLISH = """
 local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
@@ -49,7 +45,6 @@ class Phase(StrEnum):
 
 
 STEPS = tuple(Phase)
-
 """The order of the phases within an epoch."""
 
 
@@ -150,7 +145,6 @@ def _decode(value: bytes | str) -> str:
 # The client with which a worker sends chunks of calls to a guard and streams back their completions.
 
 REFUSED_STATUSES = (401, 403, 409)
-
 """Statuses with which the guard refuses a chunk before it runs any call: another service key, or another epoch."""
 
 
@@ -161,9 +155,7 @@ class GuardIdentity(msgspec.Struct, frozen=True):
 
 
 _LINE = msgspec.json.Decoder(Completion)
-
 _STATE = msgspec.json.Decoder(GuardIdentity)
-
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -242,13 +234,9 @@ class GuardClient:
 # So a worker needs only the addresses of guards, and no device names have to agree between hosts.
 
 ASK_S = 2.0
-
 """Timeout of a request for the device of a guard."""
-
 PAUSE_S = 2.0
-
 """Between two attempts to identify guards."""
-
 _log = logging.getLogger(__name__)
 
 

@@ -64,33 +64,19 @@ class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
 # is learned there: the declared memory is compared with the budget.
 
 F16_BYTES = 2.0
-
 Q8_BYTES = 34 / 32
-
 """Bytes per value in llama.cpp's `q8_0`: blocks of 32 values with a scale of two bytes."""
-
 BATCH = 512
-
 """Tokens computed at once: the default of llama.cpp (`n_ubatch`) and of Ollama."""
-
 CUDA_CONTEXT_MIB = 358.0
-
 """An estimate (0.35 GiB); it differs by driver and GPU, which is one reason why loads are measured."""
-
 ASSUMED_MARGIN = 0.05
-
 """Share added to assumed memory, for work spaces of libraries and for allocation in whole pages."""
-
 LEARNED_MARGIN = 0.02
-
 """Share added to the learned maximum, for differences between equal loads."""
-
 FAR_RATIO = 0.25
-
 """A load is far from what was learned if it differs by more than this share of the maximum."""
-
 FAR_MIB = 64.0
-
 """A load that differs by less is never far."""
 
 
@@ -221,22 +207,18 @@ LOADED = text("""
     SELECT r.device, r.measured, m.id, m.name, m.backend, m.footprint_mib, m.estimated, m.architecture, m.options,
         CAST(r.plan -> 'parallel' ->> CAST(m.id AS text) AS integer) AS parallel
     FROM residencies r JOIN models m ON m.id = ANY(r.models) WHERE r.epoch = :epoch ORDER BY m.id""")
-
 KEPT = text("""
     SELECT least_mib, most_mib, loads FROM footprints
     WHERE model_id = :model AND device = :device AND driver = :driver AND parallel = :parallel FOR UPDATE""")
-
 KEEP = text("""
     INSERT INTO footprints (model_id, device, driver, parallel, least_mib, most_mib, loads)
     VALUES (:model, :device, :driver, :parallel, :least_mib, :most_mib, :loads)
     ON CONFLICT (model_id, device, driver, parallel) DO UPDATE SET least_mib = EXCLUDED.least_mib,
         most_mib = EXCLUDED.most_mib, loads = EXCLUDED.loads, measured_at = clock_timestamp()""")
-
 # Only of the newest driver: what loads took with an older one does not apply any more.
 LEARNED = text("""
     SELECT model_id, parallel, least_mib, most_mib, loads FROM footprints WHERE device = :device AND driver =
         (SELECT driver FROM footprints WHERE device = :device ORDER BY measured_at DESC, driver LIMIT 1)""")
-
 _log = logging.getLogger(__name__)
 
 

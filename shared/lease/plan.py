@@ -75,7 +75,6 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 # cost = loads * (unload + verify + load) + calls * seconds of a call with these slots
 
 MAX_CHOICES = 4096
-
 """More assignments are refused; if there are more combinations of halvings, only one slot each is tried."""
 
 
@@ -140,7 +139,6 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Slots = dict[int, int]
-
 Groups = tuple[tuple[Demand, ...], ...]
 
 
@@ -342,7 +340,6 @@ def _combine_basis(found: Sequence[str]) -> str:
 # Choose the cheapest option that fits, and explain why the others were not chosen. Pure and deterministic.
 
 LANES = tuple(Lane)
-
 """Order of lanes: the judge's models first, since the generator's calls wait for their replies."""
 
 

@@ -16,32 +16,19 @@ from shared.calls import Lane
 # docs/explanation/decisions/10-flips-are-planned-and-bounded.md lists the bounds and their costs.
 
 RETRY_S = 10.0
-
 """Wait before a quarantined device is tried again, multiplied by the failures so far."""
-
 MAX_RETRY_WAIT_S = 60.0
-
 """Upper bound of that wait, since the obstacle may go away at any time."""
-
 MIN_OPEN_S = 1.0
-
 """No residency is cut short before it was open for this long."""
-
 AMORTISED = 10
-
 """A starving job cuts a residency short only after it was open for this many times its loading time: if both sides
 always have work, flips take at most an eleventh of the time."""
-
 DRAIN = "drain"
-
 """Cause of a residency without models: the operator drains the device."""
-
 PRESSING = ("online", "aged", "bounded")
-
 """Causes of flips that do not wait until the work is drained, the most urgent first."""
-
 DECIDED = ("drained", "cpu_stalled", "away", DRAIN, *PRESSING)
-
 """Causes of residencies that were decided on while their predecessor was open, and closed it."""
 
 
@@ -379,7 +366,6 @@ class Effect(StrEnum):
 
 
 S, E, F = FlipState, FlipEvent, Effect
-
 TRANSITIONS: dict[tuple[FlipState, FlipEvent], tuple[FlipState, tuple[Effect, ...]]] = {
     (S.CLOSED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
     (S.QUARANTINED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
@@ -392,7 +378,6 @@ TRANSITIONS: dict[tuple[FlipState, FlipEvent], tuple[FlipState, tuple[Effect, ..
     (S.LOADING, E.LOADED): (S.VERIFY_RESIDENT, (F.VERIFY_RESIDENT,)),
     (S.VERIFY_RESIDENT, E.RESIDENT): (S.OPEN, (F.OPEN,)),
 }
-
 STEPS = (S.OPEN, S.DRAINING, S.UNLOADING, S.VERIFY_FREE, S.LOADING, S.VERIFY_RESIDENT)
 
 

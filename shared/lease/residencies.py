@@ -13,40 +13,31 @@ from shared import canonical
 from shared.redaction import redact
 
 COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at, plan"
-
 NEWEST = text(f"SELECT {COLUMNS} FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 1")  # noqa: S608
-
 # Compare-and-set: the device's previous epoch is unique, so of two decisions on the same snapshot one wins.
 WANT = text("""
     INSERT INTO residencies (device, previous_epoch, models, cause, state, plan)
     VALUES (:device, :previous, :models, :cause, 'wanted', CAST(:plan AS jsonb))
     ON CONFLICT (device, previous_epoch) DO NOTHING RETURNING epoch""")
-
 MOVE = text("""
     UPDATE residencies SET state = :state, reason = COALESCE(:reason, reason),
         opened_at = CASE WHEN :state = 'open' THEN CAST(:at AS timestamptz) ELSE opened_at END,
         closed_at = CASE WHEN :state IN ('closed', 'quarantined') AND closed_at IS NULL
                          THEN CAST(:at AS timestamptz) ELSE closed_at END
     WHERE epoch = :epoch AND state NOT IN ('closed', 'quarantined')""")
-
 STARTED = text("""
     UPDATE residencies SET servers = servers || CAST(:server AS jsonb)
     WHERE epoch = :epoch AND closed_at IS NULL AND NOT servers @> CAST(:server AS jsonb)""")
-
 MEASURED = text("""
     UPDATE residencies SET measured = measured || CAST(:measured AS jsonb)
     WHERE epoch = :epoch AND closed_at IS NULL""")
-
 FORGIVE = text("UPDATE residencies SET state = 'closed' WHERE device = :device AND state = 'quarantined'")
-
 FAILURES = text("""
     SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
         (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
-
 UNCLOSED = text(f"""
     SELECT {COLUMNS} FROM residencies WHERE device = :device AND state NOT IN ('closed', 'quarantined', 'wanted')
     ORDER BY epoch""")  # noqa: S608
-
 # Not before any stamp of an earlier guard; among its receipts the last ones are enough.
 NOW = text("""
     SELECT GREATEST(clock_timestamp(), max(opened_at), max(closed_at), (

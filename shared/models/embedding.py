@@ -32,7 +32,6 @@ from shared.settings import Embeddings
 # The Unicode normal form in which embedders and the sparse index read texts.
 
 NORMAL_FORM: Final = "NFKC"
-
 """It maps fullwidth digits and letters and ligatures to ordinary ones. Part of every embedder's signature."""
 
 
@@ -131,23 +130,15 @@ class Reranker(Protocol):
 # Embed texts with a model: add prefixes, send batches, check the vectors and scale them to length 1.
 
 _log = logging.getLogger(__name__)
-
 PROBE = "a"
-
 """Text whose vector tells the dimension."""
-
 TOO_LONG = (
     "set `retrieval.embeddings.too_long: cut`, or `max_chars` to what the model can hold; that makes another index"
 )
-
 _PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
-
 """Matches a word, or a single sign or Chinese character."""
-
 FIRST_PIECES = 256
-
 """Number of such pieces in the first beginning of a text that is tried; many models hold 512 tokens."""
-
 FIX = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
 
 
@@ -305,11 +296,8 @@ def _translate_failure(failed: ModelFailed) -> TooLarge | Unavailable:
 # A model is loaded at its first use, and truncates texts at its own length, as the library does.
 
 LIBRARY = "sentence-transformers"
-
 MODULE = "sentence_transformers"
-
 DEVICE = "cpu"
-
 """The CPU, since only the guard may use a GPU's memory."""
 
 
@@ -418,23 +406,14 @@ class SentenceCrossEncoder:
 # Static embeddings (Model2Vec format): a text's vector is the mean of its tokens' vectors from a table.
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-
 QUERY_FILE = "query.safetensors"
-
 """A table for questions, which tuning adds; without it they use the documents' table."""
-
 MAX_TOKENS = 512
-
 """Longer texts are truncated, as in Model2Vec."""
-
 FIRST_CHARS = 4096
-
 """Length of the beginning of a longer text that is tokenised first; most texts have `MAX_TOKENS` tokens in it."""
-
 _BATCH = 256
-
 _BLANKS = " \t\n\r\u3000"
-
 _IDEOGRAPHS = "\u4e00-\u9fff"
 
 

@@ -10,7 +10,6 @@ class WeightsMissing(OSError):
 
 
 Signature = tuple[tuple[str, int, int, int, int], ...]
-
 """Path, inode, size and times of each file, which differ for another file."""
 
 

@@ -15,7 +15,6 @@ from shared.shapes import Architecture
 # Files and answers are not trusted: every count is bounded and every field is checked.
 
 MAX_COUNT = 1 << 40
-
 """Upper bound of all counts and sizes, far above those of any model."""
 
 
@@ -43,31 +42,18 @@ def read_count(values: Mapping[str, Any], name: str, default: int | None = None)
 # This is a reader of our own because the `gguf` package is only installed for training, and maps the whole file.
 
 MAGIC = b"GGUF"
-
 VERSIONS = (2, 3)
-
 MAX_KEYS = 4096
-
 MAX_TENSORS = 1 << 16
-
 MAX_KEY_BYTES = 65_535
-
 """The format's own limit."""
-
 MAX_TEXT_BYTES = 16 << 20
-
 MAX_ELEMENTS = 1 << 22
-
 """Upper bound of an array's length, 16 times the largest vocabularies."""
-
 MAX_KEPT = 1024
-
 """Longest array whose numbers are kept, which are one per layer; of longer ones only the length is."""
-
 TEXT, ARRAY = 8, 9
-
 NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-
 TOKENS = "tokenizer.ggml.tokens"
 
 
@@ -237,13 +223,9 @@ class _HeaderReader:
 # A header is its length in eight bytes and JSON (https://github.com/huggingface/safetensors#format).
 
 LONGEST_HEADER = 100_000_000
-
 """The format's own limit in bytes."""
-
 LONGEST_CONFIG = 1 << 20
-
 TIED = "lm_head.weight"
-
 """With tied embeddings, the tensor that old checkpoints hold a second time and servers do not."""
 
 
@@ -324,7 +306,6 @@ def _parse_object(path: Path, content: bytes) -> dict[str, Any]:
 # Read the architecture from Ollama's `/api/show`: the keys of the GGUF header without long arrays.
 
 EMBEDDINGS = "token_embd.weight"
-
 """The tensor with one row per token, which tells the vocabulary, since no key does."""
 
 

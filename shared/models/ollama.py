@@ -29,23 +29,16 @@ from shared.trace_headers import add_trace_headers
 # Read Ollama's answer to a prompt: a complete answer, one that the server cut off, or a failure.
 
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
-
 """Parts of its runners' messages that a prompt does not fit."""
-
 SIGNS_OF_DEATH = (
     "error was encountered while running the model", "llama-server process has terminated",
     "runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error",
 )  # fmt: skip
-
 """Parts of its messages that a runner is gone, or that its GPU cannot be used any more (ollama#9782, #11421): the first
 in all versions, the second since 0.30."""
-
 REPEATS = 30
-
 """Equal pieces in a row, but for blanks, that count as repetition; Ollama stops at one or two more (llm/server.go)."""
-
 SIGN_OF_REPETITION = "token repeat limit reached"
-
 """Part of the message with which some versions stop; others (0.33.0) just end the stream."""
 
 
@@ -180,36 +173,21 @@ def _to_milliseconds(nanoseconds: int | None) -> float | None:
 # the load replaces the runner, so both are in every body.
 
 DEFAULT_URL = "http://127.0.0.1:11434"
-
 """Default address of `ollama serve`."""
-
 OLDEST = (0, 12, 6)
-
 """First version that knows `truncate` and `shift`; older ones ignore them and silently truncate prompts."""
-
 FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
-
 """Options of every call: refuse a prompt that does not fit, end the answer at a full context, and do not think."""
-
 KEEP_S = 30
-
 """How long a model stays loaded after a call. It is not for ever, because a server with room for one model would then
 hang when a client requests another. To stay loaded, a model is requested again before that."""
-
 PADDING = 256
-
 """A runner rounds its context up to a multiple of this."""
-
 WEIGHTS = re.compile(r"^FROM\s.*?(sha256-[0-9a-f]+)", re.MULTILINE)
-
 """The line of a Modelfile that names the file of the weights."""
-
 ANSWER_S = 120.0
-
 """Default timeout of an answer to one prompt."""
-
 QUERY_S = 5.0
-
 T = TypeVar("T")
 
 
@@ -456,20 +434,13 @@ class Ollama:
 # The latter keep their memory even after another server has started.
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 RUNNERS = ("llama-server", "ollama")
-
 """Programs of runners: the first since 0.30, `ollama runner` before."""
-
 WRAPPED = re.compile(r"\.*(.+?)(-wrap[a-z]*)*")
-
 """A program's name as NixOS wraps it, maybe twice and then cut to 15 characters: `.ollama-wrapped`, `..ollama-wrappe`.
 """
-
 BLOBS = "sha256-"
-
 """Prefix of Ollama's model files, by which its `llama-server` processes differ from those of others."""
-
 MIB = 1 << 20
 
 

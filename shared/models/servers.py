@@ -46,23 +46,16 @@ from shared.trace_headers import trace_headers
 # A client of embedding and reranking servers for worker threads, with retries within one deadline.
 
 MAX_ATTEMPTS = 4
-
 PAUSE_S = 0.2
-
 """Pause before the second attempt, doubled before each further one."""
-
 TRANSIENT = (500, *AWAY_STATUSES)
-
 """Statuses after which another attempt may succeed."""
-
 SIGNS_OF_LENGTH = (
     "too large to process", "exceed_context_size", "must have less than", "maximum context length",
     "exceeds the context length", "exceeds maximum context",
 )  # fmt: skip
-
 """Parts of the messages of llama.cpp (two, the first as a 500), text-embeddings-inference, vLLM and Ollama that a text
 is too long."""
-
 T = TypeVar("T")
 
 
@@ -363,25 +356,15 @@ def _make_useless_error(what: str) -> ModelFailed:
 # A model is loaded at its first use. A text that does not fit is refused, never cut.
 
 SLOTS = 8
-
 """Texts that are read at once, if they fit into one context together."""
-
 MAX_CONTEXT = 8192
-
 """Longest context in tokens, to save memory for models that were trained on longer texts."""
-
 MEAN, RANK = 1, 4
-
 """llama.cpp's numbers of ways of pooling: the mean of all tokens, which is the default, and a score."""
-
 HEADS = frozenset({"cls.weight", "cls.output.weight"})
-
 """Tensors that compute the score of a pair; a reranker has at least one of them."""
-
 SOFTMAXED = ("qwen3", "qwen3vl")
-
 """Architectures whose two labels llama.cpp turns into the probability of the first (node-llama-cpp#617)."""
-
 FIX = "correct the `path` under `retrieval` in mathrag.yaml"
 
 

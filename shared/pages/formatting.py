@@ -15,15 +15,10 @@ from shared.samples import Extraction
 # Format figures in words, the same on a terminal and on a page.
 
 SMALL = 0.0001
-
 """The smallest p-value that is printed as it is."""
-
 NOT_FOUND = (Extraction.MISSING, Extraction.UNBALANCED, Extraction.ONLY_REASONING)
-
 """Kinds of extraction that found no final answer. A refusal is not one of them: nothing was to be found."""
-
 ANOTHER_GRADER = "Choose another grader; an import can also give the final answers themselves, as `answer`"
-
 """What to do if most answers hold no final answer."""
 
 
@@ -144,17 +139,11 @@ def _round_short(value: float) -> str:
 HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-
 """Control characters, and those that reverse the direction of a text and so can disguise it."""
-
 CODE = re.compile("`([^`]+)`")
-
 MATHEMATICS = re.compile(r"\$[^$]+\$|\\\(|\\\[|\\begin\{|\\boxed\{|\\d?frac\{")
-
 MARKED = re.compile(r"\$|\\\(|\\\[|\\boxed\{")
-
 """The delimiters at which the browser starts to typeset mathematics."""
-
 COMMAND = re.compile(r"\\[A-Za-z]|\^")
 
 
@@ -201,7 +190,6 @@ def _show_code_point(found: re.Match[str]) -> str:
 # List the differences between two trees of values, such as two versions of a configuration.
 
 Tree = Mapping[str, Any]
-
 Path = tuple[str, ...]
 
 
@@ -261,13 +249,9 @@ def _make_difference(path: Path, before: Mapping[Path, Any], after: Mapping[Path
 _FORMULA = re.compile(
     r"(\$\$[\s\S]+?\$\$|\\\[[\s\S]+?\\\]|\$[^$\n]+?\$|\\\([\s\S]+?\\\)|\\boxed\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})"
 )
-
 """The same delimiters as in the script that typesets formulas."""
-
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
-
 _RUN = re.compile(f"[{_CJK}]+")
-
 _WORD = re.compile(rf"(\\[A-Za-z]+|[{_CJK}]+|\d+(?:[.,]\d+)*|[^\W\d_{_CJK}]+)")
 
 

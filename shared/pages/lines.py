@@ -23,11 +23,8 @@ from shared.samples import Decision
 # Write a report as lines: first the accuracy, then what may be wrong with it, then what it cost.
 
 GRADERS = {"math": "math-verify", "last-number": "math-verify; the last number where no answer is marked"}
-
 """Names of graders beside a figure, where they differ from the setting."""
-
 SHOWN_RULES = 5
-
 """Rules that a report lists."""
 
 
@@ -249,11 +246,8 @@ def name_rules(candidate: Mapping[str, Any]) -> str:
 # Describe what a method did for a sample in a sentence; a decision without a sentence is shown by its trace names.
 
 Detail = Mapping[str, str | float | bool | list[str] | None]
-
 MAX_LISTED = 5
-
 """Values of a list that a sentence shows."""
-
 SENTENCES = {
     "route easy": "The question looks easy (hard with probability {probability}, below {threshold}): rules scored its"
     " documents.",
@@ -310,23 +304,18 @@ SENTENCES = {
     "draw leave out": "A draw failed and was left out.",
     "compare keep apart": "These answers could not be compared, so they were counted as different: {answers}.",
 }
-
 """Sentences by stage and action; a name in braces stands for a value of the decision's detail."""
-
 BY_ACTION = {
     "written": "{stage}: the judge model wrote: {queries}",
     "unchanged": "{stage}: the judge model left the question as it is.",
     "original": "{stage}: the question stayed as it is.",
 }
-
 BY_STAGE = {
     "intent": "The question asks to {action}: lists by vectors count {dense}, lists by words {sparse}.",
     "strips": "Of the documents {internal} of {internal of} pieces were kept, of the other corpus {external} of"
     " {external of}.",
 }
-
 """Sentences that hold for every action of a stage."""
-
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 

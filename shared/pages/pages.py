@@ -21,14 +21,11 @@ from shared.pages.figures import Figure, render_inline, write_figure
 # Serve the style sheet, the scripts and the vendored libraries of the pages, under paths with their content's hash.
 
 FOLDER = resources.files(__package__) / "assets"
-
 HTMX, KATEX = "htmx-4.0.1", "katex-0.19.1"
-
 TYPES = {
     ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }  # fmt: skip
-
 """Media types by suffix; files with another suffix are not served."""
 
 

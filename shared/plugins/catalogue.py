@@ -22,18 +22,12 @@ from shared.shapes import Kind, PluginPin, State
 # Read the files of a plug-in: those of the package or module that its entry point names. Nothing is imported.
 
 Texts = dict[str, str]
-
 """Files by path below the package's parent, such as `best_of_three/__init__.py`: the text of Python and TOML files, and
 the SHA-256 of all others."""
-
 MOST_FILES = 10_000
-
 READ_AS_TEXT = (".py", ".toml")
-
 SKIPPED = ("__pycache__",)
-
 OURS = ("mathrag", "migrations", "models", "services", "shared", "world")
-
 """Packages of this program."""
 
 
@@ -124,17 +118,11 @@ def _text(file: Path) -> str:
 # Find the installed plug-ins in the metadata of distributions; nothing is imported.
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
-
 _VALUE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
 FILES = (Kind.TEMPLATE, Kind.RUBRIC)
-
 """Kinds that are files of a folder, not distributions."""
-
 KINDS = {kind.group: kind for kind in Kind if kind not in FILES}
-
 Shipped = Mapping[Kind, Collection[str]]
-
 """Names in use by this program, which no plug-in may take."""
 
 

@@ -31,13 +31,9 @@ from shared.shapes import Kind, PluginPin, State
 # Read the prompt templates and rubrics in the configured folders, once at a process's start.
 
 LONGEST = 65_536
-
 """Maximum size of a file, in bytes."""
-
 MOST_FILES = 200
-
 """Maximum number of files in a folder: each query for ready samples lists all prompts."""
-
 SUFFIXES = {Kind.TEMPLATE: ".toml", Kind.RUBRIC: ".txt"}
 
 
@@ -128,11 +124,8 @@ def read_template(text: str) -> Template:
 # not passed here.
 
 PROGRAM = "shared.runtime.plugin_trial"
-
 AT_ONCE = 2
-
 """Maximum size of a verdict, in bytes."""
-
 LONGEST_DETAIL = 500
 
 
@@ -146,7 +139,6 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _verdicts: dict[PluginPin, TrialResult] = {}
-
 """Verdicts by code, so that a process tries each once."""
 
 
@@ -198,11 +190,8 @@ def _read_verdict(said: IO[bytes], status: int) -> TrialResult:
 # A process keeps what it has imported. What is installed, upgraded or uninstalled later is known after a restart.
 
 REPLAYED = (Kind.PIPELINE, Kind.GRADER, Kind.TEMPLATE, Kind.RUBRIC)
-
 """Kinds that a process needs to advance samples."""
-
 PINNED = (Kind.PIPELINE, Kind.GRADER, Kind.TEMPLATE)
-
 """Kinds whose identity a job stores; of a rubric it stores the text."""
 
 

@@ -21,11 +21,8 @@ from shared.replies import Failure, FailureKind
 # Plain subprocesses, not `multiprocessing`: a Celery prefork child may have no children of the latter kind.
 
 START_S = 60.0
-
 """Longest start of a child, even on a busy machine."""
-
 MAX_DEADLINES = 10
-
 """An item is given up after this many deadlines of wall time, even if it got less than one of processor time."""
 
 
@@ -193,7 +190,6 @@ class ChildPool:
 # A child prints {"ready": true} when its libraries are loaded, then a reply for every request, in order.
 
 MEMORY_BYTES = 2 << 30
-
 """Limit of address space; sympy needs about 70 MB, but a tower of powers would take all memory before the deadline."""
 
 

@@ -37,13 +37,9 @@ from shared.telemetry import traces as traces_module
 # Replay a pipeline until it waits for missing replies. Pure: no I/O and no clock but the limit on endless steps.
 
 T = TypeVar("T")
-
 AWAY = FailureKind.UNAVAILABLE
-
 """The only failure of a call that always ends its sample."""
-
 STEP_S = 10.0
-
 """Processor time of a step, which usually takes milliseconds. An endless one would stop its worker, and so all jobs."""
 
 
@@ -164,15 +160,12 @@ JOBS = text(
     " code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared,"
     " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
 )
-
 CALIBRATION = text(
     "SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = :dataset"
     " AND ordinal < COALESCE(CAST(:limit AS integer), ordinal + 1)"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
-
 GIVEN: Mapping[str, type[Stored]] = {IMPORTED: Given, CONVERSATION: Conversation, EMBEDDING: Texts}
-
 """By pipeline, the type that is stored for each of its samples."""
 
 
@@ -468,20 +461,16 @@ INSERT_CALLS = text("""
     SELECT * FROM unnest(CAST(:keys AS bytea[]), CAST(:lanes AS text[]), CAST(:roles AS text[]),
                          CAST(:models AS integer[]), CAST(:requests AS bytea[]))
     ON CONFLICT (key) WHERE NOT failed DO NOTHING RETURNING id, key""")
-
 ENQUEUE = text("""
     INSERT INTO queue (lane, model_id, place, call_id)
     SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:places AS bigint[]),
                          CAST(:calls AS bigint[]))""")
-
 EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
-
 ATTACHED = sql("""
     SELECT u.id, q.call_id IS NULL AS parked
     FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(id, place) LEFT JOIN queue q ON q.call_id = u.id
     WHERE q.place > u.place
        OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} u.id)""")
-
 # A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
 HASTEN = text("""
     WITH pending AS MATERIALIZED (
@@ -489,19 +478,15 @@ HASTEN = text("""
         JOIN queue q ON q.call_id = u.call_id AND q.token IS NULL AND q.place > u.place
         ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
     UPDATE queue q SET place = p.place FROM pending p WHERE q.call_id = p.call_id""")
-
 INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
                          CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
-
 WAIT = sql("""
     UPDATE samples s SET state = {WAITING}, position = u.position
     FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
     WHERE s.id = u.id AND s.state = {READY}""")
-
 NO_SUCH_CALL = "23503"
-
 """Foreign key violation: a call of a step was deleted."""
 
 
@@ -629,7 +614,6 @@ INSERT_OUTCOMES = text("""
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:outcomes AS bytea[]), CAST(:answers AS text[]),
         CAST(:extractions AS text[]), CAST(:correct AS boolean[]), CAST(:strict AS boolean[]),
         CAST(:records AS bytea[]))""")
-
 END_SAMPLES = sql("""
     UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
         ended_at = clock_timestamp()
@@ -736,20 +720,15 @@ READY_SAMPLES = fill_names("""
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
     WHERE s.state = {READY}""")
-
 PICK = text(f"{READY_SAMPLES} ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED")
-
 PICK_AGAIN = text(f"{READY_SAMPLES} AND s.id = ANY(:samples) ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED")
-
 HISTORY = sql("""
     SELECT t.sample_id, t.position, c.key, c.id, a.reply
     FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id
     WHERE t.sample_id = ANY(:ids) ORDER BY t.sample_id, t.position, t.slot""")
-
 ANSWERS = sql("""
     SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE c.key = ANY(:keys) AND NOT c.failed""")
-
 Recorded = tuple[bytes, StoredAnswer]
 
 
@@ -772,7 +751,6 @@ class BatchStopped(Exception):
 
 
 _log = logging.getLogger(__name__)
-
 NOTHING = AdvanceResult(0, frozenset(), frozenset())
 
 

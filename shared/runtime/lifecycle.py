@@ -24,7 +24,6 @@ from shared.storage.database import RUNNABLE, Database, is_passing, sql
 # Lock a job's row before changing the job, so that what was checked stays true until the commit.
 
 LOCK = text("SELECT id, state, version, total FROM jobs WHERE public_id = :job FOR NO KEY UPDATE")
-
 _STANDS = {
     "cancelling": "is being cancelled",
     "finalizing": "is finalizing: all its samples have ended",
@@ -65,12 +64,10 @@ def state_conflict(public_id: uuid.UUID, state: str, wish: str) -> Conflict:
 # those that no other job waits for leave the queue.
 
 CANCEL = text("UPDATE jobs SET state = 'cancelling', version = version + 1 WHERE id = :job")
-
 CANCEL_ALL = text("""
     WITH live AS MATERIALIZED (
         SELECT id FROM jobs WHERE public_id = ANY(:jobs) AND state = ANY(:cancellable) ORDER BY id FOR NO KEY UPDATE)
     UPDATE jobs j SET state = 'cancelling', version = version + 1 FROM live WHERE j.id = live.id RETURNING j.id""")
-
 CANCEL_SAMPLES = sql("""
     WITH batch AS MATERIALIZED (SELECT id FROM samples WHERE job_id = ANY(:jobs) AND state IN {LIVE} LIMIT :n),
     live AS MATERIALIZED (
@@ -78,13 +75,9 @@ CANCEL_SAMPLES = sql("""
         ORDER BY s.id FOR NO KEY UPDATE)
     UPDATE samples s SET state = {CANCELLED}, ended_at = clock_timestamp() FROM live WHERE s.id = live.id
     RETURNING s.id""")
-
 CANCELLED = sql("SELECT id FROM samples WHERE job_id = :job AND state = {CANCELLED} LIMIT :n")
-
 CANCELLED_AT_ONCE = 2000
-
 """Samples ended in one transaction."""
-
 CANCELLABLE = RUNNABLE | {"paused"}
 
 
@@ -135,16 +128,11 @@ async def _end_batch(connection: AsyncConnection, jobs: Sequence[int]) -> Sequen
 # and the job ends in the transaction of its last links. An advisory lock prevents duplicate work.
 
 FINALISED_AT_ONCE = 200
-
 """Samples per transaction, which keeps transactions short and memory small for jobs of any size."""
-
 SEAL_LOCK = 7332
-
 """Advisory lock class; one process at a time chains a job."""
-
 # Waiting for the lock is useless: the holder does the work.
 TRY = text("SELECT pg_try_advisory_xact_lock(:class, CAST(:job AS integer))")
-
 END = text("""
     UPDATE jobs SET state = CASE state WHEN 'finalizing' THEN 'completed' ELSE 'cancelled' END, chain = :chain,
         reason = NULL,
@@ -203,15 +191,12 @@ DUE = sql("""
             SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN {DONE})
         WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
         ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id""")
-
 PREPARED = sql("""
     SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'prepare' AND s.state IN {DONE}""")
-
 RUN = text("""
     UPDATE jobs SET state = 'running', prepared = :prepared, running_at = clock_timestamp(), version = version + 1
     WHERE id = ANY(:jobs) AND state = 'preparing' RETURNING id""")
-
 EXPAND = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT j.id, 'item', i.ordinal, r, {READY}
@@ -219,18 +204,15 @@ EXPAND = sql("""
         AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
     CROSS JOIN generate_series(0, j.repeats - 1) r
     WHERE j.id = ANY(:jobs) AND ({GIVEN_FOR_ITEM}) ORDER BY j.id, r, i.ordinal""")
-
 FAIL = text("""
     UPDATE jobs SET state = 'failed', reason = :reason, chain = :chain, ended_at = clock_timestamp(),
         version = version + 1
     WHERE id = :job AND state = 'preparing'""")
-
 FINALIZE = sql("""
     UPDATE jobs j SET state = 'finalizing', version = version + 1
     WHERE j.id = :job AND j.state = 'running'
         AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
     RETURNING j.id""")
-
 # A cancelled job's calls may still be running at the guard. While a call is queued for this job alone, an uncommitted
 # claim may hold it, so pending calls count, too, until they are parked.
 DRAINED = sql("""
@@ -242,19 +224,13 @@ DRAINED = sql("""
             SELECT 1 FROM steps o
             JOIN samples w ON w.id = o.sample_id AND w.state = {WAITING} AND w.position = o.position + 1
             WHERE o.call_id = q.call_id))""")
-
 BEGUN = text("SELECT EXISTS (SELECT 1 FROM records WHERE job_id = :job)")
-
 EXPLAIN = text("""
     UPDATE jobs SET reason = :reason, version = version + 1
     WHERE id = :job AND ended_at IS NULL AND reason IS DISTINCT FROM :reason""")
-
 SMALL = 1000
-
 """Largest job, in samples, that a worker ends between two batches; the orchestrator ends larger ones."""
-
 ANY_SIZE = 2**31 - 1
-
 _log = logging.getLogger(__name__)
 
 
@@ -357,23 +333,18 @@ async def start_jobs(connection: AsyncConnection, jobs: Sequence[int], prepared:
 # Calls belong to no job: those that no other job waits for leave the queue and return to it when the job resumes.
 
 PAUSE = text("UPDATE jobs SET state = 'paused', version = version + 1 WHERE id = :job")
-
 # An advance that holds ready samples is about to commit calls: wait for it, so that they are parked, too.
 AWAIT_ADVANCE = sql("SELECT id FROM samples WHERE job_id = :job AND state = {READY} ORDER BY id FOR NO KEY UPDATE")
-
 RESUME = text("""
     UPDATE jobs SET state = CASE WHEN running_at IS NULL THEN 'preparing' ELSE 'running' END, version = version + 1
     WHERE id = :job""")
-
 PARKED = sql("""
     SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
     WHERE s.job_id = :job AND s.state = {WAITING}
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = t.call_id)
       AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
     ORDER BY 1""")
-
 PAUSED_AT_ONCE = 5000
-
 """Calls queued again in one transaction."""
 
 
@@ -425,20 +396,15 @@ async def _revive(database: Database, job: int) -> None:
 # name, one holds the name's lock until it commits, and the other is asked to repeat its request. Chats need no name.
 
 LOCK_SEED = 7334
-
 """Distinguishes these advisory locks from others."""
-
 HOLD = text("""
     SELECT name FROM unnest(CAST(:names AS text[])) n(name)
     WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, :seed))""")
-
 # A separate statement, so that its snapshot is taken after the locks.
 TAKEN = text("""
     SELECT name, public_id, state FROM jobs WHERE name = ANY(:names) AND NOT online AND public_id IS DISTINCT FROM :own
     ORDER BY id LIMIT 1""")
-
 LONGEST = 100
-
 _NUMBERED = re.compile(r"(?P<name>.+)-r(?P<number>[1-9]\d{0,5})", re.DOTALL)
 
 
@@ -492,7 +458,6 @@ async def _find_locked(connection: AsyncConnection, names: Sequence[str]) -> str
 AMEND = text("""
     UPDATE jobs SET name = COALESCE(:name, name), rank = COALESCE(:rank, rank),
         metadata = COALESCE(CAST(:metadata AS jsonb), metadata), version = version + 1 WHERE id = :job""")
-
 # A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
 UPDATE_PLACES = sql("""
     WITH pending AS MATERIALIZED (

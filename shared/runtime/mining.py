@@ -31,23 +31,17 @@ from shared.storage.rules import RuleBank, miner_of
 # at the end. Calls are shared, so mining a bank again computes only what is missing.
 
 MIB = 1 << 20
-
 # Names that users choose cannot contain `:`, so this prefix never collides with theirs.
 PREFIX = "relations:"
-
 INSERT_DATASET = text("""
     INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, :items, true)
     ON CONFLICT (name) DO NOTHING RETURNING id""")
-
 INSERT_ITEMS = text("""
     INSERT INTO items (dataset_id, ordinal, hash, question, alternatives)
     SELECT :dataset, ordinal - 1, hash, question, 0
     FROM unnest(CAST(:hashes AS bytea[]), CAST(:questions AS text[])) WITH ORDINALITY u(hash, question, ordinal)""")
-
 SELECT_JOB_ID = text("SELECT id FROM jobs WHERE public_id = :job")
-
 _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
-
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 
@@ -223,23 +217,18 @@ def _to_invalid(message: str, values: Mapping[str, Any]) -> Invalid:
 DUE = text("""
     SELECT b.name FROM rule_banks b LEFT JOIN jobs j ON j.id = b.job_id
     WHERE b.state = 'mining' AND (j.id IS NULL OR j.ended_at IS NOT NULL) ORDER BY b.id""")
-
 # A transaction that holds the row is sealing the bank.
 TAKE = text("""
     SELECT b.id, b.job_id FROM rule_banks b WHERE b.name = :name AND b.state = 'mining' FOR UPDATE OF b SKIP LOCKED""")
-
 SELECT_JOB_STATE = text("SELECT state, reason FROM jobs WHERE id = :job")
-
 FAILED = sql("""
     SELECT i.question AS relation, s.failure, s.detail, count(*) OVER () AS failed FROM samples s
     JOIN jobs j ON j.id = s.job_id JOIN items i ON {ASKED_BY_SAMPLE}
     WHERE s.job_id = :job AND s.state = {FAILED} ORDER BY s.ordinal LIMIT 1""")
-
 REPLY = sql("""
     SELECT s.ordinal, a.reply FROM samples s JOIN steps t ON t.sample_id = s.id
     JOIN attempts a ON {ACCEPTED_FOR} t.call_id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal > :after ORDER BY s.ordinal LIMIT 1""")
-
 AGAIN = "mine it again with the same command, and what is done is kept"
 
 

@@ -56,17 +56,12 @@ REGISTER = text("""
         footprint_mib = EXCLUDED.footprint_mib, estimated = EXCLUDED.estimated, architecture = EXCLUDED.architecture,
         served = true
     RETURNING id""")
-
 BY_HASH = text("SELECT id, hash FROM models WHERE hash = ANY(:hashes)")
-
 LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
-
 SERVED = text("SELECT DISTINCT name FROM models WHERE served AND device IS NOT NULL")
-
 RETIRE = text("""
     UPDATE models SET served = false
     WHERE device = :device AND served AND (CAST(:name AS text) IS NULL OR name = :name)""")
-
 OF_INDEX = text("""
     SELECT i.kind, m.id, m.hash FROM corpora c
     JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
@@ -95,17 +90,12 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 GRADER = ModelIdentity(
     name="grader", backend="grader", digest=mathematics.digest(), version=f"{version('math-verify')}/{version('sympy')}"
 )
-
 """The grader of mathematics and the strict rules as one model; a new version of either grades again."""
-
 VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.digest(), version=version("sympy"))
-
 WEIGHTS = MODELS / "difficulty" / "weights.json"
-
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=files.digest(WEIGHTS) if WEIGHTS.exists() else "none"
 )
-
 """The difficulty classifier. Its file names the embedder that it was fitted to, so one digest covers both."""
 
 
@@ -122,7 +112,6 @@ def grader_identity(name: str) -> ModelIdentity:
 
 
 MINERS = canonical.digest(sorted(source.read_packages(["shared.rules"]).items())).hex()
-
 """SHA-256 of the sources of all miners, as this process imported them; another version mines again."""
 
 
@@ -142,19 +131,12 @@ def embedder_identity(signature: str) -> ModelIdentity:
 
 
 BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
-
 """By role, what the code itself answers with. Another digest or version makes another call."""
-
 EMBEDDER = "embedder"
-
 """Name of the row that stands for what the retriever embeds with."""
-
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
-
 """Stands for the reranker while none is configured."""
-
 NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
-
 """The reply to every call of `NO_RERANKER`."""
 
 
@@ -255,7 +237,6 @@ async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> di
 # What a job uses of plug-ins, and of the operator's prompts and rubrics: checked and pinned at its submission.
 
 ANSWER_SLOTS = frozenset({"question", "context"})
-
 _REQUEST = msgspec.json.Decoder(Request)
 
 
@@ -310,13 +291,9 @@ def with_rubric(grading: GradingParams) -> GradingParams:
 # questions.
 
 PIPELINE = "crag"
-
 """Only this pipeline's decisions hold the evaluator's confidence."""
-
 TRUST = 0.9
-
 """Default share of lists that must be as the thresholds say."""
-
 EXAMPLE = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "evaluator": "judge", "skipped": 2,
     "calibration": {
@@ -454,7 +431,6 @@ def _collect_first_list(outcome: Outcome) -> set[str]:
 
 SELECT_EMBEDDER = text("""
     SELECT i.params ->> 'embedder' FROM corpora c JOIN indexes i ON i.id = c.dense_index WHERE c.name = :corpus""")
-
 EMBEDDER_OF_JOB = text("""
     SELECT i.params ->> 'embedder' FROM jobs j
     JOIN indexes i ON i.model_id = CAST(j.pins -> 'dense' ->> 'model_id' AS integer) WHERE j.public_id = :job""")
@@ -509,7 +485,6 @@ JUDGE = text("""
     FROM label_sets l JOIN jobs j ON j.id = l.job_id JOIN samples s ON s.job_id = j.id
     JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
     WHERE l.id = :set AND c.role = 'judge' AND convert_from(c.request, 'UTF8') LIKE '%"' || :rubric || '@%' LIMIT 1""")
-
 (RUBRIC,) = KINDS["documents"].rubrics
 
 

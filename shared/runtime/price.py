@@ -64,23 +64,15 @@ from shared.settings import Device, Model, Settings
 from shared.shapes import Architecture
 
 MOST_ROUNDS = 100
-
 MOST_QUERIES = 20
-
 """Lines of a made-up text, as many as the queries that a job may request at once."""
-
 PINNED = ("dense", "sparse", "fallback", "rerank", "embed", "judge", "generate", "mine", "rules", *BUILT_IN)
-
 """Roles that a job may pin."""
-
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
-
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
-
 WITH_WORK = text("""
     SELECT count(*) FROM unnest(CAST(:ids AS integer[])) r(id) WHERE EXISTS (
         SELECT 1 FROM queue q WHERE q.lane IN ('judge', 'generate') AND q.model_id = r.id)""")
-
 LAST_LOADS = text("""
     SELECT DISTINCT ON (s.model) s.model, s.seconds
     FROM (SELECT epoch, servers FROM residencies WHERE device = ANY(:devices) ORDER BY epoch DESC LIMIT 200) r

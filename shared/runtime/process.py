@@ -40,11 +40,8 @@ from shared.telemetry.traces import SpanRef
 # `python -m shared.runtime.process judge` exits with 0 if this host has a live judge worker.
 
 BEAT_S = 5
-
 TTL_S = 15
-
 PATIENCE_S = 3.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -88,9 +85,7 @@ if __name__ == "__main__":
 # next one. Its process lives, reconnects and sends heartbeats all the while.
 
 LOOK_S = 5.0
-
 LOOKS = 3
-
 """Consecutive idle checks before the worker ends; a single one may just precede a tick."""
 
 
@@ -147,17 +142,11 @@ class Tools:
 
 
 Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
-
 Miners = Callable[[Tools], AbstractAsyncContextManager[Mapping[str, Executor]]]
-
 """Opens and closes the executors of mining."""
-
 STOP_S = 8.0
-
 """Time to release relations that are being mined when the process is told to stop."""
-
 AGAIN_S = 5.0
-
 """Pause after an error of the mining thread."""
 
 

@@ -26,34 +26,25 @@ from shared.telemetry import logs
 # finds the call gone (`recording.CallVanished`).
 
 DELETED_AT_ONCE = 2000
-
 ALLOW = text("SET LOCAL mathrag.purge = 'on'")
-
 LOCK_UNUSED = text("""
     SELECT c.id FROM calls c
     WHERE c.id > :after AND c.created_at < COALESCE(CAST(:before AS timestamptz), 'infinity')
         AND NOT EXISTS (SELECT 1 FROM steps t WHERE t.call_id = c.id)
         AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
     ORDER BY c.id LIMIT :n FOR UPDATE OF c SKIP LOCKED""")
-
 STILL_UNUSED = text("""
     SELECT u.id FROM unnest(CAST(:calls AS bigint[])) u(id)
     WHERE NOT EXISTS (SELECT 1 FROM steps t WHERE t.call_id = u.id)
         AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = u.id)""")
-
 DELETE_ATTEMPTS = text("DELETE FROM attempts WHERE call_id = ANY(:calls)")
-
 DELETE_CALLS = text("DELETE FROM calls WHERE id = ANY(:calls)")
-
 # Deleting a call searches all attempts. The two indexes of the hot path are partial, and a permanent third one would
 # slow down every reply, so this index exists only during a purge.
 INDEX = text("CREATE INDEX CONCURRENTLY attempts_of_call ON attempts (call_id)")
-
 DROP_INDEX = text("DROP INDEX CONCURRENTLY IF EXISTS attempts_of_call")
-
 # An upload holds this lock until its corpus is stored.
 LOCK_CORPORA = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
-
 DELETE_DOCUMENTS = text("""
     DELETE FROM documents d WHERE NOT EXISTS (SELECT 1 FROM corpus_documents m WHERE m.hash = d.hash)""")
 
@@ -120,14 +111,11 @@ async def _index_for_deletions(owner: Database) -> AsyncIterator[None]:
 # A row in `operations` is committed before anything is deleted. Repeating a purge that was killed completes it.
 
 PURGED_AT_ONCE = 1000
-
 """Samples per transaction."""
-
 # The jobs of a batch stay until its files are written.
 AWAITED = text("""
     SELECT j.name, j.public_id, b.state FROM jobs j JOIN batch_jobs k ON k.job = j.public_id
     JOIN batches b ON b.id = k.batch_id WHERE j.id = ANY(:jobs) AND b.ended_at IS NULL ORDER BY j.id""")
-
 # Newest first, so that the first ones are kept. Online questions are kept as long as other jobs.
 CHOOSE = text("""
     SELECT id FROM (SELECT j.id, j.public_id, j.ended_at, row_number() OVER (ORDER BY j.id DESC) AS newest
@@ -135,7 +123,6 @@ CHOOSE = text("""
     WHERE j.newest > :keep AND j.ended_at < COALESCE(CAST(:before AS timestamptz), 'infinity') AND NOT EXISTS (
         SELECT FROM batch_jobs k JOIN batches b ON b.id = k.batch_id AND b.ended_at IS NULL WHERE k.job = j.public_id)
     ORDER BY id""")
-
 CONTENT = text("""
     SELECT j.id, j.public_id::text AS job, j.name, j.state, encode(j.chain, 'hex') AS chain, j.ended_at,
         (SELECT count(*) FROM samples s WHERE s.job_id = j.id) AS samples,
@@ -145,38 +132,29 @@ CONTENT = text("""
         (SELECT count(*) FROM job_events e WHERE e.job_id = j.id) AS events,
         (SELECT count(*) FROM idempotency k WHERE k.job_id = j.id) AS idempotency_keys
     FROM jobs j WHERE j.id = ANY(:jobs) ORDER BY j.id""")
-
 SAMPLES = text("SELECT id FROM samples WHERE job_id = :job ORDER BY id LIMIT :n")
-
 OF_SAMPLES = (
     text("DELETE FROM records WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM outcomes WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM steps WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM samples WHERE id = ANY(:samples)"),
 )
-
 DELETE_GIVEN = text("DELETE FROM given WHERE job = (SELECT public_id FROM jobs WHERE id = :job)")
-
 # Deleting the job also deletes its events and idempotency keys.
 DELETE_JOB = text("DELETE FROM jobs WHERE id = :job")
-
 # A question that is about to be submitted has no job yet, hence the hour.
 DELETE_QUESTIONS = text("""
     DELETE FROM datasets d WHERE d.online AND d.created_at < now() - interval '1 hour'
         AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id)""")
-
 # As long as its files are kept, a client may ask for it.
 DELETE_BATCHES = text("""
     DELETE FROM batches b WHERE b.ended_at < now() - interval '30 days' AND NOT EXISTS (
         SELECT FROM batch_jobs k JOIN jobs j ON j.public_id = k.job WHERE k.batch_id = b.id)""")
-
 DELETE_EXPERIMENTS = text("""
     DELETE FROM experiments e WHERE NOT EXISTS (
         SELECT 1 FROM experiment_cells c WHERE c.experiment_id = e.id AND c.job_id IS NOT NULL) RETURNING e.name""")
-
 DELETE_DATASETS = text("""
     DELETE FROM datasets d WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id) RETURNING d.name""")
-
 DELETE_CORPORA = text("""
     DELETE FROM corpora c WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.corpus_id = c.id)
         AND NOT EXISTS (SELECT 1 FROM graphs g WHERE g.corpus_id = c.id)
@@ -282,17 +260,13 @@ async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
 # live job keeps the corpus that CRAG falls back to as well.
 
 Kind = Literal["dataset", "corpus"]
-
 NAMED = 5
-
 """Number of jobs that an error names."""
-
 # FOR UPDATE: a job that is being submitted holds the row, and a later submission finds it gone.
 ROW = {
     "dataset": text("SELECT id FROM datasets WHERE name = :name AND NOT online FOR UPDATE"),
     "corpus": text("SELECT id FROM corpora WHERE name = :name FOR UPDATE"),
 }
-
 USERS = {
     "dataset": text("SELECT name, state, ended_at FROM jobs WHERE dataset_id = :id ORDER BY ended_at DESC, id"),
     "corpus": text("""
@@ -301,9 +275,7 @@ USERS = {
             WHERE c.id = :id AND i.model_id = CAST(j.pins -> 'fallback' ->> 'model_id' AS integer)))
         ORDER BY j.ended_at DESC, j.id"""),
 }
-
 GRAPH = text("SELECT name FROM graphs WHERE corpus_id = :id")
-
 DELETE = {
     "dataset": text("DELETE FROM datasets WHERE id = :id"),
     "corpus": text("DELETE FROM corpora WHERE id = :id"),
@@ -349,11 +321,8 @@ def _make_in_use_error(kind: Kind, name: str, users: Sequence[Any]) -> Conflict:
 # With `--check` it only checks that this URL reaches the database, for a container's health check.
 
 ACTOR = "retention"
-
 LOOKS = 4
-
 """Number of purges in the time for which a chat is kept."""
-
 _log = logging.getLogger(__name__)
 
 

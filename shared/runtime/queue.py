@@ -51,23 +51,19 @@ MARK_READY = fill_names("""
             AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
         ORDER BY s.id FOR NO KEY UPDATE)
     UPDATE samples s SET state = {READY} FROM ready WHERE s.id = ready.id RETURNING s.id""")
-
 LOOK = text(f"""
     WITH waiting AS MATERIALIZED (
         SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
         WHERE call_id = ANY(:calls)){MARK_READY}""")  # noqa: S608 - constants
-
 LOOK_AT = text(f"""
     WITH waiting AS MATERIALIZED (
         SELECT id, position FROM samples WHERE id = ANY(:ids) AND state = {SampleState.WAITING}){MARK_READY}""")  # noqa: S608
-
 COMPLETE = sql("""
     SELECT s.id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
     WHERE j.state IN {RUNNABLE} AND NOT EXISTS (
         SELECT 1 FROM steps t WHERE {AWAITED_BY_SAMPLE}
         AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))
     ORDER BY s.id LIMIT 1000""")
-
 # A call without a queue row and without an accepted attempt was parked; a live waiter revives it. Lapses are counted
 # from the attempts, so parking does not clear the record of a suspect.
 REVIVE = sql("""
@@ -83,7 +79,6 @@ REVIVE = sql("""
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
     ORDER BY c.id
     ON CONFLICT (call_id) DO NOTHING RETURNING call_id""")
-
 ORPHANS = sql("""
     SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
     JOIN steps t ON {AWAITED_BY_SAMPLE}
@@ -141,13 +136,9 @@ async def revive_all_calls(database: Database) -> list[int]:
 # time probes whether the server is back. A call fails as `unavailable` after waiting for `workers.outage_s`.
 
 LONGEST_PAUSE_S = 30.0
-
 """Longest pause between two probes, and the longest time that others wait for a probe to end."""
-
 OUTAGES_AT_ONCE = 1000
-
 """Calls failed in one transaction."""
-
 # The pause is a quarter of the outage's duration, between one second and the longest pause.
 NOTE = text(f"""
     INSERT INTO outages AS o (model_id, what, said, tried_at, next_try)
@@ -156,16 +147,12 @@ NOTE = text(f"""
     ON CONFLICT (model_id) DO UPDATE SET what = excluded.what, said = excluded.said, tried_at = now(),
         next_try = now() + COALESCE(make_interval(secs => CAST(:pause AS float)),
             LEAST(GREATEST((now() - o.since) / 4, interval '1 s'), interval '{LONGEST_PAUSE_S} s'))""")  # noqa: S608 - a constant
-
 HASTEN = text("UPDATE outages SET next_try = now() WHERE model_id = ANY(:models) AND next_try > now()")
-
 END = text("DELETE FROM outages WHERE model_id = ANY(:models)")
-
 FORGET = text("""
     DELETE FROM outages o WHERE NOT EXISTS (
         SELECT 1 FROM unnest(CAST(:lanes AS text[])) l(lane)
         JOIN queue q ON q.lane = l.lane AND q.model_id = o.model_id)""")
-
 OVERDUE = text("""
     SELECT q.call_id, o.what, o.said, GREATEST(o.since, q.queued_at) AS since, o.tried_at
     FROM outages o CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
@@ -173,7 +160,6 @@ OVERDUE = text("""
     WHERE o.tried_at >= o.since + make_interval(secs => :outage)
       AND o.tried_at >= q.queued_at + make_interval(secs => :outage)
     ORDER BY q.call_id LIMIT :n FOR UPDATE OF q SKIP LOCKED""")
-
 # A revival that raced with the reply can leave a queue row of an answered call, which is not charged.
 FAIL = text("""
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, started_at, ended_at)
@@ -181,9 +167,7 @@ FAIL = text("""
     FROM unnest(CAST(:calls AS bigint[]), CAST(:replies AS bytea[]), CAST(:started AS timestamptz[]),
                 CAST(:ended AS timestamptz[])) u(call_id, reply, started, ended)
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
-
 ENDED_OUTAGE = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
-
 FAILED_OF_MODEL = text("UPDATE calls SET failed = true WHERE id = ANY(:calls)")
 
 
@@ -335,7 +319,6 @@ def to_columns(answers: Sequence[AnsweredCall]) -> dict[str, object]:
 # Group commit: items that arrive during a run are processed together by the next run.
 
 T = TypeVar("T")
-
 R = TypeVar("R")
 
 
@@ -379,13 +362,9 @@ class GroupCommit(Generic[T, R]):
 # Commit replies under their claims: accept values, and charge and retry infrastructure failures.
 
 RETRIES = 3
-
 """Number of infrastructure failures after which a call fails for good."""
-
 BACKOFF_S = (2.0, 15.0)
-
 """Pause before the second and the third attempt, longer than a service takes to restart."""
-
 ACCEPT = text("""
     WITH locked AS MATERIALIZED (
         SELECT q.call_id, q.token FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
@@ -406,27 +385,20 @@ ACCEPT = text("""
         u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
           completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
-
 ACCEPTED = sql("""
     SELECT a.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
     JOIN attempts a ON {ACCEPTED_FOR} u.call_id AND a.token = u.token""")
-
 LOCK = text(
     "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"
 )
-
 REJECT = text("""
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at)
     VALUES (:call, :accepted, :token, :outcome, :reply, :worker, :device, :epoch, :started, :ended)""")
-
 RETRY = text("""
     UPDATE queue SET token = NULL, claim_until = NULL, tries = tries + 1,
         not_before = now() + make_interval(secs => :backoff) WHERE call_id = :call""")
-
 DELETE_CALL = text("DELETE FROM queue WHERE call_id = :call")
-
 FAILED = text("UPDATE calls SET failed = true WHERE id = :call")
-
 _log = logging.getLogger(__name__)
 
 
@@ -550,11 +522,9 @@ WANTED = fill_names("""EXISTS (
                      WHERE {WAITS_FOR_STEP} OFFSET 0) s,
             LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN {RUNNABLE} OFFSET 0) j
         WHERE t.call_id = u.id)""")
-
 PARK = text(f"""
     DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id)
     WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
-
 # Calls for which samples of a cancelling job waited, and for which samples of a paused job wait.
 PENDING = sql("""
     SELECT q.call_id FROM samples s
@@ -563,17 +533,13 @@ PENDING = sql("""
     JOIN steps t ON {AWAITED_BY_SAMPLE}
     JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
     WHERE s.id = ANY(:samples) ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
-
 IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")
-
 # Follows the index of the samples' key, so that a job of any size is scanned once.
 WALK = text("""
     SELECT id, kind, ordinal, repeat FROM samples
     WHERE job_id = :job AND (kind, ordinal, repeat) > (:kind, :ordinal, :repeat)
     ORDER BY kind, ordinal, repeat LIMIT :n""")
-
 BATCH = 2000
-
 """Samples whose calls are parked in one transaction."""
 
 
@@ -615,22 +581,14 @@ async def _walk(database: Database, values: Mapping[str, object]) -> Sequence[Ro
 # claim lapsed changes nothing when it resumes. Queue rows are always locked in call order.
 
 LAPSES = 3
-
 """Number of lapsed claims after which a call counts as poison."""
-
 LONGEST_S = 600
-
 """Longest life of a claim in seconds, longer than any pause. A later deadline was written before the database's clock
 was set back, so it is ignored."""
-
 SUSPECT_LOCK = 7331
-
 """Advisory lock class: ordinary claims of a model share it, a suspect's claim holds it exclusively."""
-
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
-
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
-
 # During an outage of the model's server, one claimed call probes for all others, which wait for the result.
 # Picked rows that no live sample waits for leave the queue instead of being claimed.
 TAKE = f"""
@@ -646,40 +604,32 @@ TAKE = f"""
         WHERE model_id = :model AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
     FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
-
 PICK = f"""
     SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
     WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
       AND (q.not_before IS NULL OR q.not_before <= now()
            OR q.not_before > now() + make_interval(secs => {LONGEST_S}))"""  # noqa: S608 - a constant
-
 BESIDE_OTHERS = f"""{PICK} AND q.lapses = 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.lapses > 0
                           AND s.token IS NOT NULL)"""  # noqa: S608 - constants
-
 DUE = f"o.next_try <= now() OR o.next_try > now() + make_interval(secs => {LONGEST_S})"
-
 CLAIM = text(f"""
     WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model)
         ORDER BY q.place, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
-
 # Each probe takes another call, because a single call may itself be the cause.
 CLAIM_TRY = text(f"""
     WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
           AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND ({DUE}))
         ORDER BY q.not_before NULLS FIRST, q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
-
 CLAIM_SUSPECT = text(f"""
     WITH picked AS MATERIALIZED ({PICK} AND q.lapses > 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.token IS NOT NULL)
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND NOT ({DUE}))
         ORDER BY q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
-
 RELEASE = text("""
     UPDATE queue SET token = NULL, claim_until = NULL, not_before = now() + make_interval(secs => :pause)
     WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
-
 RENEW = text("""
     UPDATE queue SET claim_until = now() + make_interval(secs => :ttl)
     WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
@@ -803,21 +753,16 @@ EXPIRED = text(f"""
     SELECT call_id, lapses, token FROM queue
     WHERE token IS NOT NULL AND (claim_until < now() OR claim_until > now() + make_interval(secs => {LONGEST_S}))
     ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")  # noqa: S608 - a constant
-
 # A revival that raced with the reply can leave a queue row of an answered call: drop it without a charge.
 DROP_ANSWERED = sql("""
     DELETE FROM queue q WHERE q.call_id = ANY(:calls)
         AND EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} q.call_id) RETURNING q.call_id""")
-
 HELD = text("""
     SELECT call_id, lapses, token FROM queue WHERE call_id = ANY(:calls) AND token = :token
     ORDER BY call_id FOR UPDATE""")
-
 CHARGE = text("""
     UPDATE queue SET token = NULL, claim_until = NULL, lapses = lapses + 1 WHERE call_id = ANY(:calls)""")
-
 DELETE_CALLS = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
-
 RECORD = text("""
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker)
     SELECT u.call_id, u.accepted, u.token, u.outcome, u.reply, :worker
@@ -877,7 +822,6 @@ def _lapse_reply(lapses: int) -> bytes:
 # The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
-
 # An ended calibration is work, too: its job's samples must be inserted.
 # Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples.
 READY = sql("""

@@ -103,20 +103,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 # What a job was accepted with: commit, version, image, schema, configuration, and its corpus's ids and indexes.
 
 SCHEMA = text("SELECT version_num FROM alembic_version")
-
 INDEXES = text("""
     SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
         i.params
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
-
 IDS = text("SELECT encode(ids, 'hex') FROM corpora WHERE id = :corpus")
-
 DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
-
 """Settings that decide what is computed. They are listed one by one so that a secret added later is not included."""
-
 DECIDING_NOTHING = {"models": {"__all__": {"price"}}}
-
 """Fields of these settings that change no reply."""
 
 
@@ -150,9 +144,7 @@ def configuration_hash(settings: Settings) -> str:
 # Draft jobs: look up and pin everything that a submission names.
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
-
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
-
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 
 
@@ -421,10 +413,8 @@ def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, lis
 # Limits on new jobs, in all and for each API key, and the turns that give keys equal shares of the service.
 
 LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
-
 LIVE_SAMPLES = text("""
     SELECT COALESCE(sum(total), 0) FROM jobs WHERE ended_at IS NULL AND code ->> 'submitted_by' = :key""")
-
 # The time in which at least one call was under way: a call that began during another one counts what it adds.
 GPU_TIME = sql("""
     WITH made AS (
@@ -438,7 +428,6 @@ GPU_TIME = sql("""
           AND a.epoch IS NOT NULL AND a.ended_at > now() - interval '24 hours')
     SELECT COALESCE(sum(extract(epoch FROM ended_at - GREATEST(started_at, busy))) FILTER (
         WHERE busy IS NULL OR ended_at > busy), 0) FROM made""")
-
 # A key whose last job is older than every live one has waited for nobody, so its turns begin where the others' began.
 # Jobs without a key count as those of one more key; jobs of earlier releases have no turn and begin at 0.
 NEXT_TURN = text("""
@@ -550,11 +539,9 @@ INSERT_JOBS = text("""
         u(public_id, name, pipeline, pipeline_hash, params, dataset, corpus, pins, repeats, reuse, rank, total,
           metadata, online, code, requeued_from, experiment, place)
     ORDER BY u.place RETURNING id, pipeline""")
-
 INSERT_PREPARE = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT id, 'prepare', 0, 0, {READY} FROM unnest(CAST(:jobs AS bigint[])) j(id) ORDER BY id""")
-
 _log = logging.getLogger(__name__)
 
 
@@ -724,9 +711,7 @@ def _submission(row: RowMapping) -> Submission:
 # Grading is ordinary: the job's samples request it when they run, and equal pairs of answer and gold are graded once.
 
 SELECT_DATASET_ID = text("SELECT id FROM datasets WHERE name = :name")
-
 ITEMS = text("SELECT custom_id, question FROM items WHERE dataset_id = :dataset ORDER BY ordinal")
-
 COLUMNS = ("job", "ordinal", "repeat", "content")
 
 
@@ -832,7 +817,6 @@ STORE = text("""
     INSERT INTO given (job, ordinal, repeat, content)
     SELECT CAST(:job AS uuid), c.place - 1, 0, c.content
     FROM unnest(CAST(:contents AS bytea[])) WITH ORDINALITY c(content, place)""")
-
 LARGEST_DRAW = 2**62
 
 
@@ -865,23 +849,16 @@ async def submit_conversations(
 # Single questions for which a client waits: jobs of one sample; equal questions share a dataset.
 
 RANK = 0
-
 """These calls are claimed before those of batches, as soon as their model is resident."""
-
 FIRST_LOOK_S = 0.05
-
 LONGEST_PAUSE_S = 0.5
-
 # Names that users choose cannot contain `:`, so this prefix never collides with theirs.
 PREFIX = "online:"
-
 INSERT_QUESTION = text("""
     INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, 1, true)
     ON CONFLICT (name) DO NOTHING RETURNING id""")
-
 INSERT_ITEM = text("""
     INSERT INTO items (dataset_id, ordinal, hash, question, alternatives) VALUES (:dataset, 0, :hash, :question, 0)""")
-
 ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE public_id = :job")
 
 

@@ -100,7 +100,6 @@ class Wait(NamedTuple):
 
 
 CallEnd = AnsweredCall | Lapse | Release | Wait
-
 """How the execution of a call ended."""
 
 
@@ -275,34 +274,20 @@ class Chunks:
 # The worker of a lane: advance ready samples, claim calls that may run, and commit replies as they arrive.
 
 POLL_S = 0.25
-
 """How often a worker with calls in flight looks for new ones; an idle worker waits for a tick."""
-
 ADVANCE_S = 0.2
-
 """How often ready samples are advanced while calls can be claimed: a batch costs little more than one sample. If
 nothing can be claimed, they are advanced at once."""
-
 UNSENT_S = 5.0
-
 """How long an overdue drain continues before it tries again to send the next tick."""
-
 ADVANCE_FOR_S = 1.0
-
 """Longest time of advancing before calls are claimed again: the ready samples of a large job take minutes."""
-
 OUTAGE_S = 0.5
-
 """Pause before the next attempt while the database is away."""
-
 TRUSTED_S = 0.05
-
 """How long a view of lease and queue is reused while it leads to claims."""
-
 MINING_S = 1.0
-
 """Pause between two checks for relations to mine."""
-
 # Models without a lease come first, because their replies create work for the leased ones.
 SOURCES = text("""
     SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
@@ -502,9 +487,7 @@ def _list_callable_models(
 # size.
 
 LINKS = 128
-
 """Upper bound of links per span, the SDK's default."""
-
 WAITERS = sql("""
     SELECT DISTINCT s.id, j.public_id FROM steps t
     JOIN samples s ON s.id = t.sample_id AND s.state = {WAITING} JOIN jobs j ON j.id = s.job_id

@@ -67,16 +67,11 @@ def poisson_interval(count: int, confidence: float = 0.95) -> tuple[float, float
 # distinct shares, so the counts are small however many items there are.
 
 Graded = Mapping[tuple[int, int], int]
-
 """Number of items by (correct answers, graded answers), without ungraded items. For a score the first
 is the sum of the answers' values, in whole parts of a unit."""
-
 Values = Mapping[Fraction, int]
-
 """Number of items by value, as exact fractions."""
-
 Table = Mapping[tuple[Fraction, Fraction], int]
-
 """Number of items by their values in two systems."""
 
 
@@ -141,13 +136,9 @@ def merge_strata(strata: Iterable[Values]) -> Values:
 # every resample; a test shows that both draw from the same distribution.
 
 RESAMPLES = 9999
-
 """Number of resamples, here and for tests: scipy's default."""
-
 RESAMPLES_AT_ONCE = 1111
-
 """Resamples in memory at once; divides `RESAMPLES`."""
-
 SEED = 0
 
 
@@ -187,7 +178,6 @@ def _resample_sums(stratum: Values, rng: "np.random.Generator") -> "NDArray[np.f
 # Convert one scale to another by means that never fall.
 
 DIGITS = 6
-
 """Decimals of each value, so that the same labels give the same bytes."""
 
 
@@ -218,14 +208,11 @@ def fit_monotone(means: Sequence[float | None], weights: Sequence[int]) -> tuple
 # Measure the spread between repeats: it shows the effect of sampling, not of the number of items.
 
 SHARED = "repeats shared their replies (greedy decoding): they are one measurement, and std is 0 by construction"
-
 DETERMINISTIC = "greedy decoding is deterministic: std is 0 by construction, unless another stage or the server varies"
-
 JUDGED = (
     "greedy decoding: repeats differ only where the judge model, asked anew in each, led to another context; std is of"
     " that alone"
 )
-
 CLUSTERED = "intervals count items, not samples: repeats of one item are not independent"
 
 

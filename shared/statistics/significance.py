@@ -14,7 +14,6 @@ from shared.statistics.intervals import RESAMPLES, SEED, Interval, Table, Values
 # Run the paired randomisation test (Fisher 1935) exactly.
 
 MAX_ENUMERATED = 16
-
 """The most differences for which all 2^16 signs are tried, in a few milliseconds."""
 
 
@@ -55,11 +54,8 @@ def _enumerate_signs(sizes: Counter[int], total: int) -> float:
 # is used.
 
 UNIT = 10**12
-
 """Differences are whole numbers of 1 / UNIT, so that those that differ by rounding only are equal."""
-
 CONFIDENCE = 0.95
-
 LEVEL = 1 - CONFIDENCE
 
 
@@ -181,7 +177,6 @@ def _standard_deviation(values: Sequence[float], centre: float) -> float:
 # Estimate how many items would separate two systems whose differences stay as observed.
 
 POWER = 0.8
-
 """Probability of detecting such a difference (Cohen 1988, section 2.4)."""
 
 
@@ -216,7 +211,6 @@ def estimate_needed_items(differences: Values, power: float = POWER, level: floa
 # prefer a system that is right on every item nine times in ten to one that is always right on nine items of ten.
 
 MAX_CORRECTED = RESAMPLES // 200
-
 """The most comparisons that `RESAMPLES` can correct for: five resamples lie beyond each bound."""
 
 

@@ -21,26 +21,16 @@ COLUMNS = """
     id, name, encode(hash, 'hex') AS hash, documents, created_at,
     dense_index IS NOT NULL AND sparse_index IS NOT NULL AS indexed,
     (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
-
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
-
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-
 SCOPE = storage.cursor_scope("corpora")
-
 # Uploads may share documents and insert them in batches; running one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
-
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
-
 STORED = text("SELECT hash FROM documents WHERE hash = ANY(CAST(:hashes AS bytea[]))")
-
 DOCUMENTS = ("hash", "problem", "body")
-
 MEMBERS = ("corpus_id", "ordinal", "external_id", "hash", "meta")
-
 FINISH = text("UPDATE corpora SET hash = :hash, ids = :ids, documents = :documents WHERE id = :corpus")
-
 SAME_IDS = text("""
     SELECT sha256(convert_to(string_agg(external_id, E'\\n' ORDER BY ordinal), 'UTF8'))
     FROM corpus_documents WHERE corpus_id = :corpus""")
@@ -193,11 +183,8 @@ def _corpus(row: RowMapping) -> Corpus:
 # Details of a corpus: its indexes with their recipes, the lengths of its texts, and single documents in full.
 
 SAMPLED = 1000
-
 """Number of documents whose lengths are measured."""
-
 MOST_PLACES = 100
-
 # Another embedder or tokenizer makes another index of the same content, and the old one stays.
 INDEXES = text("""
     SELECT i.id, i.kind, i.state, encode(i.signature, 'hex') AS signature, i.documents, i.params AS recipe,
@@ -205,7 +192,6 @@ INDEXES = text("""
     FROM corpora c JOIN indexes i
         ON i.id IN (c.dense_index, c.sparse_index) OR i.params ->> 'corpus' = encode(c.hash, 'hex')
     WHERE c.id = :corpus ORDER BY used DESC, i.kind, i.id DESC LIMIT 50""")
-
 # PostgreSQL knows the lengths in bytes without reading the texts.
 TEXTS = text("""
     SELECT count(*) AS sampled, avg(octet_length(d.problem) + octet_length(d.body)) AS mean_bytes,
@@ -213,13 +199,10 @@ TEXTS = text("""
         count(*) FILTER (WHERE octet_length(d.problem) > 0) AS problems
     FROM corpus_documents c JOIN documents d ON d.hash = c.hash
     WHERE c.corpus_id = :corpus AND c.ordinal < :most""")
-
 PLACES = text("""
     SELECT ordinal AS index, external_id AS id, meta FROM corpus_documents
     WHERE corpus_id = :corpus AND hash = :hash ORDER BY ordinal LIMIT :most""")
-
 DOCUMENT = text("SELECT problem, body FROM documents WHERE hash = :hash")
-
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -317,9 +300,7 @@ async def load_document(database: Database, name: str, hash_: str) -> CorpusDocu
 # Load documents for display: with the users' own ids and with texts up to a limit.
 
 LONGEST_TEXT = 4_000
-
 """Longest text that an answer shows, in characters; `GET /v1/jobs/{job}/samples/{index}` has the full text."""
-
 # A corpus may hold the same content under several ids: take the first.
 OF_CORPUS = text("""
     SELECT DISTINCT ON (d.hash) d.hash, c.external_id, left(d.problem, :n) AS problem, left(d.body, :n) AS body,

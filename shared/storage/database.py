@@ -44,11 +44,8 @@ class SampleState(IntEnum):
 
 
 RUNNABLE = frozenset({"preparing", "running"})
-
 """States of a job whose samples are advanced and whose calls are claimed."""
-
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
-
 """States of a job that has ended."""
 
 # SQL templates with shared names: `{WAITING}` is a state, `{ACCEPTED_FOR}` a condition that many statements share.
@@ -86,7 +83,6 @@ NAMES = {
     "r.measured -> 'reloads' ->> CAST(c.model_id AS text) AS integer), 0)) AS loading(n)",
     "CALLS_OF_JOB": "SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job",
 }
-
 """SQL by name. The call's id follows `ACCEPTED_FOR`: `JOIN attempts a ON {ACCEPTED_FOR} c.id`."""
 
 
@@ -103,20 +99,13 @@ def sql(template: str) -> TextClause:
 # Outages of the database: recognise passing errors, and retry idempotent work until they are over.
 
 PASSING = ("08", "25006", "25P03", "40", "53", "57P", "58")
-
 """Classes and states of SQLSTATE: no connection, read-only, idle for too long, rolled back because of another
 transaction, out of disk or connections, shutting down or starting up, system error."""
-
 STATEMENT = "42"
-
 """Class of SQLSTATE: a table, column or privilege that a statement needs is missing."""
-
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-
 """Pauses between attempts; the last one applies to all further attempts."""
-
 T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
 
 
@@ -222,7 +211,6 @@ def _read(decode: Callable[[bytes], T], raw: bytes | None, name: str) -> tuple[T
 # Check the names that users choose, because they appear in URLs, file names and tables.
 
 PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-
 _NAME = re.compile(PATTERN)
 
 
@@ -248,9 +236,7 @@ def check_name(name: str) -> str:
 # The append-only journal of operators' actions: who did what to which target.
 
 LOCAL = "local"
-
 """The actor without authentication: the operator's own shell, or an API without keys."""
-
 INSERT = text("""
     INSERT INTO operations (actor, action, target, detail) VALUES (:actor, :action, :target, CAST(:detail AS jsonb))""")
 
@@ -266,11 +252,8 @@ async def record_operation(connection: AsyncConnection, actor: str, action: str,
 # A cursor is valid only for its list and filters; with others it would silently skip rows, so it is refused.
 
 DEFAULT = 50
-
 LARGEST = 500
-
 LARGEST_KEY = (1 << 31) - 1
-
 """Largest key of a row; a forged cursor with a larger one is refused before it reaches the database."""
 
 
@@ -350,9 +333,7 @@ def _make_invalid_cursor() -> BadRequest:
 # The error for an unknown name, which suggests a similar one.
 
 MOST = 1000
-
 """Number of newest names to compare, because a service may have a million jobs."""
-
 KNOWN_NAMES = {
     "job": text("SELECT name FROM jobs WHERE NOT online ORDER BY id DESC LIMIT :most"),
     "experiment": text("SELECT name FROM experiments ORDER BY id DESC LIMIT :most"),
@@ -362,11 +343,8 @@ KNOWN_NAMES = {
     "graph": text("SELECT name FROM graphs ORDER BY id DESC LIMIT :most"),
     "label": text("SELECT name FROM label_sets ORDER BY id DESC LIMIT :most"),
 }
-
 Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules", "label"]
-
 CALLED = {"rules": "rule bank", "label": "label set"}
-
 """Kinds whose name differs from their command."""
 
 
@@ -384,28 +362,19 @@ async def make_not_found(connection: AsyncConnection, kind: Kind, name: str) -> 
 # asked to repeat its request, so that none waits with an open connection. The primary key backs the lock up.
 
 LOCK_SEED = 7333
-
 """Distinguishes these advisory locks from others."""
-
 KEPT = "24 hours"
-
 """Shortest time for which a key is remembered."""
-
 FORGOTTEN = 100
-
 """Number of old keys that a new one removes; more than one, so that they do not accumulate."""
-
 HOLD = text("SELECT pg_try_advisory_xact_lock(hashtextextended(:operation || ' ' || :key, :seed))")
-
 # A separate statement, so that its snapshot is taken after the lock.
 FOUND = text("""
     SELECT i.body_hash, j.public_id FROM idempotency i JOIN jobs j ON j.id = i.job_id
     WHERE i.operation = :operation AND i.key = :key""")
-
 REMEMBER = text("""
     INSERT INTO idempotency (operation, key, body_hash, job_id)
     SELECT :operation, :key, :body_hash, id FROM jobs WHERE public_id = :job""")
-
 FORGET = text(f"""
     DELETE FROM idempotency WHERE (operation, key) IN (
         SELECT operation, key FROM idempotency WHERE created_at < now() - interval '{KEPT}'
@@ -474,37 +443,22 @@ PINNED_PLANS = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
-
 """Planner settings of the hot path. Its tables are empty when plans are cached and statistics come late, so the planner
 would choose scans; these settings make each statement use its index (measured: the first batch is 3 times faster)."""
-
 REPORTING = {"jit": "off"}
-
 UNREACHABLE = "08001"
-
 """SQLSTATE of a failed connection attempt."""
-
 READ_ONLY = "25006"
-
 """SQLSTATE of a write to a read-only database."""
-
 BROKEN = "08006"
-
 """SQLSTATE of a broken connection."""
-
 CONNECT_S = 5.0
-
 """Timeout of a new connection: a frozen server accepts it but never answers."""
-
 STATEMENT_S = 60.0
-
 REPORT_S = 600.0
-
 """Timeouts of a statement, on the hot path and for reports; afterwards its connection counts as broken. The largest
 statement of the hot path inserts the samples of a job (measured: 300,000 in 5 s)."""
-
 TRUSTED_S = 1.0
-
 """A connection that was used this recently is not pinged before use."""
 
 

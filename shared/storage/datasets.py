@@ -21,20 +21,13 @@ from shared.storage.database import Database, check_name, copy, make_not_found
 # Store datasets: named, ordered lists of questions.
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
-
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
-
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-
 SCOPE = storage.cursor_scope("datasets")
-
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
-
 INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
-
 ITEM_COLUMNS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
          "alternatives", "expected", "query")  # fmt: skip
-
 FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
 
 
@@ -179,13 +172,9 @@ def _dataset(row: RowMapping) -> Dataset:
 # Details of a dataset: how many items have gold answers, and their subjects and levels.
 
 COUNTED = 100_000
-
 """Number of items that are counted, from the beginning."""
-
 MOST = 50
-
 """Largest number of subjects, and of levels, that are listed."""
-
 COUNTS = text("""
     WITH counted AS MATERIALIZED (
         SELECT subject, level, gold IS NOT NULL AS gold, gold_documents IS NOT NULL AS documents
@@ -251,13 +240,10 @@ SUMMARY = text("""
     SELECT count(query) AS queries, count(*) FILTER (WHERE query ? 'leads') AS led,
         array_agg(DISTINCT query ->> 'bank') FILTER (WHERE query ? 'leads') AS banks
     FROM items WHERE dataset_id = :dataset""")
-
 ORDINALS = text("SELECT ordinal FROM items WHERE dataset_id = :dataset AND query ? 'leads' ORDER BY ordinal")
-
 SELECT_LED_ITEMS = text("""
     SELECT ordinal, question, gold, expected, query FROM items
     WHERE dataset_id = :dataset AND ordinal = ANY(:ordinals) ORDER BY ordinal""")
-
 TEXTS = text("""
     SELECT c.external_id, d.problem, d.body FROM corpora k JOIN corpus_documents c ON c.corpus_id = k.id
     JOIN documents d ON d.hash = c.hash WHERE k.name = :corpus AND c.external_id = ANY(:ids)""")
@@ -318,14 +304,11 @@ def _golds(gold: str | None, expected: object) -> list[str]:
 # List items of a dataset and documents of a corpus page by page, in uploaded order.
 
 FIRST = -1
-
 """Value before the first ordinal."""
-
 SELECT_ITEM_PREVIEWS = text("""
     SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents,
         query ->> 'relation' AS relation
     FROM items WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
-
 DOCUMENTS = text("""
     SELECT c.ordinal AS index, c.external_id AS id, encode(c.hash, 'hex') AS hash, left(d.problem, :most) AS problem,
         left(d.body, :most) AS text, greatest(length(d.problem), length(d.body)) > :most AS truncated

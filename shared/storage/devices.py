@@ -15,28 +15,22 @@ from shared.storage.database import Database, sql
 # Devices as operators see them: resident models, measured memory, recent flips, and drains.
 
 FLIPS = 20
-
 """Number of recent flips that are shown."""
-
 KNOWN = text("""
     SELECT device FROM residencies UNION SELECT device FROM devices
     UNION SELECT device FROM models WHERE served AND device IS NOT NULL""")
-
 # Draining a drained device changes nothing, so the first drain's reason and time stay.
 SET = text("""
     INSERT INTO devices (device, drained, reason) VALUES (:device, :drained, :reason)
     ON CONFLICT (device) DO UPDATE SET drained = EXCLUDED.drained, reason = EXCLUDED.reason, changed_at = now()
         WHERE devices.drained <> EXCLUDED.drained
     RETURNING drained""")
-
 DRAINED = text("SELECT reason, changed_at AS since FROM devices WHERE device = :device AND drained")
-
 RECENT = text("""
     SELECT r.epoch, r.models, r.cause, r.state, r.reason, r.servers, r.measured, r.wanted_at, r.opened_at, r.closed_at,
         ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS names,
         (SELECT COALESCE(sum(m.footprint_mib), 0) FROM models m WHERE m.id = ANY(r.models)) AS declared_mib
     FROM residencies r WHERE r.device = :device ORDER BY r.epoch DESC LIMIT :n""")
-
 RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = ANY(:ids) ORDER BY name")
 
 
@@ -160,32 +154,25 @@ async def list_model_names(connection: AsyncConnection, ids: Sequence[int]) -> l
 # Models as users see them: served version, load times, speed, and the jobs that name them.
 
 VERSIONS = 20
-
 """Number of registered versions that are shown."""
-
 MOST_JOBS = 20
-
 SERVED = text("""
     WITH open AS MATERIALIZED (SELECT device, models FROM residencies WHERE state = 'open')
     SELECT DISTINCT ON (m.name) m.name, m.backend, m.version, m.digest, m.device,
         ARRAY(SELECT o.device FROM open o WHERE m.id = ANY(o.models) ORDER BY o.device) AS resident
     FROM models m WHERE m.served AND m.name = ANY(:names) ORDER BY m.name, m.registered_at DESC""")
-
 REGISTERED = text("""
     SELECT id, backend, digest, version, device, footprint_mib, estimated, registered_at, served
     FROM models WHERE name = :name ORDER BY served DESC, registered_at DESC LIMIT :n""")
-
 LEARNED = text("""
     SELECT f.device, f.driver, f.parallel, f.least_mib, f.most_mib, f.loads, f.measured_at, m.digest
     FROM footprints f JOIN models m ON m.id = f.model_id WHERE m.id = ANY(:ids)
     ORDER BY f.measured_at DESC, f.device, f.parallel LIMIT 50""")
-
 LOADS = text("""
     SELECT count(*) AS loads, percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(s ->> 'seconds' AS float8)) AS median_s,
         max(CAST(s ->> 'seconds' AS float8)) AS longest_s
     FROM (SELECT servers FROM residencies ORDER BY epoch DESC LIMIT 1000) r
     CROSS JOIN LATERAL jsonb_array_elements(r.servers) s WHERE CAST(s ->> 'model' AS integer) = ANY(:ids)""")
-
 # Calls have no index by model; the newest ones suffice for the current speed.
 SPEED = sql("""
     SELECT count(*) AS calls,
@@ -199,7 +186,6 @@ SPEED = sql("""
     FROM (SELECT id, model_id FROM calls ORDER BY id DESC LIMIT 20000) c
     JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE c.model_id = ANY(:ids) AND a.started_at IS NOT NULL AND a.ended_at IS NOT NULL""")
-
 JOBS = text("""
     SELECT j.public_id AS id, j.name, j.state, j.pipeline, j.created_at, r.roles
     FROM (SELECT * FROM jobs WHERE NOT online ORDER BY id DESC LIMIT 1000) j

@@ -19,18 +19,14 @@ from shared.storage import jobs as stored_jobs
 from shared.storage.database import Database, is_usable, make_not_found, sql
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
-
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
-
 ONE = text("""
     SELECT public_id, name, CAST(document AS text) AS document, created_at FROM experiments WHERE id = :experiment""")
-
 CELLS = text("""
     SELECT c.ordinal AS index, c.dataset, c.corpus, c.variant, c.pipeline, CAST(c.point AS text) AS point, c.seed,
         c.refused, j.public_id AS job, j.name AS job_name, j.state
     FROM experiment_cells c LEFT JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment ORDER BY c.ordinal""")
-
 STANDING = sql("""
     SELECT j.id, j.public_id, j.state, j.total, j.prepared, j.created_at, j.ended_at, n.completed, n.failed,
         n.cancelled, n.unparsed, n.first, n.last
@@ -42,7 +38,6 @@ STANDING = sql("""
             min(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS first,
             max(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS last
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n ORDER BY j.id""")
-
 LIST = text("""
     SELECT e.id, e.public_id, e.name, e.created_at, n.cells, n.refused, s.jobs, s.ended_at
     FROM experiments e
@@ -53,13 +48,9 @@ LIST = text("""
             SELECT j.state, count(*) AS n, max(j.ended_at) AS ended_at FROM jobs j
             WHERE j.id IN (SELECT job_id FROM experiment_cells c WHERE c.experiment_id = e.id) GROUP BY j.state) j) s
     WHERE e.id < :before ORDER BY e.id DESC LIMIT :n""")
-
 REFUSED, PURGED = "refused", "purged"
-
 """States of a cell without a job, and of a cell whose job was purged."""
-
 LIVE = ("preparing", "running", "paused", "finalizing", "cancelling")
-
 SCOPE = storage.cursor_scope("experiments")
 
 
@@ -273,7 +264,6 @@ def _estimate_seconds(paces: Sequence[tuple[int, datetime | None, datetime | Non
 INSERT = text("""
     INSERT INTO experiments (name, document) VALUES (:name, CAST(:document AS json))
     ON CONFLICT (name) DO NOTHING RETURNING id""")
-
 INSERT_CELLS = text("""
     INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point, seed, job_id,
                                   refused)
@@ -283,19 +273,15 @@ INSERT_CELLS = text("""
         CAST(:pipeline AS text[]), CAST(:point AS text[]), CAST(:seed AS bigint[]), CAST(:job AS uuid[]),
         CAST(:refused AS text[])) u(ordinal, dataset, corpus, variant, pipeline, point, seed, job, refused)
     LEFT JOIN jobs j ON j.public_id = u.job""")
-
 OF_JOB = text("SELECT experiment_id FROM jobs WHERE public_id = :job")
-
 LOCK = text("""
     SELECT ordinal FROM experiment_cells WHERE experiment_id = :experiment ORDER BY ordinal FOR NO KEY UPDATE""")
-
 # A passing failure left these unfinished: only what has no reply is computed again.
 UNDONE = sql("""
     SELECT DISTINCT j.public_id FROM experiment_cells c JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment AND (j.state IN ('failed', 'cancelled') OR (j.state = 'completed' AND EXISTS (
         SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {FAILED} AND s.failure = ANY(:passing))))
     ORDER BY j.public_id""")
-
 REPLACE = text("""
     UPDATE experiment_cells c SET job_id = n.id
     FROM unnest(CAST(:old AS uuid[]), CAST(:new AS uuid[])) u(old, new)

@@ -28,25 +28,15 @@ from shared.storage.database import Database, check_name, copy, make_not_found
 # Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory.
 
 BLOCK_BYTES = 1 << 20
-
 """Largest uncompressed block, except for a block with a single longer name."""
-
 LEVEL = 1
-
 """Compression level of zlib, the fastest."""
-
 AT_ONCE = 8
-
 """Blocks fetched per round trip."""
-
 Part = Literal["triples", "times", "entities", "relations"]
-
 DTYPES: dict[Part, str] = {"triples": "<i4", "times": "<i8"}
-
 """Element types of the array parts; triples are rows of three. The other parts are names, one per UTF-8 line."""
-
 BLOCK_COLUMNS = ("graph_id", "part", "ordinal", "content")
-
 SELECT = text("SELECT part, content FROM graph_blocks WHERE graph_id = :graph ORDER BY part, ordinal")
 
 
@@ -122,37 +112,24 @@ def _lines(found: Sequence[str]) -> Iterator[bytes]:
 # Store knowledge graphs in compressed blocks; each graph is also a corpus whose documents are its facts.
 
 LARGEST = 5
-
 """Number of largest relations that a graph is shown with."""
-
 COLUMNS = """
     g.id, g.name, encode(g.hash, 'hex') AS hash, g.facts, g.entities, g.relations, g.time_unit, g.first_time,
     g.last_time, g.largest, c.name AS corpus, g.created_at"""
-
 FROM = f"SELECT {COLUMNS} FROM graphs g JOIN corpora c ON c.id = g.corpus_id"  # noqa: S608 - constants
-
 ONE = text(f"{FROM} WHERE g.name = :name")
-
 LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
-
 CHUNK = 10_000
-
 """Facts formatted at a time."""
-
 SCOPE = storage.cursor_scope("graphs")
-
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
-
 INSERT = text("""
     INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
         phrases, phrases_hash)
     VALUES (:name, :hash, :facts, :entities, :relations, :time_unit, :first_time, :last_time,
         CAST(:largest AS jsonb), :corpus, CAST(:phrases AS json), :phrases_hash) RETURNING id""")
-
 PHRASES = text("SELECT phrases FROM graphs WHERE id = :id")
-
 DELETE = text("DELETE FROM graphs WHERE id = :id")
-
 BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIMIT 5")
 
 

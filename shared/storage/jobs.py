@@ -43,14 +43,12 @@ WAITING = sql("""
         SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
         JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
     GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
-
 # What a job has pinned and this process has not, in the order in which it is pinned.
 LACKING = sql("""
     SELECT j.id AS job, j.name, p.value AS pin FROM jobs j CROSS JOIN LATERAL jsonb_array_elements(j.code -> 'plugins')
         WITH ORDINALITY p(value, place)
     WHERE (CAST(:jobs AS bigint[]) IS NULL OR j.id = ANY(:jobs)) AND j.ended_at IS NULL AND j.state IN {RUNNABLE}
         AND NOT {HAS_PLUGINS} ORDER BY j.id, p.place""")
-
 SELECT_AWAITED_OUTAGES = text("""
     SELECT o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
     FROM outages o GROUP BY o.what ORDER BY min(o.since), o.what""")
@@ -114,9 +112,7 @@ async def find_all_waiting(connection: AsyncConnection) -> list[Waiting]:
 # first and the last ended sample, so the estimate holds as of the last one and changes only with the next.
 
 FEWEST = 10
-
 """Number of ended samples that an estimate needs."""
-
 COUNT_ENDED_SAMPLES = sql("""
     SELECT count(*) AS ended, min(ended_at) AS first, max(ended_at) AS last FROM samples
     WHERE job_id = :job AND kind = 'item' AND state IN {DONE}""")
@@ -172,7 +168,6 @@ def make_lost_statement(select: str) -> TextClause:
 SELECT_UNSERVED_MODELS_OF_JOB = make_lost_statement("""
     SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
     JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} WHERE s.job_id = :job ORDER BY l.name""")
-
 SELECT_UNSERVED_MODELS = make_lost_statement("""
     SELECT l.name, l.digest, waiting.jobs,
         (SELECT digest FROM models n WHERE n.name = l.name AND n.served ORDER BY n.registered_at DESC LIMIT 1) AS now
@@ -181,11 +176,8 @@ SELECT_UNSERVED_MODELS = make_lost_statement("""
             SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = l.id LIMIT :most) q
         JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} JOIN jobs j ON j.id = s.job_id) waiting
     WHERE l.device IS NOT NULL AND waiting.jobs IS NOT NULL ORDER BY l.name""")
-
 LANES = list(Lane)
-
 MOST_UNSERVED_MODELS = 1000
-
 """Largest number of waiting calls per model whose jobs are looked up."""
 
 
@@ -216,33 +208,21 @@ JOBS = fill_names("""
     LEFT JOIN jobs r ON r.id = j.requeued_from LEFT JOIN experiments x ON x.id = j.experiment_id
     CROSS JOIN LATERAL (
         SELECT {COUNTS_BY_END} FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n""")
-
 ONE = text(f"{JOBS} WHERE j.id = :job")
-
 SEVERAL = text(f"{JOBS} WHERE j.id = ANY(:jobs)")
-
 ROWS = text("SELECT id, public_id FROM jobs WHERE public_id = ANY(:jobs)")
-
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
-
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
-
 STAGES = sql("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
     FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
-
 LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online ORDER BY rank, id LIMIT :n")
-
 HAS_ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE id = :job")
-
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
-
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
-
 SUBMITTERS = text("""
     SELECT DISTINCT code ->> 'submitted_by' FROM jobs WHERE public_id = :job OR experiment_id = :experiment""")
-
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -450,7 +430,6 @@ def count_requests(state: str, total: int, completed: int, failed: int, cancelle
 
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
-
 _COPIED = (
     "name", "state", "pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "rank", "metadata", "version",
     "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
@@ -505,20 +484,16 @@ CALLS = text("""
     SELECT mine.job_id, c.role, count(*) FILTER (WHERE mine.made) AS made,
         count(*) FILTER (WHERE NOT mine.made) AS reused
     FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
-
 LOADS = sql("""
     SELECT DISTINCT s.job_id, r.epoch, c.model_id, loading.n
     FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
     JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
     JOIN residencies r ON r.epoch = a.epoch CROSS JOIN {LOADS_OF_MODEL} WHERE s.job_id = ANY(:jobs)""")
-
 FAILURES = sql("""
     SELECT job_id, failure, count(*) AS samples FROM samples
     WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
     GROUP BY job_id, failure ORDER BY job_id, failure""")
-
 CountsByJob = dict[int, dict[str, int]]
-
 """Counts by job, then by role or kind."""
 
 
@@ -603,16 +578,12 @@ async def take_snapshot(database: Database, job: int) -> JobSnapshot:
 # List jobs, filtered and sorted, page by page. Only the samples of the page's jobs are counted.
 
 Sort = Literal["newest", "name", "state"]
-
 """Sort keys that a page's cursor can continue from; counted values such as accuracy cannot be one."""
-
 _STATE = (
     "array_position(ARRAY['running', 'preparing', 'finalizing', 'cancelling', 'paused', 'failed', 'cancelled',"
     " 'completed'], {})"
 )
-
 """Sort order of states: live jobs first, then those that did not end well."""
-
 _NOW, _THEN = _STATE.format("j.state"), _STATE.format("CAST(:key AS text)")
 
 
@@ -693,13 +664,9 @@ async def _load_jobs(connection: AsyncConnection, ids: list[int]) -> list[Job]:
 # The work of both lanes now, and their recent pace.
 
 WINDOW_S = 30.0
-
 """Time window of the pace, in seconds."""
-
 MOST_CALLS = 20_000
-
 """Largest number of queued or ended calls that are counted per lane and model."""
-
 QUEUED = text("""
     SELECT l.lane, m.name AS model, CASE WHEN m.needs_lease THEN m.device END AS device, q.queued, q.running
     FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
@@ -707,7 +674,6 @@ QUEUED = text("""
         SELECT count(*) AS queued, count(token) AS running
         FROM (SELECT token FROM queue WHERE lane = l.lane AND model_id = m.id LIMIT :most) first) q
     WHERE q.queued > 0""")
-
 # The window is limited by time and by number of calls; in the second case, their span is the window.
 COUNT_ENDED_CALLS = text("""
     SELECT c.role, m.name AS model, CASE WHEN m.needs_lease THEN m.device END AS device, count(*) AS ended,
@@ -758,9 +724,7 @@ def _read_lane_work(row: RowMapping) -> LaneWork:
 # Subjects and levels of a job's questions, for the filters of its samples.
 
 MOST_SUBJECTS = 200
-
 """Largest number of pairs of subject and level; a dataset with more uses these fields for something else."""
-
 SELECT_SUBJECTS = text("""
     SELECT DISTINCT i.subject, i.level FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
     WHERE j.public_id = CAST(:job AS uuid) LIMIT :most""")
@@ -790,22 +754,16 @@ async def load_subjects(database: Database, job: str) -> Subjects:
 # one observation there.
 
 COLUMNS = {ACCURACY: "correct", EXACT: "strict"}
-
 """Measures with a column in `outcomes`; the others are read from the encoded outcomes."""
-
 UNIT = 1_000_000
-
 """Scores are integers in units of 1 / UNIT, so that scores that differ only by rounding are equal."""
-
 OUTCOMES = text("""
     SELECT o.sample_id, o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = ANY(:jobs) AND s.kind = 'item'""")
-
 SHARES = """
     SELECT job_id, total, n, count(*) AS items
     FROM (SELECT job_id, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, ordinal) by_item
     GROUP BY job_id, total, n"""
-
 COMMON = """,
         by_question AS MATERIALIZED (
             SELECT job_id, hash, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, hash)
@@ -813,9 +771,7 @@ COMMON = """,
     FROM unnest(CAST(:ones AS bigint[]), CAST(:others AS bigint[])) AS p (one, other)
     JOIN by_question a ON a.job_id = p.one JOIN by_question b ON b.job_id = p.other AND b.hash = a.hash
     GROUP BY 1, 2, 3, 4, 5, 6"""
-
 QUESTIONS = "SELECT job_id, count(DISTINCT hash) AS questions FROM by_sample GROUP BY job_id"
-
 # Only items with a value in every repeat that has any: the others would make repeats differ by their questions.
 REPEATS = """,
         by_job AS (SELECT job_id, count(DISTINCT repeat) AS repeats FROM by_sample GROUP BY job_id),
@@ -823,7 +779,6 @@ REPEATS = """,
     SELECT c.job_id, c.repeat, sum(c.value) AS total, count(*) AS n
     FROM counted c JOIN by_job b ON b.job_id = c.job_id AND b.repeats = c.values_of_item
     GROUP BY c.job_id, c.repeat"""
-
 EXTRACTIONS = text("""
     SELECT s.job_id, o.extraction, count(*) AS answers FROM samples s JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' GROUP BY s.job_id, o.extraction ORDER BY s.job_id, o.extraction""")
@@ -843,7 +798,6 @@ _FROM_COLUMNS = {
     name: _statements(f"CAST(o.{column} AS integer)", "outcomes o ON o.sample_id = s.id")
     for name, column in COLUMNS.items()
 }
-
 _GIVEN = _statements(
     "v.value", "unnest(CAST(:samples AS bigint[]), CAST(:values AS integer[])) AS v (sample, value) ON v.sample = s.id"
 )

@@ -20,9 +20,7 @@ from shared.storage.database import Database, check_name, copy, make_not_found, 
 # Draw the tasks of a label set from a job's judged documents or graded answers, each at most once.
 
 NUL = {"nul": "\\u0000", "instead": "\\ufffd"}
-
 """A NUL in JSON and its replacement: a model may write one, and PostgreSQL's JSON functions refuse it."""
-
 # Takes the smallest hashes of seed and content, so that equal seeds draw equal tasks from a job.
 DOCUMENTS = sql("""
     WITH judged AS (
@@ -47,7 +45,6 @@ DOCUMENTS = sql("""
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = f.ordinal AND f.kind = 'item'
     ORDER BY sha256(convert_to(concat_ws(' ', CAST(:seed AS text), f.document, f.question), 'UTF8')), f.document
     LIMIT :size""")
-
 ANSWERS = sql("""
     WITH firsts AS (
         SELECT DISTINCT ON (s.ordinal, o.answer) s.ordinal, s.repeat, o.answer, o.correct
@@ -105,13 +102,9 @@ COLUMNS = """
     SELECT s.id, s.name, s.what, s.job::text AS job, s.job_name, s.job_id IS NULL AS purged, s.seed, s.size, s.eligible,
         s.tasks, encode(s.hash, 'hex') AS hash, s.made_by, s.created_at
     FROM label_sets s"""
-
 ONE = text(f"{COLUMNS} WHERE s.name = :name")
-
 LIST = text(f"{COLUMNS} WHERE s.id < :before ORDER BY s.id DESC LIMIT :n")
-
 SCOPE = storage.cursor_scope("label sets")
-
 PROGRESS = text("""
     WITH counted AS (
         SELECT DISTINCT ON (l.set_id, l.number, l.labeller) l.set_id, l.labeller, l.value, t.system
@@ -120,25 +113,18 @@ PROGRESS = text("""
     SELECT set_id, labeller, count(value) AS labels, count(*) FILTER (WHERE value IS NULL) AS abstained,
         count(*) FILTER (WHERE value = system) AS same
     FROM counted GROUP BY set_id, labeller ORDER BY set_id, labeller""")
-
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag label sets'))")
-
 JOB = text("SELECT public_id, name, state, ended_at FROM jobs WHERE id = :job")
-
 INSERT_LABEL_SET = text("""
     INSERT INTO label_sets (name, what, job_id, job, job_name, seed, size, eligible, tasks, hash, made_by)
     VALUES (:name, :what, :job_id, :job, :job_name, :seed, :size, :eligible, :tasks, :hash, :made_by) RETURNING id""")
-
 TASKS = ("set_id", "number", "item", "repeat", "content", "system")
-
 JUDGED = "a mathrag-gate job has its documents' reasoning rated, a crag job their relevance"
-
 NOTHING: dict[What, tuple[str, str]] = {
     "documents": ("its judge rated the reasoning of no document", JUDGED),
     "relevance": ("its judge rated the relevance of no document", JUDGED),
     "answers": ("none of its answers was graded", "give the dataset's items gold answers, and submit a job over them"),
 }
-
 """By kind of set, why there is nothing to label, and what to do."""
 
 
@@ -289,21 +275,17 @@ def _hash(what: What, drawn: Sequence[DrawnTask]) -> bytes:
 
 NUMBERED = text("""
     SELECT number, item, repeat, content, system FROM label_tasks WHERE set_id = :set AND number = :number""")
-
 NEXT = text("""
     SELECT t.number, t.item, t.repeat, t.content, t.system FROM label_tasks t
     WHERE t.set_id = :set AND NOT EXISTS (
         SELECT 1 FROM labels l WHERE l.set_id = t.set_id AND l.number = t.number AND l.labeller = :labeller)
     ORDER BY t.number LIMIT 1""")
-
 LAST = text("""
     SELECT number, labeller, at, blind, value, note FROM labels
     WHERE set_id = :set AND number = :number AND labeller = :labeller ORDER BY id DESC LIMIT 1""")
-
 INSERT_LABEL = text("""
     INSERT INTO labels (set_id, number, labeller, blind, value, note)
     VALUES (:set, :number, :labeller, :blind, :value, :note) RETURNING number, labeller, at, blind, value, note""")
-
 EXPORT = text("""
     SELECT l.id, l.number, l.labeller, l.at, l.blind, l.value, l.note, t.item, t.repeat, t.content, t.system,
         NOT EXISTS (
@@ -311,15 +293,11 @@ EXPORT = text("""
                 AND n.id > l.id) AS counts
     FROM labels l JOIN label_tasks t ON t.set_id = l.set_id AND t.number = l.number
     WHERE l.set_id = :set AND l.id > :after ORDER BY l.id LIMIT :n""")
-
 COUNTED = text("""
     SELECT DISTINCT ON (l.number, l.labeller) l.number, l.labeller, l.value
     FROM labels l WHERE l.set_id = :set AND (l.blind OR NOT :blind) ORDER BY l.number, l.labeller, l.id DESC""")
-
 SYSTEM = text("SELECT number, item, repeat, system FROM label_tasks WHERE set_id = :set ORDER BY number")
-
 BATCH = 500
-
 """Labels read per transaction."""
 
 

@@ -46,9 +46,7 @@ from shared.storage.database import Database, SampleState, sql, try_decode, try_
 # Cache documents by hash in each process, for replays and prompts.
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
-
 CAPACITY = 50_000
-
 """Number of cached documents; MATH's 7,500 take about 7 MB."""
 
 
@@ -80,7 +78,6 @@ def list_mentioned_documents(replies: Iterable[Reply]) -> set[str]:
 # Render again the prompts that models were sent; stored requests do not hold their documents' texts.
 
 ROLES = ("judge", "write", "generate")
-
 """Roles whose calls have prompts."""
 
 
@@ -119,9 +116,7 @@ async def load_residencies(connection: AsyncConnection, epochs: Sequence[int]) -
 # Load the provenance of a sample: its calls, and who answered them, when, and in which epoch.
 
 TIE_BREAK = "equal scores: the smaller document hash first"
-
 REPLY: Any = Reply
-
 SAMPLE = sql("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
         i.subject, i.level, i.gold_documents, o.outcome, encode(o.record_hash, 'hex') AS record_hash,
@@ -133,20 +128,17 @@ SAMPLE = sql("""
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id LEFT JOIN records r ON r.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal = :ordinal AND s.repeat = :repeat""")
-
 STEPS = text("""
     SELECT t.position, t.slot, t.created, t.call_id, encode(c.key, 'hex') AS key, c.role, c.request,
         c.created_at AS queued_at, m.name AS model, encode(m.hash, 'hex') AS model_hash, m.backend, m.digest, m.version,
         m.options
     FROM steps t JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
     WHERE t.sample_id = :sample ORDER BY t.position, t.slot""")
-
 ATTEMPTS = text("""
     SELECT call_id, accepted, outcome, reply, worker, device, epoch, started_at, ended_at, concurrency,
         encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
         completion_ms, trace_id, created_at AS stored_at, encode(sha256(reply), 'hex') AS reply_hash
     FROM attempts WHERE call_id = ANY(:calls) ORDER BY call_id, id""")
-
 SOURCES = text("""
     SELECT DISTINCT ON (t.call_id) t.call_id, j.public_id::text AS job, s.kind, s.ordinal AS index, s.repeat, t.position
     FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
@@ -313,11 +305,9 @@ JOB = text("""
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
     LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare'
     LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = :job""")
-
 LAST = text("""
     SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
     WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
-
 # Replies to positions before `consumed` belong to the sample. A cancelled sample has consumed none of the replies that
 # it waited for at its end; some may still arrive for other samples.
 # The next samples come first, along the index of their key: otherwise the planner reads and sorts all remaining samples
@@ -332,7 +322,6 @@ SAMPLES = sql("""
     FROM batch s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
-
 # Columns: sample, call, then the fields of CallRecord in order.
 SELECT_CALL_RECORDS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
@@ -343,20 +332,15 @@ SELECT_CALL_RECORDS = sql("""
     JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
     LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id AND t.position < u.consumed
     ORDER BY t.sample_id, t.position, t.slot""")
-
 INTERRUPTIONS = text("""
     SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY(:calls) AND NOT accepted
     ORDER BY call_id, id""")
-
 INSERT = text("""
     INSERT INTO records (job_id, sample_id, seq, hash, previous)
     SELECT :job, * FROM unnest(CAST(:samples AS bigint[]), CAST(:seqs AS integer[]), CAST(:hashes AS bytea[]),
         CAST(:previous AS bytea[]))""")
-
 Key = tuple[int, int]
-
 """(item, repeat), the order of a chain."""
-
 START: Key = (-1, -1)
 
 
@@ -447,7 +431,6 @@ SELECT_CALL_RESULTS = sql("""
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) >= (:first, :first_repeat)
         AND (s.ordinal, s.repeat) <= (:last, :last_repeat) AND c.role IN ('judge', 'write', 'generate')
     ORDER BY s.ordinal, s.repeat, t.position, t.slot""")
-
 PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 
 

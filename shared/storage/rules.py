@@ -23,46 +23,31 @@ from shared.storage.devices import ModelJob
 # Store rule banks: named, ordered lists of rules. A sealed bank is final and identified by its content's hash.
 
 State = Literal["mining", "ready", "failed", "cancelled"]
-
 FROM = """
     SELECT b.id, b.name, b.state, encode(b.hash, 'hex') AS hash, g.name AS graph,
         encode(b.graph_hash, 'hex') AS graph_hash, b.miner, b.limits, b.relations, b.rules,
         j.public_id::text AS job, b.reason, b.created_at, b.sealed_at
     FROM rule_banks b LEFT JOIN graphs g ON g.id = b.graph_id LEFT JOIN jobs j ON j.id = b.job_id"""
-
 ONE = text(f"{FROM} WHERE b.name = :name")
-
 LIST = text(f"{FROM} WHERE b.id < :before ORDER BY b.id DESC LIMIT :n")
-
 SCOPE = storage.cursor_scope("rules")
-
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag rule banks'))")
-
 INSERT = text("""
     INSERT INTO rule_banks (name, state, graph_id, graph_hash, miner, limits, relations, job_id)
     VALUES (:name, 'mining', :graph, :graph_hash, :miner, CAST(:limits AS json), :relations, :job) RETURNING id""")
-
 AGAIN = text("UPDATE rule_banks SET state = 'mining', job_id = :job, reason = NULL WHERE name = :name AND hash IS NULL")
-
 COLUMNS = ("bank_id", "ordinal", "head", "certainty", "rule")
-
 SEAL = text("""
     UPDATE rule_banks SET state = 'ready', hash = :hash, rules = :rules, reason = NULL, sealed_at = clock_timestamp()
     WHERE id = :bank AND hash IS NULL""")
-
 END = text("UPDATE rule_banks SET state = :state, reason = :reason WHERE id = :bank AND hash IS NULL")
-
 RULES = text("""
     SELECT rule FROM rules WHERE bank_id = :bank AND ordinal >= :first AND ordinal < :beyond ORDER BY ordinal""")
-
 PINNED_BY = text("""
     SELECT j.name FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
     WHERE j.ended_at IS NULL AND m.backend = 'rules' AND m.digest = :hash ORDER BY j.id LIMIT 5""")
-
 DELETE = text("DELETE FROM rule_banks WHERE id = :bank")
-
 BATCH = 1000
-
 """Rules read per round trip."""
 
 
@@ -290,7 +275,6 @@ def _bank(row: RowMapping) -> RuleBank:
 BANK = text("""
     SELECT m.digest AS hash, b.id, b.miner FROM models m JOIN rule_banks b ON encode(b.hash, 'hex') = m.digest
     WHERE m.id = :model ORDER BY b.id LIMIT 1""")
-
 # A rule's bytes are JSON: the relations of its body and its support have no columns.
 RELATIONS = text("""
     SELECT relation, bool_or(is_head) AS is_head FROM rules r CROSS JOIN LATERAL (
@@ -298,16 +282,12 @@ RELATIONS = text("""
         UNION ALL SELECT atom ->> 0, false
         FROM json_array_elements(CAST(convert_from(r.rule, 'UTF8') AS json) -> 'body') b(atom)) named
     WHERE bank_id = :bank GROUP BY relation ORDER BY relation""")
-
 OF_HEADS = text("""
     SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND head = ANY(:heads) AND certainty >= :least""")
-
 NUMBERS = text("""
     SELECT ordinal FROM rules WHERE bank_id = :bank AND certainty >= :least
         AND CAST(CAST(convert_from(rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support ORDER BY ordinal""")
-
 BY_NUMBER = text("SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND ordinal = ANY(:numbers)")
-
 PHRASES = text("SELECT phrases FROM graphs WHERE phrases_hash = :hash ORDER BY id LIMIT 1")
 
 
@@ -369,7 +349,6 @@ def _rule(number: int, raw: bytes) -> NumberedRule:
 HEADS = text("""
     SELECT head AS relation, count(*) AS rules, max(certainty) AS best FROM rules WHERE bank_id = :bank
     GROUP BY head ORDER BY count(*) DESC, head LIMIT 500""")
-
 ROWS = text("SELECT id FROM models WHERE backend = 'rules' AND digest = :hash")
 
 
@@ -410,19 +389,14 @@ async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetail
 # List the rules of a bank, filtered and sorted, page by page.
 
 Order = Literal["bank", "confidence"]
-
 """`bank` is the bank's own order; `confidence` lists the most certain rules first."""
-
 # Support has no column of its own: it is part of the rule's JSON.
 CHOSEN = """
     r.bank_id = :bank AND r.head = COALESCE(CAST(:head AS text), r.head) AND r.certainty >= :least
         AND (CAST(:support AS bigint) <= 1
             OR CAST(CAST(convert_from(r.rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support)"""
-
 NUMBERED = "SELECT r.ordinal, r.rule FROM rules r"
-
 IN_ORDER = text(f"{NUMBERED} WHERE {CHOSEN} AND r.ordinal > :after ORDER BY r.ordinal LIMIT :n")
-
 BY_CERTAINTY = text(f"""{NUMBERED} LEFT JOIN rules a ON a.bank_id = r.bank_id AND a.ordinal = :after
     WHERE {CHOSEN} AND (a.ordinal IS NULL OR (r.certainty, -r.ordinal) < (a.certainty, -a.ordinal))
     ORDER BY r.certainty DESC, r.ordinal LIMIT :n""")

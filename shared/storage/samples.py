@@ -32,18 +32,14 @@ SELECT_GOLD_DOCUMENTS = text("""
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN LATERAL jsonb_each_text(i.gold_documents) g
     LEFT JOIN corpus_documents d ON d.corpus_id = j.corpus_id AND d.external_id = g.key
     WHERE j.id = :job AND i.ordinal BETWEEN :first AND :last AND CAST(g.value AS integer) > 0""")
-
 ANY = text("""
     SELECT j.corpus_id IS NOT NULL AND EXISTS (
         SELECT FROM items i WHERE i.dataset_id = j.dataset_id AND i.gold_documents IS NOT NULL) AS found
     FROM jobs j WHERE j.id = :job""")
-
 LABELLED = text("""
     SELECT i.ordinal FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
     WHERE j.id = :job AND i.ordinal BETWEEN :first AND :last AND i.gold_documents IS NOT NULL""")
-
 ABSENT = "absent: "
-
 """Prefix that replaces the hash of a document that the corpus does not hold."""
 
 
@@ -82,20 +78,15 @@ async def list_labelled_items(connection: AsyncConnection, job: int, first: int,
 # Determine how samples ended from their rows: what is wrong with an answer depends on how it was made.
 
 PARAMS = text("SELECT params FROM jobs WHERE id = :job")
-
 # Last texts first. Replies of other roles are not read: a sample may have a hundred ratings.
 CALLS = sql("""
     SELECT t.sample_id, c.role, a.reply FROM steps t JOIN calls c ON c.id = t.call_id
     LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id AND c.role = 'generate'
     WHERE t.sample_id = ANY(CAST(:samples AS bigint[])) AND c.role IN ('retrieve', 'generate')
     ORDER BY t.sample_id, t.position DESC, t.slot DESC""")
-
 OPEN = frozenset({Ending.JUDGE_FAILURE, Ending.LOGIC})
-
 """Endings that need more than the outcome to be decided."""
-
 KEPT = 16_384
-
 """Number of texts whose refuted equations are cached, about 30 MB."""
 
 
@@ -236,9 +227,7 @@ CONDITIONS = {
     "text": "(i.question ILIKE :text OR o.answer ILIKE :text)",
     "moved": "o.sample_id IS NOT NULL",
 }
-
 """SQL condition of each filter."""
-
 OF_ENDINGS = {
     Ending.CORRECT: "o.correct",
     Ending.REFUSED: "(s.failure = 'refused' OR o.extraction = 'refused')",
@@ -247,24 +236,17 @@ OF_ENDINGS = {
     Ending.TRUNCATED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
     Ending.UNGRADED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
 }
-
 """Necessary SQL condition of each ending; the taxonomy decides."""
-
 WRONG = "NOT o.correct AND o.extraction = 'ok'"
-
 """Necessary SQL condition of all other endings."""
-
 # Scores by rules and by the verifier have features. Inside a text, the quotes would be escaped.
 FEATURED = "position(CAST('\\x{}' AS bytea) IN o.outcome) > 0".format(b'"features":{'.hex())
-
 OF_SCORERS = {
     Strategy.RULES: FEATURED,
     Strategy.VERIFIER: "o.sample_id IS NOT NULL",
     Strategy.JUDGE: f"NOT {FEATURED}",
 }
-
 """Necessary SQL condition of each scorer; `candidates.scored_by` decides."""
-
 # Keyset pagination over the unique index (job_id, kind, ordinal, repeat): every page costs the same. Outcomes are long,
 # so they are fetched only for the rows of the page.
 SELECT_FILTERED = """
@@ -274,12 +256,10 @@ SELECT_FILTERED = """
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat) AND s.ordinal < :until"""
-
 SELECT_FILTERED_PAGE = """
     WITH found AS MATERIALIZED ({found} ORDER BY s.ordinal, s.repeat LIMIT :n)
     SELECT found.*, o.outcome FROM found LEFT JOIN outcomes o ON o.sample_id = found.id
     ORDER BY found.ordinal, found.repeat"""
-
 ENDED = "s.state >= {COMPLETED}"
 
 
@@ -358,31 +338,19 @@ def _escape_like(text: str) -> str:
 
 # A generic plan would scan all samples where a plan for the given values uses an index.
 PLAN_EACH = text("SET LOCAL plan_cache_mode = force_custom_plan")
-
 JOB = text("SELECT repeats, prepared, params FROM jobs WHERE id = :job")
-
 BEHIND = text("""
     SELECT EXISTS (
         SELECT FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat))""")
-
 START = (-1, -1)
-
 LAST, LAST_REPEAT = (1 << 31) - 1, (1 << 15) - 1
-
 WINDOW = 100_000
-
 """Largest number of samples that a page of a filtered list scans; its cursor continues after them."""
-
 MOST_READ = 2_000
-
 """Largest number of outcomes that a page reads for filters that SQL cannot decide."""
-
 BATCH = 250
-
 SampleWithOutcome = tuple[SampleRow, Outcome | None]
-
 Place = tuple[int, int]
-
 """(index, repeat)"""
 
 
@@ -601,7 +569,6 @@ SIDE = fill_names("""
         row_number() OVER (PARTITION BY i.hash, s.repeat ORDER BY s.ordinal) AS turn
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id WHERE s.kind = 'item' AND s.job_id = """)
-
 MATCHED = f"""
     WITH one AS ({SIDE} :left_job), other AS ({SIDE} :right_job),
     matched AS (
@@ -609,7 +576,6 @@ MATCHED = f"""
             one.correct AS left_correct, other.correct AS right_correct
         FROM one JOIN other USING (hash, repeat, turn))
     """  # noqa: S608 - parts of this module alone
-
 # One pass for page and counts: each row has the counts, and an empty page still has one row with them.
 SELECT_CHANGED_PAGE = sql(f"""{MATCHED},
     changed AS MATERIALIZED (SELECT * FROM matched WHERE left_correct <> right_correct),
@@ -626,13 +592,10 @@ SELECT_CHANGED_PAGE = sql(f"""{MATCHED},
     LEFT JOIN jobs j ON j.id = :left_job LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = m.ordinal
     LEFT JOIN outcomes p ON p.sample_id = m.left_id LEFT JOIN outcomes q ON q.sample_id = m.right_id
     ORDER BY m.ordinal, m.repeat""")  # noqa: S608
-
 NAMES = text("""
     SELECT l.name AS left_name, r.name AS right_name FROM jobs l CROSS JOIN jobs r
     WHERE l.id = :left_job AND r.id = :right_job""")
-
 OTHER = sql(f"{MATCHED} SELECT other FROM matched WHERE ordinal = :ordinal AND repeat = :repeat")  # noqa: S608
-
 Only = Literal["changed", "gained", "lost"]
 
 

@@ -21,9 +21,9 @@ def start(service: str, settings: Settings) -> None:
 def start_traces(service: str, settings: Telemetry) -> None:
     """Export spans if a collector is named. A process that forks must call it in the child: threads do not survive."""
     if settings.otlp_endpoint or any(os.environ.get(name) for name in ENDPOINTS):
-        from shared.telemetry import traces  # the SDK is only imported when it is used
+        from shared.telemetry import exporter  # the SDK is only imported when it is used
 
-        traces.start_export(service, settings)
+        exporter.start_export(service, settings)
 
 
 def stop_traces() -> None:

@@ -17,15 +17,12 @@ from shared.settings import Telemetry
 from shared.telemetry import traces
 
 CONTAINERS = (Path("/.dockerenv"), Path("/run/.containerenv"))
-
 """Files that container engines create."""
-
 QUIET = {
     **dict.fromkeys(("httpx2", "celery", "kombu", "uvicorn", "alembic"), logging.WARNING),
     # It warns at every attempt; the error when a batch is given up is enough.
     "opentelemetry.exporter": logging.ERROR,
 }
-
 """Libraries whose lines below this level are of no use to an operator."""
 
 

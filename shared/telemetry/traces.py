@@ -2,30 +2,22 @@
 
 import asyncio
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, NoOpTracer, Span, SpanContext, SpanKind, TraceFlags, Tracer
 from opentelemetry.trace.status import Status, StatusCode
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.calls import End, ModelAnswer, ModelCall, text_of
-from shared.settings import Telemetry
 from shared.storage.database import Database, SampleState, sql
 
 # Names in spans, by OpenTelemetry's GenAI conventions and OpenInference, which viewers understand.
@@ -33,39 +25,22 @@ from shared.storage.database import Database, SampleState, sql
 # They are written out here because the packages that define them change often and would be needed in every process.
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-
 """Version of OpenTelemetry's semantic conventions, whose GenAI part is still in development."""
-
 ERROR_TYPE = "error.type"
-
 OPERATION = "gen_ai.operation.name"
-
 PROVIDER = "gen_ai.provider.name"
-
 REQUEST_MODEL = "gen_ai.request.model"
-
 REQUEST_TEMPERATURE = "gen_ai.request.temperature"
-
 REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
-
 REQUEST_SEED = "gen_ai.request.seed"
-
 RESPONSE_FINISH_REASONS = "gen_ai.response.finish_reasons"
-
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
-
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
-
 INPUT_MESSAGES = "gen_ai.input.messages"
-
 OUTPUT_MESSAGES = "gen_ai.output.messages"
-
 SPAN_KIND = "openinference.span.kind"
-
 CHAIN, LLM, RETRIEVER, RERANKER = "CHAIN", "LLM", "RETRIEVER", "RERANKER"
-
 EMBEDDING, EVALUATOR = "EMBEDDING", "EVALUATOR"
-
 KINDS_OF_ROLE = {
     "retrieve": RETRIEVER,
     "rerank": RERANKER,
@@ -75,17 +50,11 @@ KINDS_OF_ROLE = {
     "estimate": EVALUATOR,
     "rules": RETRIEVER,
 }
-
 """OpenInference's kind of span by role, for calls that no model server answers."""
-
 MODEL_NAME = "llm.model_name"
-
 PROMPT_TOKENS = "llm.token_count.prompt"
-
 COMPLETION_TOKENS = "llm.token_count.completion"
-
 INPUT = "input.value"
-
 OUTPUT = "output.value"
 
 
@@ -133,27 +102,19 @@ def parse_traceparent(traceparent: str | None) -> SpanRef | None:
 # Make spans with OpenTelemetry's API, which does nothing until `shared.telemetry.traces` installs a tracer.
 
 UNTRACED = ("/healthz", "/readyz", "/metrics", "/state")
-
 """Paths that machines poll, whose spans would bury the others."""
-
 Attributes = Mapping[str, Any]
-
 """Attributes of a span; those that are None are left out."""
-
 _OFF = NoOpTracer()
-
 _tracer: Tracer = _OFF
-
 _exports_content = False
-
 chosen_ids: ContextVar[SpanRef | None] = ContextVar("given", default=None)
-
 """The ids of the span that is being made, if they were chosen before."""
 
 
 def install_tracer(tracer: Tracer = _OFF, *, content: bool = False) -> None:
     """Trace with `tracer`, by default not at all; `content` allows prompts, answers and questions in spans."""
-    global _tracer, _content  # one per process, like the provider behind it
+    global _tracer, _exports_content  # one per process, like the provider behind it
     _tracer, _exports_content = tracer, content
 
 
@@ -268,48 +229,6 @@ def _to_ns(at: datetime) -> int:
     return int(at.timestamp() * 1e9)
 
 
-# Export spans to a collector with OpenTelemetry's SDK; only imported if a collector is named.
-
-TRACES = "/v1/traces"
-
-PATIENCE_S = 2.0
-
-"""Timeout of a batch unless OTEL_EXPORTER_OTLP_TIMEOUT is set; a process that exits waits for it."""
-
-
-class SpanIdGenerator(RandomIdGenerator):
-    """Makes random ids, except for a span whose ids were chosen before it is made."""
-
-    def generate_trace_id(self) -> int:
-        """Return the chosen trace id, or a random one."""
-        given = chosen_ids.get()
-        return given.trace if given else super().generate_trace_id()
-
-    def generate_span_id(self) -> int:
-        """Return the chosen span id, or a random one."""
-        given = chosen_ids.get()
-        return given.span if given else super().generate_span_id()
-
-
-def install_sdk(service: str, processor: SpanProcessor, *, content: bool = False) -> TracerProvider:
-    """Make the spans of this process with the SDK, and pass each to `processor`."""
-    released = version("mathrag-gate")
-    resource = Resource.create({"service.name": f"mathrag-{service}", "service.version": released})
-    provider = TracerProvider(resource=resource, id_generator=SpanIdGenerator())
-    provider.add_span_processor(processor)
-    install_tracer(provider.get_tracer("mathrag", released, schema_url=SCHEMA_URL), content=content)
-    return provider
-
-
-def start_export(service: str, settings: Telemetry) -> None:
-    """Send spans, including FastAPI's, to the collector that the settings or OpenTelemetry's variables name."""
-    endpoint = settings.otlp_endpoint.rstrip("/") + TRACES if settings.otlp_endpoint else None
-    patience = float(os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT") or PATIENCE_S)
-    processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, timeout=patience))
-    provider = install_sdk(service, processor, content=settings.content)
-    trace.set_tracer_provider(provider)
-
-
 # Spans of model calls, by OpenTelemetry's GenAI conventions and OpenInference.
 
 
@@ -371,10 +290,8 @@ SAMPLES = sql("""
     FROM samples s JOIN jobs j ON j.id = s.job_id LEFT JOIN outcomes o ON o.sample_id = s.id
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     WHERE s.id = ANY(:samples) ORDER BY s.id""")
-
 JOB = text("""
     SELECT id, public_id, name, pipeline, state, total, reuse, created_at, ended_at FROM jobs WHERE id = :job""")
-
 EVENTS = text("SELECT state, at FROM job_events WHERE job_id = :job ORDER BY version")
 
 

@@ -7,6 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from shared.telemetry import exporter
 from shared.telemetry import traces as traces_module
 
 
@@ -34,7 +35,7 @@ class Spans:
 def tracing(*, content: bool = False) -> Iterator[Spans]:
     """Everything is traced inside the block."""
     memory = InMemorySpanExporter()
-    provider = traces_module.install_sdk("test", SimpleSpanProcessor(memory), content=content)
+    provider = exporter.install_sdk("test", SimpleSpanProcessor(memory), content=content)
     try:
         yield Spans(memory)
     finally:

@@ -258,13 +258,13 @@ def test_a_child_without_its_parent_does_not_begin() -> None:
 
 NOISY = """
 import os, sys
-from shared.processes import child_process
+from shared.processes import children
 
-replies = child_process.claim_stdout()
+replies = children.claim_stdout()
 print("from python")
 sys.stdout.flush()
 os.write(1, b"from C")
-child_process.send(replies, {"ready": True})
+children.send(replies, {"ready": True})
 """
 
 

@@ -48,7 +48,7 @@ def test_off_imports_nothing_of_the_sdk() -> None:
 @pytest.mark.parametrize("variable", telemetry.ENDPOINTS)
 def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    monkeypatch.setattr("shared.telemetry.traces.start_export", lambda service, settings: started.append(service))
+    monkeypatch.setattr("shared.telemetry.exporter.start_export", lambda service, settings: started.append(service))
     telemetry.start_traces("guard", Telemetry())
     assert not started
     monkeypatch.setenv(variable, "http://collector:4318")
