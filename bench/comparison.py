@@ -17,7 +17,7 @@ import httpx2
 
 from bench.floor import furnish
 from bench.running import Stack, stack
-from shared.ingest.strata import draw_stratified
+from shared.ingest.datasets import draw_stratified
 from shared.pipelines import registry
 from shared.settings import REPOSITORY
 

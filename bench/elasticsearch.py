@@ -31,8 +31,7 @@ from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.ports import Batch
 from services.retriever.texts import make_indexed_text
 from services.retriever.words import PAIRS
-from shared.ingest.corpora import read_corpus_line
-from shared.ingest.datasets import read_dataset_line
+from shared.ingest.datasets import read_corpus_line, read_dataset_line
 from shared.models.embedding import StaticEmbedder
 from shared.settings import Dense, Elasticsearch, Settings
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from services.retriever.dense import Faiss
 from services.retriever.layouts import Flat, Hnsw, Ivf, VectorLayout
 from services.retriever.texts import make_indexed_text
-from shared.ingest.corpora import read_corpus_line
-from shared.ingest.datasets import read_dataset_line
+from shared.ingest.datasets import read_corpus_line, read_dataset_line
 from shared.models.embedding import StaticEmbedder
 from shared.settings import MODELS, Dense
 

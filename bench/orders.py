@@ -15,7 +15,7 @@ from sqlalchemy import text
 from services.guard.app import make_driver
 from services.guard.drivers.ports import ModelServer
 from shared.calls import Decoding, Request, seed_of
-from shared.rag.rendering import list_references, render_request
+from shared.rag.prompts import list_references, render_request
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.storage.provenance import LibraryCache

@@ -16,8 +16,7 @@ from services.retriever.ports import Backend, Batch, IndexMatch, SearchIndex
 from services.retriever.sparse import Bm25
 from services.retriever.texts import make_indexed_text
 from shared import settings
-from shared.ingest.corpora import read_corpus_line
-from shared.ingest.datasets import read_dataset
+from shared.ingest.datasets import read_corpus_line, read_dataset
 from shared.ingest.lines import EmptyText
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.embedding import StaticEmbedder

@@ -48,7 +48,7 @@ class Item(NamedTuple):
     level: int | None
 
     def easy(self, threshold: float) -> bool:
-        """Decide as `shared.rag.routing` does."""
+        """Decide as `shared.rag.gate` does."""
         return self.probability is not None and self.probability < threshold
 
 

@@ -24,8 +24,7 @@ from bench.running import Stack, stack
 from services.retriever import tokens
 from services.retriever.sparse import K1, METHOD, B
 from services.retriever.texts import make_indexed_text
-from shared.ingest.corpora import read_corpus_line
-from shared.ingest.datasets import read_dataset_line
+from shared.ingest.datasets import read_corpus_line, read_dataset_line
 from shared.models.embedding import StaticEmbedder
 from shared.rag.fusion import rrf
 from shared.replies import Retrieved

@@ -30,10 +30,9 @@ from mathrag.stack.migration import migrate
 from mathrag.stack.passwords import Passwords
 from mathrag.stack.ports import find_free_port
 from services.orchestrator.api.uploads import read_batches
-from shared.ingest import corpora as documents
-from shared.ingest import datasets as items
+from shared.ingest import datasets as datasets_module
 from shared.ingest import rows
-from shared.ingest.reader import Reader
+from shared.ingest.lines import Reader
 from shared.storage import corpora as stored_corpora
 from shared.storage import datasets as stored_datasets
 from shared.storage.database import Database
@@ -102,11 +101,13 @@ async def system(application: Database, kind: str, name: str, file: Path) -> flo
     with file.open("rb") as opened:
         read = rows.read(opened, "upload")
         if kind == "corpora":
-            reader = Reader(read, lambda line, number: documents.record(line, str(number)), documents.identifier)
+            reader = Reader(
+                read, lambda line, number: datasets_module.record(line, str(number)), datasets_module.document_id
+            )
             async with aclosing(read_batches(iter(reader))) as records:
                 await stored_corpora.create(application, name, records)
         else:
-            asked = Reader(read, lambda line, _: items.item(line), items.identifier)
+            asked = Reader(read, lambda line, _: datasets_module.item(line), datasets_module.question_id)
             async with aclosing(read_batches(iter(asked))) as records:
                 await stored_datasets.create(application, name, records)
     return time.perf_counter() - began

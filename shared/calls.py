@@ -53,7 +53,7 @@ def text_of(prompt: Prompt) -> str:
 # What an answer is graded against: the gold answers of an item, and the job's rules of grading.
 
 GraderName = Annotated[str, msgspec.Meta(pattern="^([a-z][a-z0-9-]{0,40})?$")]
-"""Name of a grader (`shared/rag/graders.py`), including plug-ins; "": the dataset's grader, or `math` if it declares
+"""Name of a grader (`shared/rag/grading.py`), including plug-ins; "": the dataset's grader, or `math` if it declares
 none."""
 MATHEMATICAL = ("math", "math-dataset", "last-number")
 """Graders that compare answers as mathematics, and give the strict verdict beside their own."""

@@ -213,7 +213,7 @@ class Extraction(StrEnum):
 
 
 class ExtractedBy(StrEnum):
-    """The rule by which the answer was found in the reply (`shared/rag/extraction.py`)."""
+    """The rule by which the answer was found in the reply (`shared/rag/grading.py`)."""
 
     BOXED = "boxed"
     MARKED = "marked"

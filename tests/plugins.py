@@ -10,7 +10,7 @@ import pytest
 from shared.pipelines import registry
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
-from shared.rag import graders, prompts
+from shared.rag import grading, prompts
 from shared.settings import Plugins
 
 LIMIT_S = 60.0
@@ -31,7 +31,7 @@ def run(sample, params, library):
 
 MARKING = """
 from shared.replies import Marked
-from shared.rag.graders import EXTRACTS, Grader, InvalidGold
+from shared.rag.grading import EXTRACTS, Grader, InvalidGold
 
 def mark(answer, gold, rules):
     {body}
@@ -93,7 +93,7 @@ def restart(monkeypatch: pytest.MonkeyPatch, settings: Plugins | None = None) ->
     shipped = {name: each for name, each in registry._registered.items() if each.plugin is None}
     monkeypatch.setattr(registry, "_registered", shipped)
     monkeypatch.setattr(registry, "_adopted", {})
-    monkeypatch.setattr(graders, "_adopted", {})
+    monkeypatch.setattr(grading, "_adopted", {})
     monkeypatch.setattr(prompts, "_adopted", {})
     prompts.template.cache_clear()
     monkeypatch.setattr(loading, "_loaded", loading.Loaded())

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, get_args
 
-from shared.rag.parsing import parse_rating
+from shared.rag.prompts import parse_rating
 from shared.replies import Failure
 from world.problems import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, Kind
 from world.relations.evaluation import measure_rules

@@ -11,8 +11,7 @@ from random import Random
 from typing import Literal
 
 from shared import replies
-from shared.rag.language import localised
-from shared.rag.prompts import render, template
+from shared.rag.prompts import localised, render, template
 from world.problems import (
     GRADES,
     HEADS,

@@ -1,7 +1,7 @@
 """How the documents of the world are worded: formally or plainly, in English or in Chinese.
 
 The form says nothing about the logic: any kind of document comes in any wording. A formal text has numbered steps,
-connectives and a boxed answer, which is what the rules of `shared.rag.rule_rqp` look for; a plain one has none of them.
+connectives and a boxed answer, which is what the rules of `shared.rag.gate` look for; a plain one has none of them.
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.sources import Sources
 from shared.ingest import paths
-from shared.ingest.reader import OnError
+from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.plurals import format_count
 

@@ -58,7 +58,7 @@ def list_ending_rows(jobs: Any) -> Iterator[tuple[object, ...]]:
 
 def list_ending_columns(moved: Any) -> list[str]:
     """Return the endings that occur in the right job, in the taxonomy's order."""
-    from shared.rag.taxonomy import Ending
+    from shared.rag.provenance import Ending
 
     names = {name for row in moved.values() for name in row}
     return [each.value for each in Ending if each.value in names]

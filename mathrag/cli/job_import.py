@@ -14,11 +14,9 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.sources import Sources
 from shared.errors import NotFound
-from shared.ingest import answer_files
-from shared.ingest.given_answers import ColumnMapping, make_mapping
-from shared.ingest.lines import Row
-from shared.ingest.other_logs import Layout
-from shared.ingest.reader import LISTED, OnError
+from shared.ingest import answers as answers_module
+from shared.ingest.answers import ColumnMapping, Layout, make_mapping
+from shared.ingest.lines import LISTED, OnError, Row
 from shared.ingest.rows import Format
 from shared.plurals import format_count
 
@@ -74,4 +72,4 @@ def _read_rows(
 ) -> Iterator[Row]:
     if not path.is_file():
         raise NotFound(f"there is no file {str(path)!r}", hint="correct the path of --from")
-    return answer_files.read(path, columns, layout=layout, format=format, delimiter=delimiter)
+    return answers_module.read_answers(path, columns, layout=layout, format=format, delimiter=delimiter)

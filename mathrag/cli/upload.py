@@ -14,7 +14,7 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Request, T
 from mathrag.client.sources import Sources
-from shared.ingest.reader import OnError
+from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.plurals import format_count
 

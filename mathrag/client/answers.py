@@ -698,7 +698,7 @@ class ExportedLabel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ExtractedBy = str
-"""The rule by which the answer was found in the reply (`shared/rag/extraction.py`)."""
+"""The rule by which the answer was found in the reply (`shared/rag/grading.py`)."""
 
 
 Extraction = str

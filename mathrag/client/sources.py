@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.ingest.lines import Content, Defect, Empty, Row, locate_defect
-from shared.ingest.reader import LISTED, OnError
+from shared.ingest.lines import LISTED, Content, Defect, Empty, OnError, Row, locate_defect
 
 NOWHERE = "upload"
 """The server's name for the upload, used when nothing was sent that could be traced to a file."""

@@ -10,8 +10,7 @@ import msgspec
 from mathrag.client.errors import Failed, Invalid
 from mathrag.client.request import PIECE_BYTES, Request
 from mathrag.client.sources import Sources
-from shared.ingest.lines import Row
-from shared.ingest.reader import OnError
+from shared.ingest.lines import OnError, Row
 from shared.ingest.rows import Format as FileFormat
 
 Source = str | PathLike[str] | Iterable[Mapping[str, object]]

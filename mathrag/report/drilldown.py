@@ -8,7 +8,7 @@ import msgspec
 from mathrag.report.source import ReportSample
 from shared.calls import Request
 from shared.pages.lines import describe_rules, name_rules, summarise_reply
-from shared.rag.candidates import sort_as_found
+from shared.rag.provenance import sort_as_found
 from shared.records import CallRecord
 from shared.replies import Generated, Reply
 from shared.samples import Candidate, SampleRow

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.pages.figures import Figure, accuracy, endings, heatmap
 from shared.pages.formatting import explain_missing_answers, format_headline
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 
 NOTHING: dict[str, Any] = {"value": None, "low": None, "high": None, "items": 0}
 """Accuracy of a cell that was not run."""

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from shared.errors import Invalid, NotFound
 from shared.ingest import paths
-from shared.ingest.datasets import read_dataset
-from shared.ingest.strata import draw_stratified
+from shared.ingest.datasets import draw_stratified, read_dataset
 from shared.samples import DatasetItem
 
 CORPUS = ("train.jsonl", "train.parquet", "train-00000-of-00001.parquet", "train")

@@ -11,7 +11,7 @@ from shared.calls import MATH, Request, Rules
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.processes.grading_pool import GradingPool
-from shared.rag.graders import GRADERS
+from shared.rag.grading import GRADERS
 from shared.replies import Failure, FailureKind, Reply
 from shared.runtime.pins import grader_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt

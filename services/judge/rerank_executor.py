@@ -8,7 +8,7 @@ import msgspec
 from services.judge import retriever_outages
 from shared.calls import Request
 from shared.models.retriever_client import NoReply
-from shared.rag.rendering import list_references
+from shared.rag.prompts import list_references
 from shared.replies import Document, Failure, FailureKind, Reply, Scored
 from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt

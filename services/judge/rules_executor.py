@@ -9,11 +9,10 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.calls import Request, RuleChoice
-from shared.rag.relation_names import RelationNames
-from shared.rag.rule_choice import RuleRequest, choose, draw
+from shared.rag.guidance import RelationNames, RuleRequest, choose, draw
 from shared.recent import LruCache
 from shared.replies import Failure, FailureKind, FoundRules, NumberedRule, Reply
-from shared.rules.sentences import phrase
+from shared.rules.graph import phrase
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.samples import Phrase
 from shared.storage import rules as stored_rules

@@ -16,7 +16,7 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Import the libraries and return the function that verifies."""
     import sympy  # noqa: F401  # takes a second
 
-    from shared.mathtext.verification import verify
+    from shared.mathtext.equations import verify
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         return msgspec.structs.asdict(verify(request["text"]))

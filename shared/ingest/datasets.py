@@ -1,27 +1,173 @@
-"""Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas,
-plain)."""
+"""Questions and documents of uploads: choices, gold answers, fact queries and strata."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from operator import attrgetter
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
 
 from shared import suggestions
-from shared.calls import MAX_QUESTION, Expected
-from shared.ingest import fact_queries, fields, lines
-from shared.ingest.choices import format_question
-from shared.ingest.choices import read as read_choices
-from shared.ingest.golds import GoldReader
-from shared.ingest.lines import Content, Defect, Empty, Fields, Row
-from shared.ingest.reader import Reader
+from shared.calls import MATHEMATICAL, MAX_QUESTION, Expected
+from shared.ingest import lines
+from shared.ingest import lines as fields
+from shared.ingest.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.mathtext import answers
-from shared.samples import DatasetItem
+from shared.mathtext.mathematics import equal_strict
+from shared.rag.grading import LETTERS, InvalidGold, check_gold
+from shared.replies import CorpusRecord, Document
+from shared.samples import DatasetItem, FactQuery
 
-IDS = ("custom_id", "id", "unique_id", "_id", "qid")
+# Read the choices of a multiple-choice question, and which of them is right, as data sets write them.
+
+
+def read_choices(line: Fields) -> tuple[str, ...]:
+    """Read the texts of the choices A, B, C ... of a line; empty if it has no `choices` (or `options`).
+
+    They are a list (MMLU), an object of letters (`{"A": "Bern"}`), or lists of labels and texts (ARC).
+
+    Raises:
+        Defect: they are written in another way, or are fewer than 2 or more than 26.
+    """
+    field = lines.find_single_name(line, lines.CHOICES)
+    if field is None:
+        return ()
+    value = line[field]
+    if isinstance(value, dict):
+        value = value["text"] if isinstance(value.get("text"), list) else [value[key] for key in sorted(value)]
+    if not isinstance(value, list) or not 2 <= len(value) <= len(LETTERS):
+        raise Defect(f'`{field}` must be a list of 2 to 26 texts such as ["Bern", "Paris"]')
+    return tuple(lines.scalar(each, field) for each in value)
+
+
+def format_question(question: str, choices: Sequence[str]) -> str:
+    """Append the choices to the question, each on a line with its letter."""
+    return "\n".join([question, *(f"{letter}. {text}" for letter, text in zip(LETTERS, choices, strict=False))])
+
+
+def find_right_letter(value: Any, field: str, choices: Sequence[str]) -> str:
+    """Return the letter of the right choice, which may be given as a letter, its text, a label from "1" (ARC), or, for
+    a number in the upload, its position from 0 (MMLU).
+
+    Raises:
+        Defect: it names none of the choices, or may be read in two ways.
+    """
+    text = lines.scalar(value, field)
+    letters = LETTERS[: len(choices) or len(LETTERS)]
+    is_place = isinstance(value, int) and value < len(letters)
+    readings = {
+        *([text.upper()] if len(text) == 1 and text.upper() in letters else []),
+        *(letter for letter, choice in zip(letters, choices, strict=False) if choice == text),
+        *([letters[value]] if is_place and choices else []),
+    }
+    if not readings and isinstance(value, str) and text.isdecimal() and 0 < int(text) <= len(choices):
+        readings = {letters[int(text) - 1]}
+    if len(readings) != 1:
+        ways = "may be a place or a text" if readings else "names none of the choices"
+        raise Defect(f"`{field}` is {text!r}, which {ways}; write the letter of the correct choice")
+    return readings.pop()
+
+
+# Read the gold answers of a line in the form that the dataset's grader needs.
+
+_GSM8K_MARK = "####"
+
+
+class GoldReader(NamedTuple):
+    """Reads gold answers for one grader."""
+
+    grader: str | None
+    """Name of the grader; None if the dataset declares none."""
+    choices: tuple[str, ...] = ()
+
+    def golds(self, value: Any, field: str) -> tuple[str | None, tuple[str, ...]]:
+        """Return the gold answer and the others, in the order of the line; for `set`, a list is one answer with many
+        members.
+
+        Raises:
+            Defect: an answer that the grader cannot use.
+        """
+        found = [self._one(each, field) for each in (value if isinstance(value, list) else [value])]
+        answers = [each for each in found if each is not None]
+        if self.grader == "set" and answers:
+            answers = ["\n".join(answers)]
+        for each in answers:
+            _check(self.grader, each, field)
+        return (answers[0], self._list_others(answers)) if answers else (None, ())
+
+    def _one(self, value: Any, field: str) -> str | None:
+        if self.grader == "choice":
+            return find_right_letter(value, field, self.choices)
+        text = lines.scalar(value, field)
+        return text if self.grader not in (None, *MATHEMATICAL) else _cut_after_mark(text)
+
+    def _list_others(self, answers: Sequence[str]) -> tuple[str, ...]:
+        """Return the other answers without repetitions; for mathematics, also without other notations of the same
+        answer."""
+        first, *rest = dict.fromkeys(answers)
+        mathematics = self.grader in (None, *MATHEMATICAL)
+        return tuple(other for other in rest if not (mathematics and equal_strict(other, first)))
+
+
+def _check(grader: str | None, gold: str, field: str) -> None:
+    try:
+        check_gold(grader or "math", gold)
+    except InvalidGold as error:
+        raise Defect(f"`{field}`: {error}") from error
+
+
+def _cut_after_mark(answer: str) -> str | None:
+    """Return what follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing
+    follows."""
+    if _GSM8K_MARK not in answer:
+        return answer
+    return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
+
+
+# Read what a question of an upload asks of a graph.
+
+QUERY = "query"
+"""Field that holds an object in exported items; any other value is the question's text."""
+
+
+def read_fact_query(line: Fields) -> FactQuery | None:
+    """Read `query` if it is an object, or else the relation in `relation`; None if there is neither.
+
+    Raises:
+        Defect: what is wrong with either.
+    """
+    given = line.get(QUERY)
+    field = lines.find_given_name(line, lines.RELATION)
+    relation = None if field is None else lines.text(line, field).strip() or None
+    if not isinstance(given, dict):
+        return None if relation is None else FactQuery(relation=relation)
+    found = _convert(given)
+    if relation not in (None, found.relation):
+        raise Defect(f"`{field}` is {relation[:80]!r}, and `query.relation` {found.relation[:80]!r}; keep one of them")
+    return found
+
+
+def _convert(given: Fields) -> FactQuery:
+    try:
+        found = msgspec.convert(given, FactQuery)
+    except msgspec.ValidationError as error:
+        raise Defect(f"`query`: {error}; write it as in an exported item, or only name the `relation`") from error
+    if not found.relation:
+        raise Defect("`query.relation` is empty; name the relation")
+    return found
+
+
+# Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas,
+# plain).
+
+QUESTION_IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 MAX_RUBRIC = 8000
 """Maximum length of an item's rubric, in characters."""
 READ = frozenset((
-    *IDS, *fields.QUESTIONS, "text", *fields.MESSAGES, *fields.REFERENCES, *fields.ANSWERS, *fields.SOLUTION,
+    *QUESTION_IDS, *fields.QUESTIONS, "text", *fields.MESSAGES, *fields.REFERENCES, *fields.ANSWERS, *fields.SOLUTION,
     *fields.GOLD_DOCUMENTS, *fields.SUBJECTS, *fields.LEVEL, *fields.RELATION,
 ))  # fmt: skip
 """Fields that are read for every grader."""
@@ -38,10 +184,15 @@ LONGEST_UNREAD_NAME = 40
 """Characters of an unread field's name that are kept."""
 ALIKE = 0.8
 """Similarity of two names from which one is taken for a misspelling of the other (`anwser` and `answer` have 0.83)."""
-identifier = attrgetter("custom_id")
+question_id = attrgetter("custom_id")
 """Return the id, which must be unique within an upload."""
-_present = fields.Present(
-    IDS, fields.QUESTIONS, fields.REFERENCES, fields.ANSWERS, fields.GOLD_DOCUMENTS, fields.SUBJECTS
+_present_in_question = fields.Present(
+    QUESTION_IDS,
+    fields.QUESTIONS,
+    fields.REFERENCES,
+    fields.ANSWERS,
+    fields.GOLD_DOCUMENTS,
+    fields.SUBJECTS,
 )
 
 
@@ -59,8 +210,8 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
-    ids, questions, references, given, documents, subjects = _present(line)
-    query = fact_queries.read(line)
+    ids, questions, references, given, documents, subjects = _present_in_question(line)
+    query = read_fact_query(line)
     choices = read_choices(line) if grader == "choice" else ()
     gold, golds = _gold(line, references, given, GoldReader(grader, choices))
     expected = Expected(golds=golds, choices=choices, rubric=_rubric(line) if grader == "rubric" else "")
@@ -151,9 +302,9 @@ def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
         InvalidLine: where `item` finds a defect.
     """
     try:
-        return item(lines.fields(raw))
+        return item(fields.fields(raw))
     except Defect as defect:
-        raise lines.locate_defect(defect, source, number) from defect
+        raise fields.locate_defect(defect, source, number) from defect
 
 
 def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
@@ -162,7 +313,7 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     Raises:
         InvalidLine: lines that cannot be used.
     """
-    return iter(Reader(rows, lambda line, _: item(line), identifier))
+    return iter(Reader(rows, lambda line, _: item(line), question_id))
 
 
 def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:
@@ -241,3 +392,108 @@ def _ids(value: Any, field: str) -> Iterator[str]:
     for each in value:
         for inner in each if isinstance(each, list) else [each]:
             yield fields.scalar(inner, field)
+
+
+# Read documents from lines: MATH, GSM8K, BEIR, FlashRAG, AutoRAG, and plain {id, text} objects.
+
+DOCUMENT_IDS = ("_id", "id", "unique_id", "doc_id")
+PROBLEMS = ("problem", "question")
+document_id = attrgetter("external_id")
+_present_in_document = fields.Present(DOCUMENT_IDS, PROBLEMS, fields.PASSAGES, fields.METAS, fields.SUBJECTS)
+_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+
+
+def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
+    """Make a document from the fields of a line; `external_id` is used if they have no id.
+
+    Fields: id from `_id`, `id`, `unique_id` or `doc_id`; problem from `problem` or `question`; text from `text`,
+    `contents` or `solution` (GSM8K: from `answer`, without its <<...>> calculator notes). A `title` becomes the first
+    line of the text.
+
+    Raises:
+        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
+    """
+    ids, problems, passages, metas, subjects = _present_in_document(line)
+    return CorpusRecord(
+        external_id=fields.identifier(line, ids) or external_id,
+        document=Document(problem=_problem(line, problems), text=_text(line, passages)),
+        meta=_meta(line, metas, subjects),
+    )
+
+
+def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
+    """Read one line of a corpus.
+
+    Raises:
+        InvalidLine: where `record` finds a defect.
+    """
+    try:
+        return record(fields.fields(raw))
+    except Defect as defect:
+        raise fields.locate_defect(defect, source, number) from defect
+
+
+def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
+    """Yield the document of every line of a corpus; ids must be unique.
+
+    Raises:
+        InvalidLine: lines that cannot be used.
+    """
+    return iter(Reader(rows, lambda line, _: record(line), document_id))
+
+
+def _problem(line: Fields, names: tuple[str, ...]) -> str:
+    field = fields.find_single_name(line, names)
+    return "" if field is None else fields.text(line, field).strip()
+
+
+def _text(line: Fields, names: tuple[str, ...]) -> str:
+    body = _body(line, names).strip()
+    title = fields.text(line, "title").strip() if line.get("title") is not None else ""
+    text = f"{title}\n{body}" if title and body else title or body
+    if not text:
+        raise Empty("has an empty text; give it one or remove the line")
+    return text
+
+
+def _body(line: Fields, names: tuple[str, ...]) -> str:
+    field = fields.find_single_name(line, names) or fields.find_given_name(line, fields.SOLUTION)
+    if field is not None:
+        return fields.text(line, field)
+    answer = line.get("answer")
+    if isinstance(answer, str) and "####" in answer:
+        return _CALCULATOR.sub("", answer)
+    raise Defect("has no text; write it into `text` (or `contents`, or `solution`)")
+
+
+def _meta(line: Fields, metas: tuple[str, ...], subjects: tuple[str, ...]) -> dict[str, Any]:
+    field = fields.find_given_name(line, metas)
+    meta = {} if field is None else line[field]
+    if not isinstance(meta, dict):
+        is_broken = isinstance(meta, str) and meta.lstrip().startswith("{")  # the cell of a table
+        problem = "is not JSON" if is_broken else f"is {fields.name(meta)}, not a JSON object"
+        raise Defect(f"`{field}` {problem}; write {{...}} or remove it")
+    known = {"subject": fields.label(line, subjects), "level": fields.level(line)}
+    return {**meta, **{key: value for key, value in known.items() if value is not None}}
+
+
+# Draw a stratified sample. This module is pure: equal labels, count and seed give the same sample.
+
+
+def draw_stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
+    """Return `count` positions in order, in proportion to each label, by largest remainders; ties by name.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    if count > len(labels):
+        raise ValueError(f"{count} of {len(labels)}: there are not so many")
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for position, label in enumerate(labels):
+        groups[label].append(position)
+    shares = {label: count * len(group) / len(labels) for label, group in groups.items()}
+    taken = {label: int(share) for label, share in shares.items()}
+    for label in sorted(shares, key=lambda name: (taken[name] - shares[name], name))[: count - sum(taken.values())]:
+        taken[label] += 1
+    rng = Random(seed)  # noqa: S311 - a sample, no secret
+    return sorted(position for label in sorted(groups) for position in rng.sample(groups[label], taken[label]))

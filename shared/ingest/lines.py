@@ -1,14 +1,18 @@
-"""Parse one line of an upload into a JSON object; every defect is a `Defect` that says what to change."""
+"""Lines of uploads: read, decode and check them, within limits."""
 
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import IO, Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 
-from shared.errors import InvalidLine
+from shared.errors import InvalidLine, TooLarge
+
+# Parse one line of an upload into a JSON object; every defect is a `Defect` that says what to change.
 
 MAX_LINE_BYTES = 1 << 20
 """Maximum length of a line, in bytes, unless the operator sets another (`limits.line_bytes`); checked before
@@ -23,7 +27,7 @@ MOST_VALUES = 10_000
 """Maximum number of values on a line: the members of all its lists and objects."""
 VALUE_BYTES = 32
 """Memory of a parsed value besides its text, in bytes, about."""
-NESTED = "is nested too deeply; write one flat JSON object per line"
+NESTED_TOO_DEEPLY = "is nested too deeply; write one flat JSON object per line"
 BOM = b"\xef\xbb\xbf"
 LFS_POINTER = b"version https://git-lfs"
 
@@ -120,7 +124,7 @@ def parse(raw: bytes | str) -> Fields:
         Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
     """
     data = raw if isinstance(raw, bytes) else _utf8(raw)
-    check_count(data)
+    check_values(data)
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -134,7 +138,7 @@ def parse(raw: bytes | str) -> Fields:
     return value
 
 
-def check_count(data: bytes) -> None:
+def check_values(data: bytes) -> None:
     """Refuse JSON of too many values before it is parsed: a value of three bytes takes some sixty bytes of memory, and
     the parser keeps all other threads waiting.
 
@@ -170,7 +174,7 @@ def check_depth(value: Any) -> None:
         level = [each for part in level if isinstance(part, dict | list) for each in _parts(part)]
         if not level:
             return
-    raise Defect(NESTED)
+    raise Defect(NESTED_TOO_DEEPLY)
 
 
 def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
@@ -205,7 +209,7 @@ def _parse_slowly(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     except RecursionError as error:
-        raise Defect(NESTED) from error
+        raise Defect(NESTED_TOO_DEEPLY) from error
     except ValueError as error:
         raise Defect(f"is not JSON ({error}); write one JSON object per line") from error
     return {name: _find_no_number(each) or each for name, each in value.items()} if isinstance(value, dict) else value
@@ -254,3 +258,309 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise Defect(r"holds a lone surrogate (such as \ud800); write the whole character") from error
+
+
+# The names of fields in the known layouts, and functions that read their values; a wrong type is a `Defect`.
+
+IDS = ("custom_id", "_id", "id", "unique_id", "doc_id", "qid")
+QUESTIONS = ("question", "problem", "query", "user_input")
+"""Fields with a question: AutoRAG has `query`, ragas `user_input`, MATH `problem`."""
+PASSAGES = ("text", "contents")
+"""Fields with a passage: BEIR has `text`, for its queries too; FlashRAG and AutoRAG have `contents`."""
+REFERENCES = ("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths")
+"""Fields that can only hold expected answers: those of FlashRAG, AutoRAG, ragas and older ragas."""
+ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden", "answerKey", "gold_answer")
+"""Fields with an answer; ARC has `answerKey`, BRIGHT `gold_answer`."""
+CHOICES = ("choices", "options")
+"""Fields with the choices of a multiple-choice question: `choices` in MMLU and ARC, `options` in MedQA."""
+RUBRIC = ("rubric",)
+RETRIEVED = ("contexts", "retrieved_contexts")
+"""Fields with what a system retrieved: an `answer` beside them may be that system's."""
+GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids", "gold_ids")
+"""Fields with relevant documents: AutoRAG has `retrieval_gt`, ragas `reference_context_ids`, BRIGHT `gold_ids`."""
+EXCLUDED = "excluded_ids"
+"""Field of BRIGHT with documents that must not be found for one item, which searches cannot leave out."""
+NONE_GIVEN = "N/A"
+"""BRIGHT's word for no answer and no document."""
+SUBJECTS = ("subject", "type", "topic")
+METAS = ("meta", "metadata")
+TITLE = ("title",)
+SOLUTION = ("solution",)
+LEVEL = ("level",)
+RELATION = ("relation",)
+"""Field with the relation of a graph that a question asks for."""
+MESSAGES = ("messages",)
+KNOWN = frozenset(
+    (
+        *IDS,
+        *QUESTIONS,
+        *PASSAGES,
+        *REFERENCES,
+        *ANSWERS,
+        *CHOICES,
+        *RUBRIC,
+        *RETRIEVED,
+        *GOLD_DOCUMENTS,
+        *SUBJECTS,
+        *METAS,
+        *TITLE,
+        *SOLUTION,
+        *LEVEL,
+        *RELATION,
+        *MESSAGES,
+        EXCLUDED,
+    )
+)
+"""Every field that is looked at; all others are ignored."""
+NESTED_FIELDS = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS, EXCLUDED))
+"""Fields that may hold lists or objects; in the cell of a table these are written as JSON."""
+
+MOST_COLUMNS = 1000
+"""Maximum number of a table's columns: most of them are ignored, but each of them is read in every row."""
+MAX_ID_BYTES = 1024
+"""Maximum length of an id, in bytes of UTF-8: PostgreSQL's B-tree indexes entries of at most 2704 bytes."""
+MAX_NAME_CHARS = 1000
+"""Maximum length of the name of an entity or relation, in characters."""
+SHAPES = 64
+"""Number of different sets of fields in the cache."""
+
+
+class Present:
+    """Tells which names of each group a line has; cached, because most lines of an upload have the same fields."""
+
+    def __init__(self, *groups: tuple[str, ...]) -> None:
+        self._groups = groups
+        self._known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+
+    def __call__(self, line: Fields) -> list[tuple[str, ...]]:
+        """Return, for each group, the names that `line` has, in the group's order."""
+        shape = tuple(line)
+        found = self._known.get(shape)
+        if found is None:
+            if len(self._known) == SHAPES:
+                self._known.clear()
+            found = [tuple(each for each in group if each in line) for group in self._groups]
+            self._known[shape] = found
+        return found
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Refuse a table of too many columns before its rows are read.
+
+    Raises:
+        Defect: there are more than `MOST_COLUMNS`.
+    """
+    if len(columns) > MOST_COLUMNS:
+        raise Defect(f"has {len(columns)} columns, more than {MOST_COLUMNS}; remove those that are not needed")
+
+
+def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """Return the first of `names` whose value in the object is not null."""
+    for each in names:
+        if fields.get(each) is not None:
+            return each
+    return None
+
+
+def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """Return the one of `names` whose value in the object is not null.
+
+    Raises:
+        Defect: it has two, and they differ.
+    """
+    if len(names) < 2:
+        return find_given_name(fields, names)
+    found = None
+    for each in names:
+        value = fields.get(each)
+        if value is None:
+            continue
+        if found is not None and fields[found] != value:
+            raise Defect(f"has both `{found}` and `{each}` with different values; keep one of them")
+        found = found or each
+    return found
+
+
+def text(fields: Fields, field: str) -> str:
+    """Return the string in `field`.
+
+    Raises:
+        Defect: it is not a string.
+    """
+    value = fields[field]
+    if not isinstance(value, str):
+        raise Defect(f"`{field}` is {name(value)}; write it as a string")
+    return value
+
+
+def scalar(value: Any, field: str) -> str:
+    """Return the string or number in `field` as text ("5" for 5), without blanks around it.
+
+    Raises:
+        Defect: it is neither, or it is empty.
+    """
+    if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
+    found = str(value).strip()
+    if not found:
+        raise Defect(f"`{field}` is empty; write a value or remove the field")
+    return found
+
+
+def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """Return the line's id, from the first of `names` that it has, or None.
+
+    Raises:
+        Defect: it is neither text nor a number, empty, or longer than `MAX_ID_BYTES`.
+    """
+    field = find_given_name(fields, names)
+    if field is None:
+        return None
+    found = scalar(fields[field], field)
+    if len(found) > MAX_ID_BYTES // 4 and (size := len(found.encode())) > MAX_ID_BYTES:
+        raise Defect(f"`{field}` has {size} bytes, more than {MAX_ID_BYTES}; shorten it")
+    return found
+
+
+def label(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """Return a subject or level as text; None if it is absent or blank."""
+    field = find_given_name(fields, names)
+    return None if field is None or fields[field] == "" else scalar(fields[field], field)
+
+
+def level(fields: Fields) -> str | None:
+    """Return the difficulty as text: "5" for 5 and for "Level 5"; None for "Level ?"."""
+    value = label(fields, LEVEL)
+    if value is None:
+        return None
+    value = value.removeprefix("Level").strip()
+    return None if value in ("", "?") else value
+
+
+# Check that each id occurs once in an upload.
+
+
+class UniqueIds:
+    """Remembers where each id was first seen; about 100 bytes per id."""
+
+    def __init__(self) -> None:
+        # Hashes instead of ids: 64 bits with a secret of the process, so that nobody can make two collide.
+        self._lines: dict[int, int] = {}
+        self._sources: dict[int, str] = {}
+        self._usual: str | None = None
+        """Source of the first line; only ids of other sources are stored with theirs."""
+
+    def check(self, identifier: str | None, source: str, line: int) -> None:
+        """Record `identifier`; None is never a duplicate.
+
+        Raises:
+            Defect: the id was seen before; the message says where.
+        """
+        if identifier is None:
+            return
+        self._usual = self._usual or source
+        key = hash(identifier)
+        if key in self._lines:
+            where = f"{self._sources.get(key, self._usual)}, line {self._lines[key]}"
+            raise Defect(f"repeats the id {identifier!r} of {where}; rename one")
+        self._lines[key] = line
+        if source != self._usual:
+            self._sources[key] = source
+
+
+# Read an upload's rows into records in one pass, and reject lines that cannot be used, with their numbers.
+
+LISTED = 100
+"""Maximum number of rejected lines that are listed; all are counted."""
+
+QUOTED = 4
+"""Number of further rejected lines that the error of an upload quotes."""
+
+Record = TypeVar("Record")
+
+
+class OnError(StrEnum):
+    """What happens to an upload with lines that cannot be used."""
+
+    REJECT = "reject"
+    """Nothing is stored."""
+    SKIP = "skip"
+    """The other lines are stored."""
+
+
+class Reader(Generic[Record]):
+    """Iterates over records, and counts the lines that it left out."""
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        read: Callable[[Fields, int], Record],
+        identifier: Callable[[Record], str | None],
+        *,
+        skip_empty: bool = False,
+        on_error: OnError = OnError.REJECT,
+        most: int = sys.maxsize,
+    ) -> None:
+        """Set up the reader: `read` makes a record from a line's fields and number, `most` limits the number of
+        lines."""
+        self._rows = rows
+        self._read = read
+        self._identifier = identifier
+        self._skip_empty = skip_empty
+        self._partial = on_error is OnError.SKIP
+        self._most = most
+        self._ids = UniqueIds()
+        self.bytes = 0
+        """Approximate size of all lines that were read so far, in bytes."""
+        self.skipped = 0
+        """Number of lines without text that were skipped on request."""
+        self.skips: list[InvalidLine] = []
+        """The first of them."""
+        self.rejected = 0
+        self.rejections: list[InvalidLine] = []
+        """The first rejected lines."""
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield every record in order.
+
+        Raises:
+            InvalidLine: the first line that cannot be used, with the others; only if nothing is left, where lines
+                may be skipped.
+            TooLarge: there are more lines than an upload may have.
+        """
+        found = 0
+        for count, (source, line, content) in enumerate(self._rows, start=1):
+            if count > self._most:
+                raise TooLarge(f"more than {self._most} lines", hint="split the upload, or raise `limits.upload_rows`")
+            self.bytes += size(content)
+            try:
+                record = self._read(fields(content), line)
+                self._ids.check(self._identifier(record), source, line)
+            except Defect as defect:
+                self._leave_out(locate_defect(defect, source, line))
+                continue
+            if self._partial or not self.rejected:
+                found += 1
+                yield record
+        if self.rejected and not (self._partial and found):
+            raise self._all()
+
+    def _leave_out(self, invalid: InvalidLine) -> None:
+        if self._skip_empty and isinstance(invalid, EmptyText):
+            self.skipped += 1
+            if self.skipped <= LISTED:
+                self.skips.append(invalid)
+            return
+        self.rejected += 1
+        if self.rejected <= LISTED:
+            self.rejections.append(invalid)
+        if not self._partial and self.rejected == LISTED:
+            raise self._all()
+
+    def _all(self) -> InvalidLine:
+        first, *others = self.rejections
+        first.others = tuple(others)
+        if others:
+            quotes = "; ".join(other.message for other in others[:QUOTED])
+            first.hint = f"further lines cannot be used: {quotes}{' …' if len(others) > QUOTED else ''}"
+        return first

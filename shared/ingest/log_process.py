@@ -6,9 +6,9 @@ from typing import IO
 
 import msgspec
 
-from shared.ingest import lines, other_logs, row_process
+from shared.ingest import answers, lines, row_process
+from shared.ingest.answers import Layout, LogLimits
 from shared.ingest.lines import Defect, Row
-from shared.ingest.other_logs import Layout, LogLimits
 
 MEMORY_BYTES = 512 << 20
 VALUE_BYTES = 16 << 20
@@ -27,7 +27,7 @@ def read(file: IO[bytes], source: str, layout: Layout, longest: int, most: int) 
     """
     if layout in (Layout.LM_EVAL, Layout.OPENAI_BATCH):
         # Lines of limited length, of which several answers may come: they are numbered by line.
-        yield from other_logs.read(file, source, layout, LogLimits(line=longest))
+        yield from answers.read_log(file, source, layout, LogLimits(line=longest))
         return
     arguments = (str(longest), str(most), layout.value)
     yield from row_process.read_rows(__name__, arguments, file, source, f"log of {layout.value}", HINT)
@@ -40,7 +40,7 @@ def main(longest: int, most: int, layout: str) -> None:
 
 
 def _read_rows(file: IO[bytes], layout: Layout, limits: LogLimits) -> Iterator[bytes | Defect]:
-    for _, _, content in other_logs.read(file, "", layout, limits):
+    for _, _, content in answers.read_log(file, "", layout, limits):
         yield _encode(content, limits.line)
 
 
@@ -50,7 +50,7 @@ def _encode(content: lines.Content, longest: int) -> bytes | Defect:
     except Defect as defect:
         return defect
     except RecursionError:
-        return Defect(lines.NESTED)
+        return Defect(lines.NESTED_TOO_DEEPLY)
     return line if len(line) <= longest else lines.make_too_long_defect(longest)
 
 

@@ -9,7 +9,8 @@ from typing import IO, Any
 import msgspec
 
 from shared.errors import InvalidLine, TooLarge
-from shared.ingest import fields, lines, row_process
+from shared.ingest import lines as fields
+from shared.ingest import row_process
 from shared.ingest.lines import Defect
 from shared.ingest.row_process import BUFFER_BYTES
 from shared.ingest.tables import KNOWN, list_unknown
@@ -83,7 +84,7 @@ def _decode_dictionary(column: Any) -> Any:
 
 def _require_known_names(names: list[str]) -> list[str]:
     try:
-        fields.check_count(names)
+        fields.check_columns(names)
     except Defect as defect:
         raise InvalidLine("", 0, str(defect)) from defect
     known = [name for name in names if name in fields.KNOWN]
@@ -118,13 +119,13 @@ def _content(columns: dict[str, Any], row: int, longest: int, unknown: dict[str,
     except Defect as defect:
         return defect
     text = sum(len(value) for value in found.values() if isinstance(value, str))
-    return lines.make_too_long_defect(longest) if text > longest or len(line) > ESCAPED * longest else line
+    return fields.make_too_long_defect(longest) if text > longest or len(line) > ESCAPED * longest else line
 
 
 def _cell(column: Any, row: int, longest: int) -> Any:
     """Return a cell as a Python value, unless it alone is longer than a row may be."""
     if column.slice(row, 1).nbytes > ESCAPED * longest:
-        raise lines.make_too_long_defect(longest)
+        raise fields.make_too_long_defect(longest)
     return column[row].as_py()
 
 

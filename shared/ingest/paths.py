@@ -1,13 +1,315 @@
-"""Read users' files and folders as rows, one at a time."""
+"""What a path holds: passages, folders and relevance judgements."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from shared.errors import Invalid, NotFound
-from shared.ingest import fields, folders, lines, qrels, rows
-from shared.ingest.lines import Defect, Row
-from shared.ingest.passages import Chunking
+import msgspec
+
+from shared.errors import Invalid, InvalidLine, NotFound
+from shared.ingest import lines, rows
+from shared.ingest import lines as fields
+from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Fields, Row
 from shared.ingest.rows import Format
+from shared.plurals import format_count
+
+# Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
+
+HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
+BLOCKS = (
+    (re.compile(r"\s*(```+|~~~+)"), None),
+    (re.compile(r"\s*\$\$(?!.*\$\$)"), re.compile(r"\$\$")),
+    (re.compile(r"\s*\\\[(?!.*\\\])"), re.compile(r"\\\]")),
+    (re.compile(r"\s*\\begin\{(\w+\*?)\}(?!.*\\end\{\1\})"), None),
+)
+"""How a block that stays whole begins, and how it ends; None: with the characters that opened it."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])\s*|\n+")
+
+
+class Chunking(msgspec.Struct, frozen=True, kw_only=True):
+    """The length of passages, in characters."""
+
+    size: int = 1200
+    """Length up to which a passage grows; a code or formula block may be longer."""
+    overlap: int = 150
+    """Maximum length of a passage's end that the next one repeats, in whole sentences."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap < self.size:
+            raise Invalid("the overlap of passages must be at least 0 and less than their size")
+
+
+class Passage(NamedTuple):
+    """A part of a text."""
+
+    line: int
+    """Number of its first line, from 1."""
+    title: str
+    """Headings above the passage, outermost first."""
+    text: str
+
+
+class _Piece(NamedTuple):
+    """A text that is never cut, with the blanks after it."""
+
+    line: int
+    text: str
+
+
+def passages(text: str, chunking: Chunking) -> Iterator[Passage]:
+    """Cut a text into passages, in order; no passage spans a heading."""
+    for title, numbered in _sections(text):
+        pieces = list(_pieces(numbered, chunking.size))
+        for chunk in _pack(pieces, chunking):
+            body = "".join(piece.text for piece in chunk).strip()
+            if body:
+                yield Passage(chunk[0].line, title, body)
+
+
+Numbered = list[tuple[int, str]]
+"""Lines with their numbers."""
+
+
+def _sections(text: str) -> Iterator[tuple[str, Numbered]]:
+    """Yield (headings, lines) between two headings; a line inside a block is never a heading."""
+    trail: list[str] = []
+    section: Numbered = []
+    closing: re.Pattern[str] | None = None
+    for number, line in enumerate(text.split("\n"), start=1):
+        heading = HEADING.match(line) if closing is None else None
+        if heading is None:
+            closing = _find_closing(line, closing)
+            section.append((number, line))
+            continue
+        yield " > ".join(filter(None, trail)), section
+        depth = len(heading[1])
+        trail = [*trail[: depth - 1], *[""] * (depth - 1 - len(trail)), heading[2]]
+        section = []
+    yield " > ".join(filter(None, trail)), section
+
+
+def _find_closing(line: str, closing: re.Pattern[str] | None) -> re.Pattern[str] | None:
+    """Return what ends the block that is open after `line`; None if none is open."""
+    if closing is not None:
+        return None if closing.search(line) else closing
+    for opening, end in BLOCKS:
+        if opened := opening.match(line):
+            return end or _make_end_pattern(opened[1])
+    return None
+
+
+def _make_end_pattern(opened: str) -> re.Pattern[str]:
+    if opened[0] in "`~":
+        return re.compile(rf"^\s*{re.escape(opened)}{opened[0]}*\s*$")
+    return re.compile(rf"\\end\{{{re.escape(opened)}\}}")
+
+
+def _pieces(numbered: Numbered, size: int) -> Iterator[_Piece]:
+    """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
+    prose: Numbered = []
+    block: Numbered = []
+    closing: re.Pattern[str] | None = None
+    for number, line in numbered:
+        before, closing = closing, _find_closing(line, closing)
+        if before is None and closing is None:
+            prose.append((number, line))
+            continue
+        block.append((number, line))
+        if closing is None:
+            yield from _sentences(prose, size)
+            yield _keep_whole(block)
+            prose, block = [], []
+    yield from _sentences(prose, size)
+    if block:
+        yield _keep_whole(block)
+
+
+def _keep_whole(block: Numbered) -> _Piece:
+    return _Piece(block[0][0], "\n".join(line for _, line in block) + "\n")
+
+
+def _sentences(prose: Numbered, size: int) -> Iterator[_Piece]:
+    for number, line in _join(prose):
+        start = 0
+        for end in [*(found.end() for found in _SENTENCE.finditer(line)), len(line)]:
+            at = number + line.count("\n", 0, start)
+            yield from (_Piece(at, part) for part in _cut(line[start:end], size) if part)
+            start = end
+
+
+def _join(prose: Numbered) -> Iterator[tuple[int, str]]:
+    if prose:
+        yield prose[0][0], "\n".join(line for _, line in prose) + "\n"
+
+
+def _cut(text: str, size: int) -> Iterator[str]:
+    """Cut at the last blank before the limit, or at the limit."""
+    while len(text) > size:
+        at = text.rfind(" ", 1, size) + 1 or size
+        yield text[:at]
+        text = text[at:]
+    yield text
+
+
+def _pack(pieces: Sequence[_Piece], chunking: Chunking) -> Iterator[list[_Piece]]:
+    chunk: list[_Piece] = []
+    for piece in pieces:
+        if chunk and _length(chunk) + len(piece.text.rstrip()) > chunking.size:
+            yield chunk
+            chunk = _tail(chunk, min(chunking.overlap, max(0, chunking.size - len(piece.text))))
+        if chunk or not piece.text.isspace():
+            chunk.append(piece)
+    if chunk:
+        yield chunk
+
+
+def _tail(chunk: list[_Piece], overlap: int) -> list[_Piece]:
+    """Return the last pieces that are together at most `overlap` long."""
+    kept = len(chunk)
+    while kept and _length(chunk[kept - 1 :]) <= overlap:
+        kept -= 1
+    return chunk[kept:]
+
+
+def _length(chunk: Sequence[_Piece]) -> int:
+    return sum(len(piece.text) for piece in chunk)
+
+
+# Read folders of many files: MATH, with a problem in each file, and notes, which are cut into passages.
+
+TEXTS = (".md", ".markdown", ".txt", ".rst")
+MAX_TEXT_BYTES = 16 << 20
+"""Maximum size of a text file, which is read as a whole, in bytes."""
+
+
+def math_files(folder: Path, split: str) -> list[Path]:
+    """List the problems of a MATH folder (of its `split`, if it has splits), in natural order.
+
+    The list is empty for a folder of texts that also has JSON files, since only MATH numbers its files.
+    """
+    root = folder / split if (folder / split).is_dir() else folder
+    found = sorted(root.glob("*/*.json"), key=_make_natural_key)
+    numbered = all(file.stem.isdecimal() for file in found)
+    return found if numbered or not text_files(folder) else []
+
+
+def math(folder: Path, files: Iterable[Path]) -> Iterator[Row]:
+    """Yield one row per problem, with the path below the folder as `unique_id` (as in MATH-500)."""
+    for file in files:
+        source = file.relative_to(folder).as_posix()
+        yield source, 1, _problem(file, source)
+
+
+def text_files(folder: Path) -> list[Path]:
+    """List Markdown and text files below a folder, sorted by path; hidden files and folders are ignored."""
+    found = (file for file in folder.rglob("*") if file.suffix.lower() in TEXTS and file.is_file())
+    visible = (file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+    return sorted(visible, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def texts(folder: Path, files: Iterable[Path], chunking: Chunking) -> Iterator[Row]:
+    """Yield the passages of every file; ids are the path below the folder with a number, as in `notes/sums.md#1`."""
+    for file in files:
+        source = file.relative_to(folder).as_posix()
+        try:
+            text = _read_text(file)
+        except Defect as defect:
+            yield source, 1, defect
+            continue
+        for number, passage in enumerate(passages(text, chunking), start=1):
+            yield source, passage.line, _document(source, number, passage)
+
+
+def _document(source: str, number: int, passage: Passage) -> Fields:
+    found = {"id": f"{source}#{number}", "text": passage.text, "metadata": {"path": source, "line": passage.line}}
+    return {**found, "title": passage.title} if passage.title else found
+
+
+def _make_natural_key(file: Path) -> tuple[str, int, str]:
+    number = int(file.stem) if file.stem.isdecimal() else -1
+    return file.parent.name, number, file.stem
+
+
+def _problem(file: Path, source: str) -> Content:
+    with file.open("rb") as opened:
+        raw = opened.read(MAX_LINE_BYTES + len(BOM) + 1)
+    if lines.is_too_long(raw, MAX_LINE_BYTES):
+        return lines.make_too_long_defect(MAX_LINE_BYTES)
+    try:
+        return {"unique_id": source, **lines.fields(raw)}
+    except Defect as defect:
+        return defect
+
+
+def _read_text(file: Path) -> str:
+    with file.open("rb") as opened:
+        raw = opened.read(MAX_TEXT_BYTES + 1)
+    if len(raw) > MAX_TEXT_BYTES:
+        raise Defect(f"is longer than {MAX_TEXT_BYTES} bytes; split the file")
+    if problem := rows.explain_refusal(raw):
+        raise Defect(problem)
+    try:
+        text = raw.removeprefix(BOM).decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
+    if "\0" in text:
+        raise Defect("holds a NUL byte; the file must be UTF-8 text")
+    if not text.strip():
+        raise Empty("has no text; write some or remove the file")
+    return text
+
+
+# Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header.
+
+_HEADER = "query-id"
+
+
+def read(path: Path, source: str) -> dict[str, dict[str, int]]:
+    """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
+
+    Raises:
+        InvalidLine: a row has not three columns, a grade is not a whole number, or the file is not UTF-8.
+    """
+    judged: dict[str, dict[str, int]] = {}
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            row = _row(raw, source, number)
+            if row is None:
+                continue
+            query, document, grade = row
+            documents = judged.setdefault(query, {})
+            if grade > 0:
+                documents[document] = grade
+    return judged
+
+
+def _row(raw: bytes, source: str, number: int) -> tuple[str, str, int] | None:
+    """Read (query, document, grade); None for a blank line and the header."""
+    cells = _decode(raw, source, number).split("\t")
+    if cells == [""] or (number == 1 and cells[0] == _HEADER):
+        return None
+    if len(cells) != 3:
+        raise InvalidLine(
+            source,
+            number,
+            f"has {format_count(len(cells), 'column')}, not three; write query-id, corpus-id and score, separated by"
+            " tabs",
+        )
+    try:
+        return cells[0].strip(), cells[1].strip(), int(cells[2])
+    except ValueError as error:
+        raise InvalidLine(source, number, f"score {cells[2]!r} is not a whole number; write one") from error
+
+
+def _decode(raw: bytes, source: str, number: int) -> str:
+    try:
+        return raw.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
+
+
+# Read users' files and folders as rows, one at a time.
 
 LAYOUTS = (
     "a JSONL, CSV or Parquet file",
@@ -40,13 +342,13 @@ def corpus_lines(
     """
     _check_exists(path)
     if path.is_file():
-        is_text = path.suffix.lower() in folders.TEXTS
-        return folders.texts(path.parent, [path], chunking) if is_text else _file(path, format, delimiter)
+        is_text = path.suffix.lower() in TEXTS
+        return texts(path.parent, [path], chunking) if is_text else _file(path, format, delimiter)
     if found := _table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
         return _file(found, format, delimiter)
-    if problems := folders.math_files(path, split):
-        return folders.math(path, problems)
-    return folders.texts(path, _require_files(path, folders.text_files(path)), chunking)
+    if problems := math_files(path, split):
+        return math(path, problems)
+    return texts(path, _require_files(path, text_files(path)), chunking)
 
 
 def dataset_lines(
@@ -68,7 +370,7 @@ def dataset_lines(
         return _file(path, format, delimiter)
     found = _table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
     if found is None:
-        return folders.math(path, _require_files(path, folders.math_files(path, split)))
+        return math(path, _require_files(path, math_files(path, split)))
     if found.name == "queries.jsonl":
         return _queries(path, split)
     return _file(found, format, delimiter)
@@ -121,7 +423,7 @@ def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Ro
 
 def _queries(path: Path, split: str) -> Iterator[Row]:
     """Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file."""
-    judged = qrels.read(_qrels_file(path, split), f"qrels/{split}.tsv")
+    judged = read(_qrels_file(path, split), f"qrels/{split}.tsv")
     return _join_golds(_file(path / "queries.jsonl", Format.JSONL, None), judged)
 
 
@@ -136,7 +438,7 @@ def _qrels_file(path: Path, split: str) -> Path:
 def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
     for source, number, content in queries:
         try:
-            query = lines.fields(content)
+            query = fields.fields(content)
             identifier = fields.identifier(query, ("_id",))
         except Defect as defect:
             yield source, number, defect

@@ -1,12 +1,46 @@
-"""Stream the rows of an upload in any known format, which its first bytes identify."""
+"""Rows of files: JSON lines, CSV, Parquet and archives."""
 
-from collections.abc import Generator
+import gzip
+import io
+import zlib
+from collections.abc import Generator, Iterator
 from enum import StrEnum
-from typing import IO
+from typing import IO, Any
 
-from shared.errors import Invalid, InvalidLine
-from shared.ingest import lines, parquet, tables
-from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Row
+from shared.errors import Invalid, InvalidLine, TooLarge
+from shared.extras import find_missing_package
+from shared.ingest import lines, parquet_process, row_process, tables
+from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Defect, Row
+
+# Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
+
+MAGIC = b"PAR1"
+MAX_DECOMPRESSED_BYTES = 1 << 30
+"""Maximum size of a file's columns after decompression, unless the operator sets another
+(`limits.decompressed_bytes`)."""
+PARQUET_HINT = (
+    "write it with smaller row groups, upload it in parts or as JSON lines, or raise `limits.decompressed_bytes`"
+)
+
+
+def rows(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
+    """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
+
+    `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
+    data, in bytes.
+
+    Raises:
+        NotInstalled: pyarrow is missing.
+        InvalidLine: the file is damaged, or has no column that is known.
+        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
+    """
+    if missing := find_missing_package("pyarrow"):
+        raise missing
+    limits = (str(longest), str(most))
+    yield from row_process.read_rows(parquet_process.__name__, limits, file, source, "Parquet file", PARQUET_HINT)
+
+
+# Stream the rows of an upload in any known format, which its first bytes identify.
 
 HEAD = 1 << 16
 """Number of bytes by which a format is recognised."""
@@ -42,7 +76,7 @@ def read(
     *,
     delimiter: str | None = None,
     longest: int = MAX_LINE_BYTES,
-    decompressed: int = parquet.MAX_DECOMPRESSED_BYTES,
+    decompressed: int = MAX_DECOMPRESSED_BYTES,
     names: tables.ColumnNames = tables.KNOWN,
 ) -> Generator[Row, None, None]:
     """Yield the rows of `file`, from its current position; Parquet must be a file of the operating system.
@@ -64,7 +98,7 @@ def read(
     if found is Format.PARQUET:
         if names is not tables.KNOWN:
             raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")
-        return parquet.rows(file, source, longest, decompressed)
+        return rows(file, source, longest, decompressed)
     if found is Format.CSV:
         return tables.rows(file, source, longest, delimiter, names)
     return _jsonl(file, source, longest)
@@ -97,7 +131,7 @@ def recognise(
 def explain_refusal(head: bytes) -> str | None:
     """Return why a file with this beginning cannot be read, and what to do; None for text and Parquet."""
     problem = next((problem for signature, problem in REFUSED if head.startswith(signature)), None)
-    if problem is None and head.count(b"\0", 0, 100) > len(head[:100]) // 4 and not head.startswith(parquet.MAGIC):
+    if problem is None and head.count(b"\0", 0, 100) > len(head[:100]) // 4 and not head.startswith(MAGIC):
         return "is UTF-16 or UTF-32; save it as UTF-8 (`iconv -f UTF-16LE -t UTF-8 FILE`)"
     return problem
 
@@ -106,13 +140,13 @@ def explain_not_data(head: bytes) -> str | None:
     """Return why text with this beginning is not data; None if it may be."""
     if head.removeprefix(BOM).lstrip().lower().startswith(HTML):
         return "is a web page, not the data; download the file itself (its raw link)"
-    if b"\r" in head and b"\n" not in head and not head.startswith(parquet.MAGIC):
+    if b"\r" in head and b"\n" not in head and not head.startswith(MAGIC):
         return r"ends lines in a lone carriage return; convert it (`tr '\r' '\n' < FILE`)"
     return None
 
 
 def _guess(head: bytes, names: tables.ColumnNames) -> Format | None:
-    if head.startswith(parquet.MAGIC):
+    if head.startswith(MAGIC):
         return Format.PARQUET
     text = head.removeprefix(BOM).lstrip()
     if text.startswith((b"{", b"[")):
@@ -134,3 +168,116 @@ def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, N
             yield source, number, lines.make_too_long_defect(longest)
         elif not raw.isspace():
             yield source, number, raw
+
+
+# Read lines of text files, compressed with gzip or not, one by one; limits are checked before a line is read.
+
+GZIP = b"\x1f\x8b"
+TEXT_HINT = "unpack and split it, or raise `limits.decompressed_bytes`"
+Line = tuple[int, str | Defect]
+"""Number of a line, from 1, and its text without the line end, or what is wrong with it."""
+Sound = tuple[int, str]
+"""A line without a defect."""
+
+
+def open_unpacked(file: IO[bytes], source: str, most: int = MAX_DECOMPRESSED_BYTES) -> IO[bytes]:
+    """Open the content of `file`, compressed or not; at most `most` bytes are decompressed.
+
+    Raises:
+        InvalidLine: this is no text.
+        TooLarge: later on, where more is unpacked than `most`.
+        Defect: later on, where the packed file is damaged.
+    """
+    buffered: Any = file
+    if buffered.peek(len(GZIP)).startswith(GZIP):
+        buffered = io.BufferedReader(_Unpacked(file, source, most))
+    try:
+        head = buffered.peek(HEAD)
+    except Defect as defect:
+        raise lines.locate_defect(defect, source, 1) from defect
+    if problem := explain_refusal(head) or explain_not_data(head):
+        raise InvalidLine(source, 1, problem)
+    found: IO[bytes] = buffered
+    return found
+
+
+class _Unpacked(io.RawIOBase):
+    """Reads the content of a compressed file."""
+
+    def __init__(self, file: IO[bytes], source: str, most: int) -> None:
+        self._file = gzip.GzipFile(fileobj=file)
+        self._source = source
+        self._left = most
+        self._most = most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as there is data."""
+        try:
+            found = self._file.readinto(buffer)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise Defect(f"the gzip file is truncated or damaged ({error}); download or write it again") from error
+        self._left -= found
+        if self._left < 0:
+            raise TooLarge(f"{self._source} unpacks to more than {self._most} bytes", hint=TEXT_HINT)
+        return found
+
+
+def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
+    """Read a file, compressed or not, into memory, without a byte order mark.
+
+    Raises:
+        InvalidLine: this is no text, or the packed file is damaged.
+        TooLarge: it has more than `most` bytes, unpacked.
+    """
+    try:
+        content = open_unpacked(file, source).read(most + 1)
+    except Defect as defect:
+        raise lines.locate_defect(defect, source, 1) from defect
+    if len(content) > most:
+        raise TooLarge(f"{source} is longer than {most} bytes when unpacked", hint="split the file")
+    return content.removeprefix(BOM)
+
+
+def require_sound(found: Iterator[Line], source: str) -> Iterator[Sound]:
+    """Yield the lines; a defect in any of them is an error.
+
+    Raises:
+        InvalidLine: one has.
+    """
+    for number, text in found:
+        if isinstance(text, Defect):
+            raise lines.locate_defect(text, source, number)
+        yield number, text
+
+
+def decode_lines(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) -> Iterator[Line]:
+    """Yield every line of the content that is not blank.
+
+    Raises:
+        InvalidLine: the packed file is damaged from here on.
+        TooLarge: it unpacks to too much.
+    """
+    number = 0
+    try:
+        for number, raw in lines.number_lines(file, longest):
+            if lines.is_too_long(raw, longest):
+                yield number, Defect(f"is longer than {longest} bytes; check that the file has lines")
+            elif raw.strip(b" \r\n"):
+                yield number, _text(raw.removeprefix(BOM) if number == 1 else raw)
+    except Defect as defect:
+        raise lines.locate_defect(defect, source, number + 1) from defect
+
+
+def _text(raw: bytes) -> str | Defect:
+    try:
+        text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        return Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8")
+    if "\0" in text:
+        return Defect("holds a NUL character; the file must be UTF-8 text (is it UTF-16?)")
+    if "\r" in text:
+        return Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
+    return text

@@ -15,11 +15,10 @@ import msgspec
 from shared import canonical
 from shared.calls import StoredMining
 from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.ingest import amie, text_files
+from shared.ingest import amie, rows
 from shared.ingest.amie import MOST_ATOMS, MOST_COUNT
-from shared.ingest.fields import MAX_NAME_CHARS
-from shared.ingest.lines import Defect, locate_defect
-from shared.ingest.text_files import Sound
+from shared.ingest.lines import MAX_NAME_CHARS, Defect, locate_defect
+from shared.ingest.rows import Sound
 from shared.plurals import format_count
 from shared.replies import Miner, Rule
 
@@ -76,8 +75,8 @@ def read(file: IO[bytes], source: str, limits: RuleFileLimits) -> Incoming:
         Invalid: later on, where a rule comes twice, there is none, or more or fewer than the header promised.
         TooLarge: there is more than `limits` allow; most of it later on.
     """
-    content = text_files.open_unpacked(file, source, limits.unpacked_bytes)
-    lines = text_files.require_sound(text_files.decode_lines(content, source, limits.line_bytes), source)
+    content = rows.open_unpacked(file, source, limits.unpacked_bytes)
+    lines = rows.require_sound(rows.decode_lines(content, source, limits.line_bytes), source)
     number, first = next(lines, (1, ""))
     if not first.lstrip().startswith("{"):
         found = amie.read(chain([(number, first)], lines), source)

@@ -1,21 +1,131 @@
-"""Equations of a solution, read from its text, and whether those of rational numbers hold.
+"""Equations in texts: find them, and decide whether they hold."""
 
-`a = b = c` is two equations. Statements with names in them are conditions as often as identities, so nothing is said
-here of those; nor of what cannot be read. Precision matters more than completeness: a step that is called wrong has to
-be wrong.
-"""
-
+import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from importlib import resources
 from itertools import islice, takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from shared import canonical
+from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
 from shared.mathtext.exact import NotRational, Undefined, exact
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
-from shared.mathtext.formulas import LONGEST, Formula, formulas
-from shared.mathtext.notation import Kind, Token, tokens
-from shared.mathtext.reading import Unread, readings
+from shared.mathtext.numbers import SCALING, VALUE_CHANGING
+from shared.mathtext.reading import Kind, Token, Unread, rational, readings, symbolic, tokens
+from shared.replies import Verified
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+
+# Where mathematics stands in a text: between its delimiters, and in plain sentences around an equals sign.
+
+LONGEST = 4000
+"""Characters of one formula; a longer one is not read."""
+_MARK = re.compile(
+    r"\\\\|\\\$|\$\$?|\\[\[\]()]|\\(?P<side>begin|end)\{(?:align|gather|equation|multline|eqnarray)\*?\}"
+)
+_CLOSED_BY = {"$": "$", "$$": "$$", r"\[": r"\]", r"\(": r"\)"}
+_SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
+_WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
+_SCALE = re.compile(rf"\s*(?:{SCALING})\b")
+"""Words behind a formula that change what its last number is worth."""
+
+
+class Formula(NamedTuple):
+    """A piece of mathematics in a text."""
+
+    text: str
+    start: int
+    """Where it begins in the text."""
+    tex: bool
+    """Between delimiters; else plain."""
+    cut: bool = False
+    """A word stands before it that it may be a part of: its first side is not all of what is said."""
+    goes_on: bool = False
+    """The same, behind it."""
+
+
+def formulas(text: str) -> Iterator[Formula]:
+    """The formulas of a text, in order. Drawings (`[asy]`) are left out."""
+    for start, end in _without_drawings(text):
+        yield from _between(text, start, end)
+
+
+def _without_drawings(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    while start < len(text):
+        drawing = text.find("[asy]", start)
+        if drawing < 0:
+            yield start, len(text)
+            return
+        yield start, drawing
+        closed = text.find("[/asy]", drawing)
+        start = len(text) if closed < 0 else closed + len("[/asy]")
+
+
+def _between(text: str, start: int, end: int) -> Iterator[Formula]:
+    """The formulas of one stretch of the text; a delimiter that is never closed is one of plain text."""
+    opened: re.Match[str] | None = None
+    plain = start
+    for mark in _MARK.finditer(text, start, end):
+        if opened is None and (mark[0] in _CLOSED_BY or mark["side"] == "begin"):
+            yield from _plain(text, plain, mark.start())
+            opened = mark
+        elif opened is not None and _closes(opened, mark):
+            scaled = bool(_SCALE.match(text, mark.end()))
+            yield Formula(text[opened.end() : mark.start()], opened.end(), tex=True, goes_on=scaled)
+            opened, plain = None, mark.end()
+    yield from _plain(text, plain if opened is None else opened.end(), end)
+
+
+def _closes(opened: re.Match[str], mark: re.Match[str]) -> bool:
+    if opened["side"]:
+        return mark["side"] == "end" and mark[0][len(r"\end") :] == opened[0][len(r"\begin") :]
+    return _CLOSED_BY[opened[0]] == mark[0]
+
+
+def _plain(text: str, start: int, end: int) -> Iterator[Formula]:
+    """Stretches of a plain text without words, around an equals sign."""
+    for first, last in _pieces(_SENTENCE, text, start, end):
+        if text.find("=", first, last) < 0:
+            continue
+        words = [match.span() for match in _WORD.finditer(text, first, last)]
+        before = (first, first)
+        for word in [*words, (last, last)]:
+            stretch = text[before[1] : word[0]]
+            if "=" in stretch:
+                yield _stretch(text, stretch, before, word)
+            before = word
+
+
+def _stretch(text: str, stretch: str, before: tuple[int, int], behind: tuple[int, int]) -> Formula:
+    """A single number behind a word may belong to it: half of 12 = 6; so may a bracket: sqrt(16) = 4."""
+    word = text[before[0] : before[1]].lower()
+    alone = stretch.partition("=")[0].strip().isdecimal() or stretch[:1] in ("(", "[", "{", "^", "_")
+    return Formula(
+        stretch,
+        before[1],
+        tex=False,
+        cut=word in VALUE_CHANGING or (bool(word) and alone),
+        goes_on=text[behind[0] : behind[1]].lower() in VALUE_CHANGING,
+    )
+
+
+def _pieces(cut: re.Pattern[str], text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for match in cut.finditer(text, start, end):
+        yield start, match.start()
+        start = match.end()
+    yield start, end
+
+
+# Equations of a solution, read from its text, and whether those of rational numbers hold.
+#
+# `a = b = c` is two equations. Statements with names in them are conditions as often as identities, so nothing is said
+# here of those; nor of what cannot be read. Precision matters more than completeness: a step that is called wrong has
+# to be wrong.
 
 _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
 MOST_EQUATIONS = 500
@@ -306,3 +416,112 @@ def _read(side: Sequence[Token]) -> tuple[Expression, ...]:
 def _text(formula: Formula, left: Sequence[Token], right: Sequence[Token]) -> str:
     written = [*left, *right]
     return formula.text[written[0].start : written[-1].end] if written else ""
+
+
+# What exact arithmetic leaves open, decided by SymPy: irrational numbers, and identities in names.
+#
+# An equation with names in it is as often a condition as an identity: `2x = 6` is not wrong because some x do not
+# satisfy it. So it is verified if it holds for all values, and never refuted. Numbers are refuted: by exact arithmetic,
+# or where digits of both sides differ.
+#
+# Not bounded in time: SymPy is not. Run it where it can be killed.
+
+SOURCES = (
+    "numerals",
+    "notation",
+    "expressions",
+    "reading",
+    "exact",
+    "counting_words",
+    "formulas",
+    "equations",
+    "approximation",
+    "symbolic",
+    "verification",
+)
+"""Modules of this package that a verdict depends on."""
+POINTS = 3
+"""Random points at which an equation must hold before SymPy is asked whether it always does."""
+CLOSE = 1e-9
+"""Doubles that differ by less, relatively, are worth asking SymPy."""
+IMAGINARY = {"i": "j"}
+_COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.IGNORECASE)
+
+
+def verify(text: str) -> Verified:
+    """How many of the text's equations hold, do not, and were not decided."""
+    verdicts = [verdict(each, imaginary=bool(_COMPLEX.search(text))) for each in equations(text)]
+    return Verified(
+        verified=verdicts.count(True), refuted=verdicts.count(False), unknown=verdicts.count(None)
+    )  # fmt: skip
+
+
+def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
+    """Whether an equation holds; None: that cannot be said. `imaginary`: i is known to be the imaginary unit."""
+    found = holds(equation)
+    if found is not None or not equation.read:
+        return found
+    verdicts = {_compared(left, right, imaginary=imaginary) for left in equation.left for right in equation.right}
+    if True in verdicts:
+        return True
+    decidable = not (equation.modulus or equation.moduli)
+    return False if verdicts == {False} and decidable else None
+
+
+def digest() -> str:
+    """SHA-256 in hex over the sources that decide a verdict: what another version says is another reply."""
+    package = resources.files(__package__)
+    return canonical.digest([(package / f"{name}.py").read_text("utf-8") for name in SOURCES]).hex()
+
+
+def _compared(left: Expression, right: Expression, *, imaginary: bool) -> bool | None:
+    """The verdict of one reading."""
+    try:
+        names = _names((left, right))
+        if not names:
+            return _numbers(left, right)
+        if names == {"i"} and (found := _numbers(left, right)) is not None:
+            return found or (False if imaginary else None)
+        return _identity(left, right, sorted(names))
+    except (Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
+        return None  # whatever SymPy or a float says to such an expression, it is no verdict
+
+
+def _names(sides: Iterable[Expression]) -> set[str]:
+    return {part.name for side in sides for part in parts(side) if isinstance(part, Symbol)}
+
+
+def _numbers(left: Expression, right: Expression) -> bool | None:
+    """Whether two numbers are equal, to so many digits that they can only be.
+
+    Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`; and where
+    both are rational, exact arithmetic has had its say.
+    """
+    if rational(left) and rational(right):
+        return None
+    operations = {part.operation for side in (left, right) for part in parts(side) if isinstance(part, Apply)}
+    if "deg" in operations and operations & {"pi", "arcsin", "arccos", "arctan"}:
+        return None
+    if same_constant(left, right, IMAGINARY):
+        return True
+    difference, share = map(float, leeway(left, right))
+    one, other = constant(left, IMAGINARY), constant(right, IMAGINARY)
+    rounded = (difference or share) and abs(one - other) <= difference + share * max(abs(one), abs(other))
+    return None if rounded else False
+
+
+def _identity(left: Expression, right: Expression, names: list[str]) -> bool | None:
+    """True if both sides are the same for all values of their names; else they may be a condition."""
+    draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
+    for _ in range(POINTS):
+        values = {name: complex(draw.uniform(0.5, 2.5), draw.uniform(0.1, 0.9)) for name in names}
+        one, other = approximate(left, values), approximate(right, values)
+        if abs(one - other) > CLOSE * max(1, abs(one), abs(other)):
+            return None
+    return _simplified(symbolic(left) - symbolic(right)) or None
+
+
+def _simplified(difference: "Expr") -> bool:
+    from sympy import expand, simplify
+
+    return bool(expand(difference) == 0 or simplify(difference) == 0)

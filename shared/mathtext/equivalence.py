@@ -1,18 +1,16 @@
-"""The grader of mathematics: is an answer the same as the gold one?
-
-What kind of thing each answer is (`answer_shape`) decides what it may equal; values are compared by `equal_values`. The
-rules, and where they differ from Math-Verify's own verdict, are on the page of graders (docs/explanation/grading.md).
-"""
+"""Whether two answers say the same, whatever their notation."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import reduce
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from shared.mathtext.answer_reading import shape
-from shared.mathtext.answer_shape import (  # fmt: skip
+from shared.mathtext import values
+from shared.mathtext.answers import (
+    INFINITY,
     About,
     Based,
     Bracketed,
@@ -28,14 +26,607 @@ from shared.mathtext.answer_shape import (  # fmt: skip
     Shape,
     Value,
     Words,
+    normal_form,
 )
-from shared.mathtext.answer_text import normal_form
-from shared.mathtext.equal_values import by_algebra, equal_values
-from shared.mathtext.factors import asks_for_factors, factored_alike
-from shared.mathtext.families import family, letters, rename, same_members
-from shared.mathtext.number_sets import Unordered, as_reals, in_order
-from shared.mathtext.units import Unit, compound, is_counted_noun, strip_filler_words, unit
-from shared.mathtext.written_numbers import spoken
+from shared.mathtext.numbers import Unit, changes_value, compound, is_counted_noun, spoken, strip_filler_words, unit
+from shared.mathtext.values import (
+    Unordered,
+    as_reals,
+    asks_for_factors,
+    by_algebra,
+    compare_numbers,
+    equal_values,
+    factored_alike,
+    in_order,
+    real,
+    unread_words,
+)
+
+# Reading what kind of thing an answer is: by brackets, separators and relations at its top level.
+#
+# What stands between them is not computed here, but for sets that are joined, cut, or taken away from each other.
+
+_OPENING = re.compile(r"\\begin\{[^{}]*\}|\\\{|\\langle|\\l[fv]\w*|[(\[{]")
+_CLOSING = re.compile(r"\\end\{[^{}]*\}|\\\}|\\rangle|\\r[fv]\w*|[)\]}]")
+SEPARATOR = re.compile(
+    r"[,;]|\\text\{,?\s*(?:and|or|和|或),?\s*\}|(?<![\\a-zA-Z{])(?:and|or)(?![a-zA-Z])|(?<=.)[和或](?=.)"
+)
+_OR = re.compile(r"(?<![a-zA-Z])or(?![a-zA-Z])|或")
+_AND = re.compile(r"(?<![a-zA-Z])and(?![a-zA-Z])")
+_RELATION = re.compile(
+    r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|\\in(?![a-zA-Z])|\\approx(?![a-zA-Z])|[<>=]"
+)
+_UNION = re.compile(r"\\cup(?![a-zA-Z])")
+_CUT = re.compile(
+    r"(?P<both>\\cap(?![a-zA-Z]))|\\(?:setminus|smallsetminus|backslash)(?![a-zA-Z])"
+    r"|(?<=\\mathbb\{R\})-(?=[\[(\\])|(?<=[)\]}])-(?=\\\{)"
+)
+_MATRIX = re.compile(r"\\begin\{([pbv]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_BUILDER = re.compile(r"\\\{[a-z](?:\\in\\mathbb\{R\})?(?:\\mid|\||:) ?(.*)\\\}")
+_POINT = re.compile(r"(?:\\text\{(?:the )?point\}|(?:the )?point |点)?([A-Z]'*(?:_(?:\{[^{}]*\}|\w))?)(\(.*\))")
+_BASED = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?(?:\\text\{)?(\d{1,2}|[a-z]+)\}{0,2}")
+_BASES = {
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "sixteen": 16,
+}
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?(?: ?\\?(?:text\{)?\s*([ap]\.?m\.?)\}?)?", re.IGNORECASE)
+_NAME = re.compile(
+    r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|omega|sigma|tau))'*(?:_(?:\{[^{}]*\}|\w))?"
+    r"(?:\^\{-1\})?(?:\([^()=]*\))?"
+    r"|\([a-z](?:,[a-z]){1,3}\)|\|?\\(?:overrightarrow|overline|vec|widehat)\{[A-Za-z]{1,2}\}\|?|[A-Z]{2,4}|\|[A-Z]{2}\||\[[A-Z]{3,4}\]"
+    r"|(?:m ?)?\\angle ?[A-Z]{1,3}"
+    r"|\\(?:sin|cos|tan|cot|sec|csc) ?(?:\(?\\?[A-Za-z]+\)?|\\angle ?[A-Z]{1,3})|\\text\{[^{}]*\}|[A-Za-z]{3,}"
+)
+_BEGUN = re.compile(r"(-?\d{1,100}(?:\.\d{1,100})?)\\ldots ?")
+_TWO_SIGNS = re.compile(r"\\(?:pm|mp)(?![a-zA-Z])")
+_IN_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_LETTERS = re.compile(r"(?<![\\a-zA-Z])[A-Za-z]|\\(?:theta|alpha|beta|lambda)")
+_MORE_WORDS = r"(?:[ -][A-Za-z0-9'’]+)"
+_WORDS = re.compile(
+    r"\\text\{([^{}]*)\}"
+    rf"|([A-Z][a-z'’]{{2,}}{_MORE_WORDS}*|[a-z'’]{{5,}}{_MORE_WORDS}*|[a-z]{{2,}}{_MORE_WORDS}+|[A-Z]{{3,}}|[^\W\d_a-zA-Z]+)"
+)
+"""Of small letters, fewer than five without a blank are as often a product: `abc`."""
+_TEXT_UNIT = re.compile(r"(.*[\w)}\]!'])\s*\\text\{([^{}]*)\}(?:\^\{?(\d)\}?)?")
+_PLAIN_UNIT = re.compile(
+    r"(.*(?:[\d)}]|\\pi))"
+    r"(?: ([A-Za-z'’]+(?:[ ./]+[A-Za-z'’.]+)*)|([A-Za-z]{2,}|[^\W\d_a-zA-Z]+(?:/[^\W\d_a-zA-Z]+)?))"
+    r"(?:\^\{?(\d)\}?)?"
+)
+_ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
+_DEGREES = re.compile(r"(.*)(\^\\circ ?(?:[CF]|\\text\{[CF]\})?)")
+
+
+def shape(text: str) -> Shape:
+    """The shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
+    parts = split(text, SEPARATOR)
+    if len(parts) > 1 and not parts[-1]:
+        return Words(_flat(text))  # "5 or"
+    if len(parts) > 1:
+        return _list(tuple(shape(part) for part in parts if part), text)
+    found = _alternatives(text) or _relation(text) or _combined(text) or _point(text)
+    return found or _enclosed(text) or _single(text)
+
+
+def split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """`text` between separators that stand outside all brackets; an interval's may differ, so that they are counted."""
+    parts, start, at, depth = [], 0, 0, 0
+    while at < len(text):
+        found = separator.match(text, at) if depth == 0 else None
+        if found and found.end() > at:
+            parts.append(text[start:at].strip())
+            start = at = found.end()
+            continue
+        depth, at = _step(text, at, depth)
+    return [*parts, text[start:].strip()]
+
+
+def _step(text: str, at: int, depth: int) -> tuple[int, int]:
+    """The depth behind the next bracket or character."""
+    if opened := _OPENING.match(text, at):
+        return depth + 1, opened.end()
+    if closed := _CLOSING.match(text, at):
+        return max(0, depth - 1), closed.end()
+    return depth, at + 1
+
+
+def _list(parts: tuple[Shape, ...], text: str) -> Shape:
+    r"""Inequalities are one set of numbers: what all allow if they are joined by "and", what one allows if by "or";
+    between commas all of them hold unless none of them goes with another. `x \ne 1, 2` names two numbers.
+    """
+    if not parts or len(parts) == 1:
+        return parts[0] if parts else Words("")
+    reals = [part for part in parts if isinstance(part, Reals)]
+    try:
+        if len(reals) == 1 and reals[0] is parts[0] and r"\ne" in text and (points := as_reals(Finite(parts[1:]))):
+            return values.difference(reals[0], points)
+        if len(reals) == len(parts) and len({part.name for part in reals}) == 1:
+            either = not _AND.search(text) and (_OR.search(text) or values.disjoint(reals))
+            return reduce(values.union if either else values.intersection, reals)
+    except Unordered:
+        if len(reals) == len(parts):
+            return Reals(tuple(piece for part in reals for piece in part.pieces), reals[0].name)
+    return Listed(parts)
+
+
+def _alternatives(text: str) -> Shape | None:
+    r"""Both values of what has a `\pm`; signs that are given with `\mp` go together."""
+    if not _TWO_SIGNS.search(text) or split(text, _RELATION) != [text]:
+        return None
+    upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
+    return Listed((shape(upper.removeprefix("+")), shape(lower)))
+
+
+def _combined(text: str) -> Shape | None:
+    """Sets that are joined, cut, or taken away; cuts come before unions."""
+    unions, cuts = split(text, _UNION), split(text, _CUT)
+    if len(unions) > 1:
+        return _folded(text, unions, [_either] * (len(unions) - 1))
+    if len(cuts) > 1:
+        return _folded(text, cuts, [_both if sign.startswith(r"\cap") else _without for sign in _signs(text, _CUT)])
+    return None
+
+
+def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
+    """The sets combined from the left; as it stands if they are none that can be."""
+    found: Shape | None = shape(parts[0])
+    for part, operation in zip(parts[1:], operations, strict=True):
+        found = found and operation(found, shape(part))
+    return found or Value(text)
+
+
+def _either(one: Shape, other: Shape) -> Shape | None:
+    if isinstance(one, Finite) and isinstance(other, Finite):
+        return Finite(one.parts + other.parts)
+    sets = as_reals(one), as_reals(other)
+    if sets[0] is None or sets[1] is None:
+        return None
+    try:
+        return values.union(sets[0], sets[1])
+    except Unordered:
+        return Reals(sets[0].pieces + sets[1].pieces, sets[0].name)
+
+
+def _both(one: Shape, other: Shape) -> Shape | None:
+    if isinstance(one, Finite) and isinstance(other, Finite):
+        return Finite(tuple(part for part in one.parts if _among(part, other.parts)))
+    return _computed(values.intersection, one, other)
+
+
+def _without(one: Shape, other: Shape) -> Shape | None:
+    if isinstance(one, Finite) and isinstance(other, Finite):
+        return Finite(tuple(part for part in one.parts if not _among(part, other.parts)))
+    return _computed(values.difference, one, other)
+
+
+def _among(part: Shape, others: Sequence[Shape]) -> bool:
+    return part in others or any(
+        isinstance(part, Value) and isinstance(other, Value) and equal_values(part.text, other.text) for other in others
+    )
+
+
+def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
+    sets = as_reals(one), as_reals(other)
+    try:
+        return operation(sets[0], sets[1]) if sets[0] and sets[1] else None
+    except Unordered:
+        return None
+
+
+def _relation(text: str) -> Shape | None:
+    sides = split(text, _RELATION)
+    if len(sides) == 1:
+        return None
+    signs = _signs(text, _RELATION)
+    if r"\approx" in signs:
+        return _before_approximation(sides, signs, text)
+    if set(signs) <= {"="} or signs == [r"\in"]:
+        return _named(sides, text)
+    return _inequality(sides, signs) or Relation(text)
+
+
+def _before_approximation(sides: list[str], signs: list[str], text: str) -> Shape:
+    r"""The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind."""
+    at = signs.index(r"\approx")
+    exact = "".join(side + sign for side, sign in zip(sides[: at + 1], [*signs[:at], ""], strict=True))
+    if exact and not _NAME.fullmatch(exact):
+        return shape(exact)
+    value = shape(sides[-1])
+    return About(Named(exact, value, text) if exact else value)
+
+
+def _signs(text: str, pattern: re.Pattern[str]) -> list[str]:
+    """What stands between the parts that `split` finds."""
+    signs, at, depth = [], 0, 0
+    while at < len(text):
+        found = pattern.match(text, at) if depth == 0 else None
+        if found:
+            signs.append(found[0])
+            at = found.end()
+        else:
+            depth, at = _step(text, at, depth)
+    return signs
+
+
+def _named(sides: list[str], text: str) -> Shape:
+    """A name with the last value of a chain; a computation with its result; else an equation."""
+    if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _has_names_besides_units(sides[0]):
+        sides = [sides[1], sides[0]]
+    if _NAME.fullmatch(sides[0]):
+        value = shape(sides[-1])
+        numbers = as_reals(value) if r"\in" in text else None
+        return numbers._replace(name=sides[0]) if numbers else Named(sides[0], value, text)
+    if any(_has_names_besides_units(side) for side in sides[1:]) or (
+        len(sides) == 2 and _has_names_besides_units(sides[0])
+    ):
+        return Relation(text)
+    worked = _has_names_besides_units(sides[0])  # m + n = 118 + 29 = 147
+    return Named(sides[0], shape(sides[-1]), f"{sides[0]}={sides[-1]}") if worked else shape(sides[-1])
+
+
+def _has_names_besides_units(side: str) -> bool:
+    """Whether there are names in it, besides its unit."""
+    measured = _measured(side)
+    value = measured.text if isinstance(measured, Value) else side
+    return bool(_LETTERS.search(_IN_TEXT.sub(lambda match: "" if unit(match[1]) else match[0], value)))
+
+
+def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
+    """`x < 3`, `3 > x`, `1 < x \\le 2` and `x \\ne 3` as numbers that x may be."""
+    if {*signs} <= {">", r"\ge"}:
+        sides, signs = sides[::-1], [{">": "<", r"\ge": r"\le"}[sign] for sign in signs[::-1]]
+    names = [at for at, side in enumerate(sides) if _NAME.fullmatch(side)]
+    if len(names) != 1 or any(_has_names_besides_units(side) for at, side in enumerate(sides) if at not in names):
+        return None
+    at, name = names[0], sides[names[0]]
+    if signs == [r"\ne"]:
+        hole = sides[1 - at]
+        return Reals((Interval("-" + INFINITY, hole, True, True), Interval(hole, INFINITY, True, True)), name)  # noqa: FBT003
+    if not {*signs} <= {"<", r"\le"} or (len(sides) == 3 and at != 1) or len(sides) > 3:
+        return None
+    low, low_open = (sides[at - 1], signs[at - 1] == "<") if at else ("-" + INFINITY, True)
+    high, high_open = (sides[at + 1], signs[at] == "<") if at + 1 < len(sides) else (INFINITY, True)
+    return Reals((Interval(low, high, low_open, high_open),), name)
+
+
+def _point(text: str) -> Named | None:
+    """A named point: `A(1,2)`."""
+    match = _POINT.fullmatch(text)
+    coordinates = _enclosed(match[2]) if match else None
+    return (
+        Named(match[1], coordinates, f"{match[1]}={match[2]}") if match and isinstance(coordinates, Bracketed) else None
+    )
+
+
+def _enclosed(text: str) -> Shape | None:
+    if builder := _BUILDER.fullmatch(text):
+        return shape(builder[1])
+    if matrix := _MATRIX.fullmatch(text):
+        rows = [row for row in re.split(r"\\\\", matrix[2]) if row.strip()]
+        return Matrix(tuple(tuple(map(shape, row.split("&"))) for row in rows), matrix[1] == "vmatrix")
+    opened = _OPENING.match(text)
+    inner = _inside(text, opened) if opened else None
+    if inner is None or opened is None:
+        return None
+    written = [part for part in split(inner, re.compile("[,;]")) if part]
+    if opened[0] == "[" and (rows := [row[1:-1] for row in written if _is_row(row)]) and len(rows) == len(written):
+        return Matrix(tuple(tuple(map(shape, split(row, re.compile(",")))) for row in rows))
+    parts = tuple(map(shape, written))
+    if opened[0] == r"\{" or (opened[0] == "{" and len(parts) > 1):
+        return Finite(parts)
+    if len(parts) == 1 and isinstance(parts[0], Reals | Finite):
+        return parts[0]
+    return Bracketed(opened[0], text[opened.end() + len(inner) :], parts) if len(parts) > 1 else None
+
+
+def _is_row(text: str) -> bool:
+    """Of a matrix as programs write it: [[1, 2], [3, 4]]."""
+    opened = re.match(r"\[", text)
+    return opened is not None and text.endswith("]") and _inside(text, opened) is not None
+
+
+def _inside(text: str, opened: re.Match[str]) -> str | None:
+    """What stands in the brackets, if they are around the whole."""
+    at, depth = opened.end(), 1
+    while at < len(text):
+        before = at
+        depth, at = _step(text, at, depth)
+        if depth == 0:
+            return text[opened.end() : before] if at == len(text) else None
+    return None
+
+
+def _single(text: str) -> Shape:
+    if clock := _CLOCK.fullmatch(text):
+        return Clock(tuple(int(part) for part in clock.groups()[:3] if part), unit(clock[4]) if clock[4] else None)
+    if based := _BASED.fullmatch(text):
+        base = _BASES.get(based[2], int(based[2]) if based[2].isdigit() else 0)
+        if _digits_of(based[1], base):
+            return Based(based[1], base)
+    if text == r"\mathbb{R}":
+        return Reals((Interval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
+    if text == r"\emptyset":
+        return Finite(())
+    if begun := _BEGUN.fullmatch(text):
+        return About(Value(begun[1]))
+    if several := compound(text):
+        return Value(*several)
+    return _measured(text) or _worded(text) or (Words(_flat(text)) if unread_words(text) else Value(text))
+
+
+def _digits_of(digits: str, base: int) -> bool:
+    """Whether they may be digits of a number in that base; a small letter with an index is a name."""
+    leading = digits.lstrip("-")[0]
+    return base > 1 and (leading.isdigit() or (base > 10 and digits.isupper()))
+
+
+def _measured(text: str) -> Value | Words | None:
+    """A value with its unit, or with a noun of what is counted; words if what is behind it may change what is said."""
+    if _ANGLES.search(text):
+        return None
+    if text.startswith((r"\$", r"-\$")):
+        amount = text.replace(r"\$", "", 1)
+        measured = _measured(amount)
+        return measured if isinstance(measured, Words) else Value(measured.text if measured else amount, unit("dollar"))
+    for pattern in (_DEGREES, _TEXT_UNIT, _PLAIN_UNIT):
+        match = pattern.fullmatch(text)
+        if match is None or not match[1].strip():
+            continue
+        number, (words, power) = match[1].strip(), _unit_of(match)
+        if pattern is _PLAIN_UNIT and len(words) == 1 and _LETTERS.search(number):
+            return None  # a product: pi r^2 h
+        name = words if pattern is _DEGREES else strip_filler_words(words, number)
+        known = unit(name, power) or unit(name.partition(" of ")[0], power)
+        if known or _may_be_counted(name, number, in_text=pattern is _TEXT_UNIT):
+            return Value(number, known)
+        if pattern is _TEXT_UNIT or _are_words(words):
+            return Words(_flat(text))
+    return None
+
+
+def _may_be_counted(words: str, number: str, *, in_text: bool) -> bool:
+    """Three plain letters are as often a product: 2 abs."""
+    return is_counted_noun(words, number, in_text=in_text) and (
+        in_text or len(words) > 3 or words == "men" or not words.isascii()
+    )
+
+
+def _are_words(words: str) -> bool:
+    """A few letters are as often a product: a t in `\\frac{1}{2}at^2`."""
+    several = words.lower().split()
+    longest = max(map(len, several))
+    return not words.isascii() or longest > 4 or (longest > 2 and any(map(changes_value, several)))
+
+
+def _flat(text: str) -> str:
+    """The words of a text, wherever they stand."""
+    return " ".join(_IN_TEXT.sub(r" \1 ", text).split()).casefold()
+
+
+def _unit_of(match: re.Match[str]) -> tuple[str, int]:
+    groups = [group for group in match.groups()[1:] if group]
+    power = int(groups.pop()) if len(groups) > 1 and groups[-1].isdigit() else 1
+    return groups[0], power
+
+
+def _worded(text: str) -> Value | Words | None:
+    number = spoken(_flat(text))
+    if number and (not number[1] or unit(number[1])):
+        return Value(number[0], unit(number[1]) if number[1] else None)
+    match = _WORDS.fullmatch(text)
+    if match is None:
+        return None
+    words = " ".join((match[1] or match[2] or "").split()).strip(" .()")
+    return Words(words if len(words) == 1 else words.casefold())
+
+
+# Answers that hold for all values of a letter: `x = 2k\pi, k \in \mathbb{Z}`, `n+1 \text{ for all integers } n`.
+#
+# What says so is split off: it is the same answer without it, with another letter, and, of whole numbers, with another
+# first member. Conditions that take something away ("for even n", "x > 3, x an integer") are not split off.
+
+_TOKEN = re.compile(
+    r"\\(?:in|forall|ne|le|ge)(?![a-zA-Z])"
+    r"|(?:\\mathbb\{[A-Z]\}|(?<=\\in)[ZNRQC](?![a-zA-Z])|(?<=\\in )[ZNRQC](?![a-zA-Z]))(?:[\^_]\{?[+*]\}?)?"
+    r"|\\[a-zA-Z]+|[A-Za-z]+|[^\W\d_a-zA-Z]+|\S"
+)
+_INTRODUCTION = re.compile(r"[,;(]|(?<![\\a-zA-Z])(?:for|where|with)(?![a-zA-Z])|\\forall(?![a-zA-Z])|其中")
+_SPACED = re.compile(r" ?([a-z])\\in((?:\\mathbb\{[ZNRQC]\}| ?[ZNRQC])(?:[\^_]\{?[+*]\}?)?)$")
+_BUILT = re.compile(r"\\\{(.+?)(?:\\mid(?![a-zA-Z])|\||:) ?(.+)\\\}")
+_ALL = re.compile(r"(?:all|every|any) ", re.IGNORECASE)
+_QUANTIFIERS = frozenset(["all", "any", "every", "each", "arbitrary", r"\forall"])
+_DOMAINS = {
+    "integer": "Z", "integers": "Z", "natural": "N", "naturals": "N", "real": "R", "reals": "R", "complex": "C",
+    "rational": "Q", "rationals": "Q", "constant": "", "constants": "", "parameter": "", "parameters": "",
+    **{rf"\mathbb{{{letter}}}": letter for letter in "ZNRQC"}, **{letter: letter for letter in "ZNRQC"},
+    "整数": "Z", "自然数": "N", "实数": "R", "常数": "", "正整数": "Z+", "正实数": "R+", "非零整数": "Z",
+    "任意整数": "Z", "任意实数": "R", "任意常数": "",
+}  # fmt: skip
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|ne|in)(?![a-zA-Z])")
+_OTHERS = frozenset(
+    (
+        "for where with is are be a an the some number numbers value values of positive nonnegative non negative "
+        "nonzero whole and"
+    ).split()
+) | {",", ";", "(", ")", r"\in", "-"}
+_CONDITIONS = frozenset(["<", ">", r"\ne", r"\le", r"\ge", *"0123456789"])
+_ALSO_BEFORE = frozenset(["even", "odd", "form", "such", "that", "solutions"])
+LONGEST = 150
+"""Characters of what says for which values an answer holds."""
+MOST_MEMBERS = 12
+"""Arithmetic progressions that one may be cut into to be compared with others."""
+_NAMED = re.compile(r"(?:[A-Za-z]|\\[a-z]+) ?=")
+_NAMES = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+")
+_NAME_OR_COMMAND = re.compile(r"\\text\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]")
+
+
+class _Progression(NamedTuple):
+    """The members of `name` = `first` + k `step`, for all whole numbers k; both are formulas."""
+
+    name: str
+    first: str
+    step: str
+
+
+def family(text: str) -> Family | None:
+    """The text in normal form without what says for which values of a letter it holds; None: it does not say that."""
+    if built := _BUILT.fullmatch(text):
+        return family(built[2] if built[2].startswith(f"{built[1]}=") else f"{built[1]},{built[2]}")
+    flat = " ".join(_IN_TEXT.sub(r" \1 ", text).split())
+    for match in _INTRODUCTION.finditer(flat, max(1, len(flat) - LONGEST)):
+        if found := _read_qualifier(flat[match.start() :], named=bool(_NAMED.match(flat))):
+            return _unless_restricted(Family(flat[: match.start()].strip(" ,;"), *found))
+    if (spaced := _SPACED.search(flat)) and spaced[1] in letters(flat[: spaced.start()]):
+        domain = _domain_of(spaced[2]) or ""
+        return _unless_restricted(Family(flat[: spaced.start()], spaced[1], domain, members=domain == "Z"))
+    return _introduced(flat) if _ALL.match(flat) else None
+
+
+def letters(text: str) -> set[str]:
+    """The letters of a formula that are names, or parts of one."""
+    return {letter for word in _NAMES.findall(_IN_TEXT.sub(" ", text)) for letter in word}
+
+
+def rename(text: str, old: str, new: str) -> str:
+    """The formula with the name `old` replaced."""
+    return _NAME_OR_COMMAND.sub(lambda match: new if match[0] == old else match[0], text)
+
+
+def same_members(one: str, other: str, letter: str) -> bool:
+    """Whether both texts, lists of arithmetic progressions in `letter`, have the same members: k pi, and 2k pi with
+    pi + 2k pi. False also where that cannot be said.
+    """
+    sides = [list(_progressions(each, letter)) for each in (one, other)]
+    found = [each for side in sides for each in side]
+    if not all(sides) or None in found or ("\\circ" in one) != ("\\circ" in other):
+        return False
+    known = [each for each in found if each]
+    period = _common_period([each.step for each in known])
+    names = {each.name for each in known if each.name}
+    if period is None or len(names) > 1 or any(letter in letters(name) for name in names):
+        return False
+    one_side, other_side = (
+        [member for each in side if each for member in _list_members_of_period(each, period)] for side in sides
+    )
+    return _covered(one_side, other_side, period) and _covered(other_side, one_side, period)
+
+
+def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
+    """Whether each of `some` is one of the others, or a number of periods away from one."""
+    return all(any(_is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
+
+
+def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
+    """One for each part of the text; None: it is no progression."""
+    for part in split(text, SEPARATOR):
+        name, _, value = part.rpartition("=")
+        for sign, opposite in ("+-", "-+") if r"\pm" in value else ("+-",):
+            signed = value.replace(r"\pm", sign).replace(r"\mp", opposite).removeprefix("+")
+            first, second, third = (rename(signed, letter, f"({at})") for at in (0, 1, 2))
+            steps = f"({second})-({first})", f"({third})-({second})"
+            linear = real(steps[0]) is not None and equal_values(*steps) and not equal_values(steps[0], "0")
+            yield _Progression(name.strip(), first, steps[0]) if linear else None
+
+
+def _common_period(steps: Sequence[str]) -> str | None:
+    """The smallest multiple of all steps; None: it is more than `MOST_MEMBERS` times one of them."""
+    period = steps[0]
+    for step in steps[1:]:
+        ratio = _ratio(period, step)
+        if ratio is None:
+            return None
+        period = f"({period})*{ratio.denominator}"
+    ratios = [_ratio(period, step) for step in steps]
+    return period if all(ratio and abs(ratio) <= MOST_MEMBERS for ratio in ratios) else None
+
+
+def _list_members_of_period(progression: _Progression, period: str) -> list[str]:
+    """Those of one period."""
+    count = _ratio(period, progression.step)
+    return [f"{progression.first}+{at}*({progression.step})" for at in range(abs(int(count or 0)))]
+
+
+def _ratio(one: str, other: str) -> Fraction | None:
+    """Of two numbers, as a fraction of small whole ones; None: it is none."""
+    value = real(f"({one})/({other})")
+    if value is None or not 0 < abs(value) < MOST_MEMBERS**3:
+        return None
+    found = Fraction(float(value)).limit_denominator(MOST_MEMBERS)
+    return found if compare_numbers(value, found) == 0 else None
+
+
+def _is_whole(text: str) -> bool:
+    value = real(text)
+    return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
+
+
+def _introduced(flat: str) -> Family | None:
+    """All positive integers n = 3k."""
+    for match in _TOKEN.finditer(flat):
+        word = match[0].lower()
+        if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
+            named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
+            return Family(flat[match.start() :], "", "") if named else None
+    return None
+
+
+def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
+    """Read the letter and the domain from ", k in Z" or "for all integers n".
+
+    The third value tells whether the answer is the family's members; after "for all" it is only if the family has a
+    name. None if the tail is no such qualifier.
+    """
+    tokens = [token.lower() if token.isalpha() and len(token) > 1 else token for token in _TOKEN.findall(tail)]
+    names = {token for at, token in enumerate(tokens) if _is_name(tokens, at)}
+    words = [token for token in tokens if token not in names]
+    domains = [token for token in map(_domain_of, words) if token is not None]
+    others = {word for word in words if _domain_of(word) is None} - _QUANTIFIERS - _OTHERS
+    quantified = not _QUANTIFIERS.isdisjoint(words)
+    if (others and not (quantified and others <= _CONDITIONS)) or (tokens[0] == "(") != (tokens[-1] == ")"):
+        return None
+    if (not names or not domains) and not (quantified and (names or domains)):
+        return None
+    domain = next(filter(None, domains), "")
+    positive = "positive" in words and "non" not in words
+    members = domain == "Z" and not positive and (named or not quantified)
+    return (names.pop() if len(names) == 1 else ""), domain + ("+" if positive and domain else ""), members
+
+
+def _is_name(tokens: Sequence[str], at: int) -> bool:
+    """A letter, but not the article, nor a set behind "in"."""
+    token, behind = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else ""
+    article = token == "a" and behind.isalpha() and len(behind) > 1
+    return len(token) == 1 and token.isascii() and token.isalpha() and not article and tokens[at - 1 : at] != [r"\in"]
+
+
+def _domain_of(word: str) -> str | None:
+    """Z of "integers"; empty for constants; None: it names no domain."""
+    word = word.removeprefix("是").removeprefix("为")
+    if word in ("", *_DOMAINS):
+        return _DOMAINS.get(word, "")
+    found = re.fullmatch(r"(\\mathbb\{[ZNRQC]\}|[ZNRQC])[\^_]\{?[+*]\}?", word)
+    return f"{_DOMAINS[found[1]]}+" if found else None
+
+
+def _unless_restricted(found: Family) -> Family | None:
+    """x > 3 for whole x is another answer than x > 3."""
+    restricted = found.domain not in ("R", "C") and len(split(found.text, _ORDER)) > 1
+    return None if restricted and (not found.letter or found.letter in letters(found.text)) else found
+
+
+# The grader of mathematics: is an answer the same as the gold one?
+#
+# What kind of thing each answer is (`answer_shape`) decides what it may equal; values are compared by `equal_values`.
+# The rules, and where they differ from Math-Verify's own verdict, are on the page of graders
+# (docs/explanation/grading.md).
 
 Verdict = bool | None
 """None: nobody can say, since the gold answer cannot be read."""
@@ -95,7 +686,7 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
         return by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
-    return by_algebra(one, other) if renamed and _has_letters(one) else _same(given, expected)
+    return by_algebra(one, other) if renamed and _has_names_on_the_right(one) else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
@@ -122,7 +713,7 @@ def _relates(found: Shape) -> bool:
     return isinstance(found, Relation | Named) or (isinstance(found, Reals) and found.name is not None)
 
 
-def _has_letters(text: str) -> bool:
+def _has_names_on_the_right(text: str) -> bool:
     """Whether there is a name on the right of an equation."""
     return bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", text.rpartition("=")[2]))
 
@@ -195,10 +786,10 @@ def _same_collection(given: Shape, expected: Shape) -> Verdict:
         return assigned
     if isinstance(given, Bracketed) or isinstance(expected, Bracketed):
         return False
-    return _matched(_members(given), _members(expected), _same)
+    return _matched(_list_members(given), _list_members(expected), _same)
 
 
-def _members(found: Shape) -> tuple[Shape, ...]:
+def _list_members(found: Shape) -> tuple[Shape, ...]:
     r"""What a list or set holds, without the name of the whole: `x = 1, 2`."""
     if not isinstance(found, Listed | Finite):
         return (found,)

@@ -1,14 +1,96 @@
-"""Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.
+"""Grade an answer against the gold answer, mathematically."""
 
-SymPy knows no limit of time: call it where it can be killed.
-"""
-
+import re
 from importlib import resources
 
 from shared import canonical
 from shared.mathtext.equivalence import compare
-from shared.mathtext.grading import equal_strict
 from shared.replies import Graded
+
+# Strict grading: do two LaTeX answers read the same after normalisation?
+#
+# The rules are those of the MATH dataset (Hendrycks et al. 2021, `math_equivalence`): string rules, no algebra. They
+# know that 1/2 is \frac12 and that 10\% is 10; they do not know that 2/4 is 1/2. That is what "exact match" means
+# there.
+
+_DROPPED = ("\n", r"\!")
+_UNIT = r"\text{ "
+_NOISE = (r"\left", r"\right", r"^{\circ}", r"^\circ", r"\$")
+_PERCENT = (r"\%", "%")
+_LONGEST_NAME = 2
+"""`x=5` and `x =5` name their value; `area=5` is an equation that is left alone."""
+
+
+def equal_strict(answer: str, gold: str) -> bool:
+    """Whether both strings are the same, as they stand or normalised.
+
+    A string that the rules cannot read (two units, or a macro without its argument) only equals itself.
+    """
+    if answer == gold:
+        return True
+    return _readable(answer) and _readable(gold) and normalise(answer) == normalise(gold)
+
+
+def normalise(text: str) -> str:
+    r"""`text` in the rules' normal form.
+
+    Without line ends, blanks, `\left`, `\right`, degrees, dollar and per cent signs, and a unit on the right; with
+    `\frac` for `\dfrac`, `\tfrac` and a plain a/b; with braces around the arguments of `\sqrt` and `\frac`; with a
+    zero before a leading decimal point; without `x=` in front.
+    """
+    text = _plain(text)
+    text = _leading_zero(text)
+    text = _without_name(text)
+    text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text, flags=re.DOTALL)
+    text = _braced_fractions(text.replace(" ", ""))
+    return _as_fraction(text)
+
+
+def _readable(text: str) -> bool:
+    plain = _plain(text)
+    one_unit = _drop(text, _DROPPED).count(_UNIT) <= 1
+    return one_unit and not plain.endswith(r"\sqrt") and not plain.replace(" ", "").endswith(r"\frac")
+
+
+def _plain(text: str) -> str:
+    text = _drop(text, _DROPPED).replace("\\\\", "\\")
+    text = text.replace("tfrac", "frac").replace("dfrac", "frac")
+    text = _drop(text, _NOISE).split(_UNIT)[0]
+    return _drop(text, _PERCENT)
+
+
+def _drop(text: str, parts: tuple[str, ...]) -> str:
+    for part in parts:
+        text = text.replace(part, "")
+    return text
+
+
+def _leading_zero(text: str) -> str:
+    text = text.replace(" .", " 0.").replace("{.", "{0.")
+    return "0" + text if text.startswith(".") else text
+
+
+def _without_name(text: str) -> str:
+    name, _, value = text.partition("=")
+    named = text.count("=") == 1 and len(name) <= _LONGEST_NAME
+    return value if named else text
+
+
+def _braced_fractions(text: str) -> str:
+    text = re.sub(r"\\frac([^{\\])([^{\\])", r"\\frac{\1}{\2}", text)
+    return re.sub(r"\\frac([^{\\])\{", r"\\frac{\1}{", text)
+
+
+def _as_fraction(text: str) -> str:
+    if text == "0.5":
+        return r"\frac{1}{2}"
+    match = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))/(-?(?:0|[1-9][0-9]*))", text)
+    return rf"\frac{{{match[1]}}}{{{match[2]}}}" if match else text
+
+
+# Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.
+#
+# SymPy knows no limit of time: call it where it can be killed.
 
 SOURCES = (
     "answer_reading",

@@ -8,7 +8,7 @@ import numpy as np
 
 from shared.errors import Unavailable
 from shared.models.embedding import Embedder
-from shared.rag.language import detect_language
+from shared.rag.prompts import detect_language
 from shared.settings import MODELS
 
 EMBEDDINGS = MODELS / "static-embeddings"

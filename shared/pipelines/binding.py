@@ -34,9 +34,8 @@ from shared.calls import (
     Write,
 )
 from shared.params import MOST_REPEATS, GradingParams, Params
-from shared.rag.graders import GRADERS, choose_marking_grader
-from shared.rag.language import localised
-from shared.rag.prompts import make_template_reference, template
+from shared.rag.grading import GRADERS, choose_marking_grader
+from shared.rag.prompts import localised, make_template_reference, template
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,7 @@ Yan et al. 2024; diversity, rounds and fallbacks are those of seed document 001.
 from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
-from shared.rag.correction import correct
-from shared.rag.knowledge import combine_pools
-from shared.rag.pool import DocumentPool
+from shared.rag.crag import DocumentPool, combine_pools, correct
 from shared.rag.provenance import make_searches
 from shared.replies import require
 from shared.samples import Library, Sample, Steps

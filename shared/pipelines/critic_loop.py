@@ -24,9 +24,8 @@ from shared.rag.critic import (
     read_critique,
     sort_by_relevance,
 )
-from shared.rag.language import localised
-from shared.rag.pages import QueryPages
-from shared.rag.paths import gather
+from shared.rag.prompts import localised
+from shared.rag.retrieval import QueryPages, gather
 from shared.rag.rewriting import read_rewrite
 from shared.replies import Failure
 from shared.samples import Candidate, Decision, Library, Sample, Steps, Trace

@@ -2,8 +2,8 @@
 
 from shared.params import Params
 from shared.pipelines.registry import ENHANCED, pipeline
-from shared.rag.finishing import finish
-from shared.rag.recall import recall
+from shared.rag.answering import finish
+from shared.rag.retrieval import recall
 from shared.samples import Library, Sample, Steps
 
 

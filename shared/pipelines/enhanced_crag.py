@@ -5,11 +5,9 @@ All calls to the judge model come before the one generation, so that a batch loa
 
 from shared.params import CragParams, Params
 from shared.pipelines.registry import ENHANCED, pipeline
-from shared.rag.correction import correct
-from shared.rag.finishing import finish
-from shared.rag.knowledge import choose_useful, list_candidates
-from shared.rag.pool import DocumentPool
-from shared.rag.recall import recall
+from shared.rag.answering import finish
+from shared.rag.crag import DocumentPool, choose_useful, correct, list_candidates
+from shared.rag.retrieval import recall
 from shared.samples import Library, Sample, Steps
 
 EVALUATION = tuple(f"crag.{name}" for name in CragParams.__struct_fields__ if name not in ("strips", "top", "order"))

@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from shared.calls import RELEASE_0_1, Duplicates, Grade, Retrieve, Yielded
 from shared.params import GradingParams
-from shared.rag import rubric
-from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
+from shared.rag import prompts
 from shared.rag.duplicates import note_resembling_documents
-from shared.rag.graders import get_grader
+from shared.rag.grading import find_answer_rank, get_grader, list_answer_phrases
 from shared.replies import Failure, Graded, Marked, Rated
 from shared.samples import Item, Library, Outcome, Steps, WrittenOutcome
 
@@ -66,8 +65,8 @@ def read_answer(outcome: Outcome, grading: GradingParams) -> Outcome:
 def _grade_by_rubric(outcome: Outcome, item: Item, grading: GradingParams) -> Steps:
     if outcome.answer is None:
         return with_verdict(outcome, Marked(correct=False))
-    reply: Rated | Failure = yield rubric.make_rating_call(outcome.answer, item, grading)
-    return with_verdict(outcome, reply if isinstance(reply, Failure) else rubric.make_verdict(reply, grading))
+    reply: Rated | Failure = yield prompts.make_rating_call(outcome.answer, item, grading)
+    return with_verdict(outcome, reply if isinstance(reply, Failure) else prompts.make_verdict(reply, grading))
 
 
 def with_verdict(outcome: Outcome, verdict: Verdict | Failure) -> Outcome:

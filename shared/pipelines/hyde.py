@@ -5,8 +5,8 @@ import msgspec
 from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer
-from shared.rag.hyde import draft_hypotheses, read_hypotheses
 from shared.rag.provenance import choose_context, make_search, make_single_trace
+from shared.rag.rewriting import draft_hypotheses, read_hypotheses
 from shared.replies import require
 from shared.samples import Library, Sample, Steps
 

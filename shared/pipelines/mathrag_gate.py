@@ -12,15 +12,19 @@ from msgspec.structs import replace
 from shared.calls import Judge, Rerank, Verify, Yielded
 from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
-from shared.rag.answering import answer
-from shared.rag.gate import decide_gate, set_gate
+from shared.rag.answering import FloorResult, answer, keep_above_floor, make_floored_trace
+from shared.rag.fusion import rerank
+from shared.rag.gate import (
+    add_route,
+    choose_route,
+    compare_with_truth,
+    decide_gate,
+    make_estimates,
+    score_document,
+    set_gate,
+)
 from shared.rag.prompts import template
 from shared.rag.provenance import DocumentScoring, FoundLists, choose_context, make_scored_trace, make_searches
-from shared.rag.relevance import FloorResult, keep_above_floor, make_floored_trace
-from shared.rag.rerank import rerank
-from shared.rag.routing import add_route, choose_route, make_estimates
-from shared.rag.rule_rqp import score_document
-from shared.rag.truth import compare_with_truth
 from shared.replies import Failure, Rated, Verified, require
 from shared.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 

@@ -12,12 +12,9 @@ from shared.calls import Generate, Yielded
 from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import Prompt, answer
-from shared.rag.guidance import Guidance, find_guidance
-from shared.rag.language import localised
+from shared.rag.guidance import Guidance, find_guidance, note_prompt_rules, search_by_rules, search_index, write_rule
+from shared.rag.prompts import localised
 from shared.rag.provenance import choose_context
-from shared.rag.rule_chains import search_index
-from shared.rag.rule_lists import note_prompt_rules, search_by_rules
-from shared.rag.rule_sentences import write_rule
 from shared.samples import Item, Library, Sample, Steps, Trace
 
 READS = (

@@ -7,7 +7,7 @@ from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag import voting
 from shared.rag.answering import PromptDocuments, write
-from shared.rag.graders import get_grader
+from shared.rag.grading import get_grader
 from shared.rag.provenance import (
     FoundLists,
     choose_context,

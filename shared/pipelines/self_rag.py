@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shared.calls import Generate
 from shared.params import Params
 from shared.pipelines.registry import pipeline
-from shared.rag.graders import get_grader
+from shared.rag.grading import get_grader
 from shared.rag.prompts import template
 from shared.rag.provenance import make_outcome, make_search, make_single_trace
 from shared.rag.self_rag import (

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shared.params import Params
-from shared.rag.graders import GRADERS
+from shared.rag.grading import GRADERS
 
 DEFAULTS = Params()
 CALIBRATION = tuple(

@@ -22,7 +22,7 @@ from shared.calls import Rules
 from shared.errors import Unavailable
 from shared.pipelines import registry
 from shared.plugins.catalogue import FILES, NAME, Plugin, Texts, UnusableFiles, find_plugins, read_texts
-from shared.rag import graders, prompts
+from shared.rag import grading, prompts
 from shared.rag.prompts import Template, TemplateError, list_packaged_ids
 from shared.redaction import redact
 from shared.settings import Embeddings, Model, Plugins, Reranker, load
@@ -289,7 +289,7 @@ def list_shipped_names() -> dict[Kind, Collection[str]]:
     """Return the names that no plug-in may take."""
     return {
         Kind.PIPELINE: [name for name in registry.names() if registry.get(name).plugin is None],
-        Kind.GRADER: graders.GRADERS.keys(),
+        Kind.GRADER: grading.GRADERS.keys(),
         Kind.DRIVER: _choices(Model, "driver"),
         Kind.EMBEDDER: _choices(Embeddings, "kind"),
         Kind.RERANKER: _choices(Reranker, "kind"),
@@ -314,7 +314,7 @@ def _adopt(plugin: Plugin) -> Plugin:
             found = registry.get_declared(plugin.name, import_plugin(plugin))
             registry.adopt(found, plugin.pin, plugin.texts, partial(_texts_now, plugin))
         elif plugin.kind is Kind.GRADER:
-            graders.adopt(_grader(plugin))
+            grading.adopt(_grader(plugin))
         elif plugin.kind is Kind.TEMPLATE:
             prompts.adopt(read_template(*plugin.texts.values()))
     except KeyboardInterrupt:
@@ -324,10 +324,10 @@ def _adopt(plugin: Plugin) -> Plugin:
     return plugin
 
 
-def _grader(plugin: Plugin) -> graders.Grader:
+def _grader(plugin: Plugin) -> grading.Grader:
     said: dict[str, Any] = {**plugin.declares}
-    extract = graders.EXTRACTS[said.pop("extract")]
-    return graders.Grader(name=plugin.name, extract=extract, mark=_mark_elsewhere, plugin=plugin.pin, **said)
+    extract = grading.EXTRACTS[said.pop("extract")]
+    return grading.Grader(name=plugin.name, extract=extract, mark=_mark_elsewhere, plugin=plugin.pin, **said)
 
 
 def _mark_elsewhere(_answer: str, _gold: str, _rules: Rules) -> NoReturn:

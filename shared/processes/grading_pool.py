@@ -5,7 +5,7 @@ import msgspec
 from shared.calls import MATH, MATHEMATICAL, Rules
 from shared.plugins.catalogue import Plugin
 from shared.processes.children import ChildPool
-from shared.rag.graders import mark
+from shared.rag.grading import mark
 from shared.replies import Failure, FailureKind, Graded, Marked
 
 Verdict = Graded | Marked

@@ -24,7 +24,7 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def grade(request: dict[str, Any]) -> dict[str, Any]:
-    from shared.rag.graders import InvalidGold, mark
+    from shared.rag.grading import InvalidGold, mark
 
     try:
         verdict = mark(request["answer"], request["gold"], msgspec.convert(request["rules"], Rules))

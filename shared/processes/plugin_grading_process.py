@@ -15,7 +15,7 @@ import msgspec
 from shared.calls import Rules
 from shared.plugins.catalogue import code_hash, read_texts
 from shared.processes.children import serve
-from shared.rag.graders import Grader, InvalidGold, choose_best_verdict
+from shared.rag.grading import Grader, InvalidGold, choose_best_verdict
 from shared.replies import Graded, Marked
 from shared.shapes import Kind
 

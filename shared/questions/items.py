@@ -1,24 +1,502 @@
-"""Make the items of a question set: the question in words, all its answers, and the facts that lead to them."""
+"""Questions about facts of a graph, with gold answers."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from typing import Literal, NamedTuple
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shared import canonical
 from shared.calls import MAX_QUESTION, Expected
 from shared.errors import Invalid
 from shared.plurals import format_count
-from shared.questions.counts import Counts
-from shared.questions.drawing import SIDES, Question, draw, pool_of
-from shared.questions.facts import ALWAYS, Facts
-from shared.questions.held_out import number
-from shared.questions.leads import DOCUMENTS, RULES, Leads, Numbered, Side
-from shared.questions.names import names_of
-from shared.questions.wording import Wording
-from shared.replies import TEMPORAL, Miner
-from shared.rules import sentences, times
+from shared.replies import TEMPORAL, Miner, Rule, Term
+from shared.rules import graph
+from shared.rules import graph as graph_module
 from shared.rules.graph import Graph
-from shared.samples import DatasetItem, FactQuery, Lead
+from shared.samples import DatasetItem, FactQuery, Lead, Phrase, TimeUnit
+
+# Maps a graph's names to its numbers.
+
+
+class GraphNumbers(NamedTuple):
+    """The number of each entity and relation by name."""
+
+    entities: Mapping[str, int]
+    relations: Mapping[str, int]
+
+
+def names_of(graph: Graph) -> GraphNumbers:
+    return GraphNumbers(
+        *({name: number for number, name in enumerate(each)} for each in (graph.entities, graph.relations))
+    )
+
+
+# Look up a graph's facts by an entity and a relation in either direction.
+#
+# A label is a relation read in a direction: relation r leads from subject to object with label r, and back with label
+# r + relations.
+
+LOOKED = 1000
+"""Upper bound of the facts read for one entity and label, the latest first; some entities have a hundred thousand."""
+CACHED = 1 << 12
+"""Look-ups kept in the cache."""
+ALWAYS = np.iinfo(np.int64).max
+"""Later than any fact."""
+
+
+class NumberedFact(NamedTuple):
+    """A fact in numbers."""
+
+    subject: int
+    object: int
+    time: int
+    """0 in a static graph."""
+    number: int
+    """Number of the fact in the graph, and of its document in the corpus."""
+
+
+class Facts:
+    """Holds each fact once per end, sorted by entity, label, descending time and number."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.relations = len(graph.relations)
+        subject, relation, object_ = graph.triples.T.astype(np.int64)
+        times = np.zeros(len(subject), np.int64) if graph.times is None else graph.times
+        keys = np.append(self._key(subject, relation), self._key(object_, relation + self.relations))
+        facts = np.tile(np.arange(len(subject)), 2)
+        order = np.lexsort((facts, -np.tile(times, 2), keys))
+        self._keys, self._facts = keys[order], facts[order]
+        self._ends = np.append(object_, subject)[order]
+        self._ages = -np.tile(times, 2)[order]
+        self.before = lru_cache(CACHED)(self._before)
+        """Returns up to `LOOKED` facts of an entity and label before a time, the latest first."""
+
+    def _key(self, entity: NDArray[np.int64], label: NDArray[np.int64]) -> NDArray[np.int64]:
+        return entity * (2 * self.relations) + label
+
+    def at(self, entity: int, label: int, time: int, most: int) -> list[int]:
+        """Return the other ends of up to `most` facts at this time."""
+        start, stop = self._places(entity, label)
+        first, last = start + np.searchsorted(self._ages[start:stop], [-time, 1 - time])
+        found: list[int] = self._ends[first : min(last, first + most)].tolist()
+        return found
+
+    def links(self, entity: int, others: Sequence[int], before: int, most: int) -> list[int]:
+        """Return the sorted numbers of the latest `most` facts before a time between the entity and the others."""
+        start, stop = np.searchsorted(self._keys, [entity * 2 * self.relations, (entity + 1) * 2 * self.relations])
+        found = np.flatnonzero(np.isin(self._ends[start:stop], others) & (self._ages[start:stop] > -before)) + start
+        facts, place = np.unique(self._facts[found], return_index=True)
+        latest = np.lexsort((facts, self._ages[found][place]))[:most]
+        chosen: list[int] = np.sort(facts[latest]).tolist()
+        return chosen
+
+    def _places(self, entity: int, label: int) -> tuple[int, int]:
+        key = entity * (2 * self.relations) + label
+        start, stop = np.searchsorted(self._keys, [key, key + 1]).tolist()
+        return start, stop
+
+    def _before(self, entity: int, label: int, time: int) -> tuple[NumberedFact, ...]:
+        start, stop = self._places(entity, label)
+        start += int(np.searchsorted(self._ages[start:stop], -time, side="right"))
+        chosen = slice(start, min(stop, start + LOOKED))
+        rows = zip(self._ends[chosen].tolist(), self._ages[chosen].tolist(), self._facts[chosen].tolist(), strict=True)
+        if label < self.relations:
+            return tuple(NumberedFact(entity, end, -age, number) for end, age, number in rows)
+        return tuple(NumberedFact(end, entity, -age, number) for end, age, number in rows)
+
+
+# Find the bodies of rules that hold in a graph, atom by atom.
+
+Bound = Mapping[int, int]
+"""Entities by variable."""
+
+
+class NumberedAtom(NamedTuple):
+    """An atom in numbers, where entities are 0 or more and variable v is -1 - v."""
+
+    relation: int
+    subject: int
+    object: int
+
+
+def bind(bound: Bound, term: int, entity: int) -> Bound | None:
+    """Add the term as this entity; None if it is bound to another one."""
+    known = term if term >= 0 else bound.get(term)
+    if known is None:
+        return {**bound, term: entity}
+    return bound if known == entity else None
+
+
+class BodySearch:
+    """Visits `LOOKED` facts at most, starting with the atom that has the fewest."""
+
+    def __init__(self, facts: Facts, body: Sequence[NumberedAtom], before: int, *, ordered: bool) -> None:
+        """Use facts before the time `before`; if `ordered`, no fact may precede that of an earlier atom."""
+        self._facts, self._body, self._time, self._ordered = facts, body, before, ordered
+        self._left = LOOKED
+
+    def may_hold(self, bound: Bound) -> bool:
+        """Tell whether every atom with a bound term has facts."""
+        return all(facts is None or facts for facts in (self._candidates(step, bound) for step in self._body))
+
+    def bodies(self, bound: Bound) -> Iterator[Sequence[int]]:
+        """Yield the numbers of each body's facts, in no order."""
+        yield from self._complete(bound, {})
+
+    def _complete(self, bound: Bound, held: Mapping[int, NumberedFact]) -> Iterator[Sequence[int]]:
+        """Yield each body that extends `held`, which maps an atom's place to its fact."""
+        if len(held) == len(self._body):
+            yield [fact.number for fact in held.values()]
+            return
+        place, facts = self._find_rarest(bound, held)
+        for fact in facts:
+            if not self._left:
+                return
+            self._left -= 1
+            following = self._bind_atom(self._body[place], fact, bound)
+            if following is not None and self._is_in_order(place, fact, held):
+                yield from self._complete(following, {**held, place: fact})
+
+    def _find_rarest(self, bound: Bound, held: Mapping[int, NumberedFact]) -> tuple[int, Sequence[NumberedFact]]:
+        """Return the place and facts of the atom with fewest facts; no facts if no further atom has a bound term."""
+        left = [place for place in range(len(self._body)) if place not in held]
+        found = [(place, facts) for place in left if (facts := self._candidates(self._body[place], bound)) is not None]
+        return min(found, key=lambda each: len(each[1]), default=(left[0], ()))
+
+    def _candidates(self, step: NumberedAtom, bound: Bound) -> Sequence[NumberedFact] | None:
+        """Return the facts that match the atom at the end that has fewer; None if neither end is bound."""
+        ends = (step.subject, step.relation), (step.object, step.relation + self._facts.relations)
+        known = [(term if term >= 0 else bound.get(term), label) for term, label in ends]
+        ways = [self._facts.before(entity, label, self._time) for entity, label in known if entity is not None]
+        return min(ways, key=len, default=None)
+
+    def _bind_atom(self, step: NumberedAtom, fact: NumberedFact, bound: Bound) -> Bound | None:
+        following = bind(bound, step.subject, fact.subject)
+        return None if following is None else bind(following, step.object, fact.object)
+
+    def _is_in_order(self, place: int, fact: NumberedFact, held: Mapping[int, NumberedFact]) -> bool:
+        """Tell whether the fact's time fits its atom's place; facts of one time are in order, as in TLogic."""
+        return not self._ordered or all(
+            (other.time - fact.time) * (earlier - place) >= 0 for earlier, other in held.items()
+        )
+
+
+# Counts of what a question set contains and of what was left out.
+
+
+class LeftOut(msgspec.Struct, kw_only=True):
+    """Why there are fewer questions than the held-out facts have ends."""
+
+    repeated: int = 0
+    """Facts that the upload has already contained."""
+    known: int = 0
+    """Facts that the graph has, at the same time where there are times."""
+    unknown_relation: int = 0
+    """Facts of a relation that the graph does not have."""
+    unknown_entity: int = 0
+    """Questions about an entity that the graph does not have."""
+    many_answers: int = 0
+    """Questions with more than 1,000 answers (`ANSWERS`)."""
+    answered: int = 0
+    """Questions that a fact of the graph answers, if the choice is `unanswered`."""
+    long: int = 0
+    """Questions of more characters than an item may have."""
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """Counts questions; only `answers` counts something else."""
+
+    available: int = 0
+    """Questions before the limit is applied."""
+    answers: int = 0
+    """Answers of all questions together."""
+    answered_by_graph: int = 0
+    """Questions with a further answer that a fact of the graph gives (at the same time, if there are times)."""
+    unnamed_answers: int = 0
+    """Questions whose answers are all missing from the graph's entities."""
+    not_after_graph: int = 0
+    """Questions whose time is not after the graph's last fact, so that the corpus contains later facts."""
+    with_leads: int = 0
+    """Questions with a rule that leads to an answer."""
+    with_documents: int = 0
+    """Questions with gold documents."""
+    left_out: LeftOut = msgspec.field(default_factory=LeftOut)
+
+
+# Express facts held out from a graph in the graph's numbers.
+
+Numbers = NDArray[np.int64]
+
+
+class HeldOut(NamedTuple):
+    """Held-out facts that can be asked about, and counts of those that cannot."""
+
+    facts: Numbers
+    """(facts, 4): subject, relation, object and time; the time is 0 if there is none."""
+    strangers: list[str]
+    """Entities that the graph lacks; their numbers follow the graph's."""
+    known: int
+    """Facts that the graph has (at the same time, if there are times); left out of `facts`."""
+    unknown_relation: int
+    """Facts of a relation that the graph lacks; left out, too."""
+
+
+def number(held_out: Graph, graph: Graph, names: GraphNumbers) -> HeldOut:
+    """Keep the facts that the graph lacks and whose relation it has."""
+    strangers: dict[str, int] = {}
+    entity = np.array([_number(name, names, strangers) for name in held_out.entities], np.int64)
+    relation = np.array([names.relations.get(name, -1) for name in held_out.relations], np.int64)
+    subject, label, object_, time = rows_of(held_out).T
+    rows = np.column_stack((entity[subject], relation[label], entity[object_], time))
+    is_unknown, is_known = rows[:, 1] < 0, _are_among(rows, rows_of(graph))
+    kept = rows[~is_unknown & ~is_known]
+    return HeldOut(kept, list(strangers), int(is_known.sum()), int(is_unknown.sum()))
+
+
+def rows_of(graph: Graph) -> Numbers:
+    """Return an array (facts, 4) of subject, relation, object and time; the time is 0 if there is none."""
+    times = np.zeros(len(graph.triples), np.int64) if graph.times is None else graph.times
+    return np.column_stack((graph.triples, times))
+
+
+def _number(name: str, names: GraphNumbers, strangers: dict[str, int]) -> int:
+    known = names.entities.get(name)
+    return len(names.entities) + strangers.setdefault(name, len(strangers)) if known is None else known
+
+
+def _are_among(rows: Numbers, others: Numbers) -> NDArray[np.bool_]:
+    _, number = np.unique(np.concatenate((others, rows)), axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    return np.isin(number[len(others) :], number[: len(others)])
+
+
+# Find the rules that lead from the entity of a question to an answer, and the facts by which they do.
+
+RULES = 20
+"""Upper bound of a question's leads."""
+DOCUMENTS = 20
+"""Upper bound of a lead's facts."""
+Side = Literal["object", "subject"]
+"""The end that a question asks for."""
+FIRST = -1
+"""Variable 0 in a `NumberedAtom`."""
+Numbered = tuple[int, Rule]
+"""The number of a rule in the bank, and the rule."""
+
+
+class DirectedRule(NamedTuple):
+    """A rule in numbers, read in the direction of the questions that it answers."""
+
+    number: int
+    known: int
+    """The head's term for the entity of the question, as in a `NumberedAtom`."""
+    answer: int
+    body: Sequence[NumberedAtom]
+
+
+class Leads:
+    """Applies the rules of a bank to the facts of a graph."""
+
+    def __init__(self, facts: Facts, names: GraphNumbers, rules: Iterable[Numbered], *, temporal: bool) -> None:
+        """Index the rules; if `temporal`, bodies are ordered in time, and a head is read in one direction.
+
+        Rules with a name that the graph lacks are ignored.
+        """
+        self._facts, self._temporal = facts, temporal
+        self._paths = _paths(names, rules, temporal=temporal)
+
+    def of(self, relation: int, side: Side, entity: int, answers: Sequence[int], before: int) -> tuple[Lead, ...]:
+        """Return the best `RULES` rules that lead to an answer by facts before a time, the most certain first."""
+        found: list[Lead] = []
+        for path in self._paths.get((relation, side), ()):
+            facts = self._facts_of(path, entity, answers, before)
+            if facts:
+                found.append(Lead(rule=path.number, documents=tuple(map(str, sorted(facts)))))
+            if len(found) == RULES:
+                break
+        return tuple(found)
+
+    def _facts_of(self, path: DirectedRule, entity: int, answers: Sequence[int], before: int) -> Collection[int]:
+        """Collect the facts of whole bodies, up to `DOCUMENTS`."""
+        search = BodySearch(self._facts, path.body, before, ordered=self._temporal)
+        known = bind({}, path.known, entity)
+        if known is None or not search.may_hold(known):
+            return ()
+        kept: set[int] = set()
+        for answer in answers:
+            bound = bind(known, path.answer, answer)
+            for body in () if bound is None else search.bodies(bound):
+                if len(kept.union(body)) > DOCUMENTS:
+                    return kept
+                kept.update(body)
+        return kept
+
+
+def _paths(
+    names: GraphNumbers, rules: Iterable[Numbered], *, temporal: bool
+) -> Mapping[tuple[int, Side], Sequence[DirectedRule]]:
+    """Index the rules by relation and side of the questions that they answer, by falling certainty, then support."""
+    found: defaultdict[tuple[int, Side], list[DirectedRule]] = defaultdict(list)
+    for number, rule in sorted(rules, key=lambda each: (-each[1].certainty, -each[1].support, each[0])):
+        for head, *body in _steps(rule, names):
+            ends: dict[Side, tuple[int, int]] = {
+                "object": (head.subject, head.object), "subject": (head.object, head.subject)
+            }  # fmt: skip
+            for side, (known, answer) in ends.items():
+                if not temporal or _predicts(known, answer, body):
+                    found[head.relation, side].append(DirectedRule(number, known, answer, body))
+    return found
+
+
+def _steps(rule: Rule, names: GraphNumbers) -> Iterator[Sequence[NumberedAtom]]:
+    """Yield head and body in numbers; nothing if the graph lacks one of their names."""
+    with suppress(KeyError):
+        yield [
+            NumberedAtom(names.relations[atom.relation], _term(atom.subject, names), _term(atom.object, names))
+            for atom in (rule.head, *rule.body)
+        ]
+
+
+def _term(term: Term, names: GraphNumbers) -> int:
+    return names.entities[term] if isinstance(term, str) else -1 - term
+
+
+def _predicts(known: int, answer: int, body: Sequence[NumberedAtom]) -> bool:
+    """Tell whether a temporal rule answers questions that give this term of its head (`contracts.rules.Term`)."""
+    if known < 0:
+        return known == FIRST
+    return answer != FIRST if answer < 0 else any(known in step[1:] for step in body)
+
+
+# Draw questions that held-out facts answer; their order depends only on the question and a seed.
+
+SIDES: Sequence[Side] = ("object", "subject")
+
+
+class Question(NamedTuple):
+    """Asks for one end of all facts that share the other end, the relation and the time."""
+
+    relation: int
+    side: Side
+    """The end that is asked for."""
+    time: int
+    """0 if facts have no times."""
+    entity: int
+    """The other end."""
+    answers: Sequence[int]
+    """Answers that held-out facts give."""
+
+
+class Pool(NamedTuple):
+    """All questions of one upload."""
+
+    rows: Numbers
+    """(answers, 5): relation, place of the side in `SIDES`, time, entity, answer; sorted, so that a question's rows are
+    adjacent."""
+    starts: Numbers
+    """(questions + 1,): where the rows of each question begin."""
+    unknown_entity: int
+    """Questions about an entity that the graph lacks; they are left out."""
+
+    @property
+    def size(self) -> int:
+        """Number of questions that the pool has."""
+        return len(self.starts) - 1
+
+    def at(self, place: int) -> Question:
+        """Return the question at this place."""
+        first, end = self.starts[place : place + 2].tolist()
+        relation, side, time, entity, _ = self.rows[first].tolist()
+        return Question(relation, SIDES[side], time, entity, self.rows[first:end, 4].tolist())
+
+
+def pool_of(held_out: HeldOut, sides: Sequence[Side], entities: int) -> Pool:
+    """Collect the questions for these sides; `entities` is the number of the graph's entities."""
+    subject, relation, object_, time = held_out.facts.T
+    ends = {"object": (subject, object_), "subject": (object_, subject)}
+    columns = [(relation, np.full_like(relation, SIDES.index(side)), time, *ends[side]) for side in sides]
+    rows = np.unique(np.concatenate([np.column_stack(each) for each in columns]), axis=0)
+    known = rows[:, 3] < entities
+    strange = _starts(rows[~known])
+    return Pool(rows[known], _starts(rows[known]), len(strange) - 1)
+
+
+def draw(pool: Pool, seed: int, name: Callable[[Question], Sequence[str | int]]) -> Iterator[Question]:
+    """Order all questions by the hash of seed and `name`, so that any first part is a uniform sample."""
+    hashes = [hashlib.sha256(canonical.encode([seed, *name(pool.at(place))])).digest() for place in range(pool.size)]
+    return (pool.at(place) for place in sorted(range(pool.size), key=hashes.__getitem__))
+
+
+def _starts(rows: Numbers) -> Numbers:
+    """Return the places where a question begins, and the number of rows."""
+    begins = np.append(True, (rows[1:, :4] != rows[:-1, :4]).any(axis=1))[: len(rows)]
+    return np.append(np.flatnonzero(begins), len(rows))
+
+
+# Word a question, such as "On 2014-11-11, Malaysia make statement whom or what?".
+
+SLOT = re.compile(r"\{([^{}]*)\}")
+TIMES: Mapping[TimeUnit, str] = {"day": "On {time}, ", "step": "At {time}, "}
+
+
+class QuestionTemplates(NamedTuple):
+    """The two questions of a relation, with slots in braces."""
+
+    object: str
+    """Asks for the object; has the slot `{subject}` and may have `{time}`."""
+    subject: str
+    """Asks for the subject; has the slot `{object}` and may have `{time}`."""
+
+
+def check(template: str, slot: str, *, timed: bool) -> None:
+    """Check that the template has this slot, and no other but `time` if facts have times.
+
+    Raises:
+        ValueError: if it does not; the message is a predicate whose subject is the template.
+    """
+    slots = SLOT.findall(template)
+    known = (slot, "time") if timed else (slot,)
+    unknown = next((each for each in slots if each not in known), None)
+    if unknown is not None:
+        raise ValueError(
+            f"has the slot {{{unknown[:80]}}}; it may have {' and '.join(f'{{{each}}}' for each in known)}"
+        )
+    if slot not in slots:
+        raise ValueError(f"lacks the slot {{{slot}}}")
+
+
+class Wording(NamedTuple):
+    """Words questions about a graph."""
+
+    phrases: Mapping[str, Phrase]
+    """Phrases by relation; a relation without one is called by its name."""
+    templates: Mapping[str, QuestionTemplates]
+    """Templates by relation that replace the default ones."""
+    unit: TimeUnit | None
+
+    def question(self, relation: str, side: Side, entity: str, time: str | None) -> str:
+        """Word the question for this side; if the template has no slot for the time, the time goes in front."""
+        template = self.templates.get(relation) or _template(graph.phrase(relation, self.phrases.get(relation)))
+        form = template.object if side == "object" else template.subject
+        if self.unit is not None and "{time}" not in form:
+            form = TIMES[self.unit] + form
+        slots = {"subject": graph.shown(entity), "object": graph.shown(entity), "time": time or ""}
+        return SLOT.sub(lambda found: slots.get(found[1], found[0]), form)
+
+
+def _template(phrase: str) -> QuestionTemplates:
+    return QuestionTemplates(f"{{subject}} {phrase} whom or what?", f"Who or what {phrase} {{object}}?")
+
+
+# Make the items of a question set: the question in words, all its answers, and the facts that lead to them.
 
 ANSWERS = 1000
 """Upper bound of a question's answers; a question with more is too general and is left out."""
@@ -92,7 +570,7 @@ class QuestionSet:
     def _item(self, question: Question) -> DatasetItem | None:
         """Make the item; None if the question is left out, which is counted."""
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
-        time = None if self._wording.unit is None else times.written(question.time, self._wording.unit)
+        time = None if self._wording.unit is None else graph_module.written(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
         answers = self._answers(question)
         if len(answers) > ANSWERS or len(text) > MAX_QUESTION:
@@ -141,7 +619,7 @@ class QuestionSet:
 
     def _golds(self, answers: Sequence[int]) -> Sequence[str]:
         """Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line."""
-        shown = [*dict.fromkeys(sentences.shown(self._name(answer)) for answer in answers)]
+        shown = [*dict.fromkeys(graph_module.shown(self._name(answer)) for answer in answers)]
         return ["\n".join(shown)] if self._choice.grader == "set" else shown
 
     def _identifier(self, relation: str, side: Side) -> str:

@@ -1,18 +1,144 @@
-"""Write a question set as training data: pairs and triplets for retrievers, instructions and messages for generators.
+"""Training data from a graph's questions."""
 
-RuleRAG-FT, Hu et al. 2024; seed document 002.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shared.questions.evidence import Told, evidence
+from shared.questions.items import ALWAYS, names_of
 from shared.rag.prompts import render, template
-from shared.replies import Document, Rule
-from shared.rules.sentences import shown
+from shared.replies import Atom, Document, Rule, Term
+from shared.rules.graph import Graph, shown
 from shared.samples import FactQuery, Lead
+
+# Draw hard negatives: facts of a question's entity or relation that are not among its oracle documents.
+
+MOST = 10
+"""Upper bound of a question's negatives."""
+Numbers = NDArray[np.int64]
+
+
+class Neighbours:
+    """Indexes a graph's facts by entity and by relation."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._names = names_of(graph)
+        self._times = graph.times
+        self._columns = tuple(_Column(column) for column in graph.triples.T)
+
+    def draw(self, query: FactQuery, before: int, oracle: Collection[str], rng: np.random.Generator) -> list[str]:
+        """Draw up to `MOST` ids of facts before a time that are not among `oracle`.
+
+        Half of them are of the query's entity, if it has so many, and the others of its relation.
+        """
+        subjects, relations, objects = self._columns
+        entity, relation = self._names.entities.get(query.entity), self._names.relations.get(query.relation)
+        of_entity = self._draw_usable(np.concatenate((subjects.of(entity), objects.of(entity))), before, oracle, rng)
+        of_relation = self._draw_usable(relations.of(relation), before, oracle, rng)
+        others = [each for each in of_relation if each not in set(of_entity)]
+        own = of_entity[: max(MOST // 2, MOST - len(others))]
+        return [str(each) for each in (*own, *others[: MOST - len(own)])]
+
+    def _draw_usable(self, facts: Numbers, before: int, oracle: Collection[str], rng: np.random.Generator) -> list[int]:
+        """Return as many facts as `draw` may need, in random order."""
+        known = np.unique(facts)
+        if self._times is not None and before != ALWAYS:
+            known = known[self._times[known] < before]
+        drawn = rng.permutation(known)[: 2 * MOST + len(oracle)].tolist()
+        return [each for each in drawn if str(each) not in oracle]
+
+
+class _Column:
+    """Finds the rows that have a value."""
+
+    def __init__(self, values: NDArray[np.int32]) -> None:
+        self._order = np.argsort(values, kind="stable")
+        self._values = values[self._order]
+
+    def of(self, value: int | None) -> Numbers:
+        """Return the rows with this value; none if it is None."""
+        if value is None:
+            return self._order[:0]
+        first, end = np.searchsorted(self._values, [value, value + 1])
+        return self._order[first:end]
+
+
+# Find the facts of one body of a rule that lead from a question to one of its answers.
+
+LONGEST = 4
+"""Upper bound of a body's atoms: the search grows exponentially with them."""
+
+
+class Told(NamedTuple):
+    """A fact with names instead of numbers."""
+
+    document: str
+    """External id of its document."""
+    subject: str
+    relation: str
+    object: str
+
+
+class Evidence(NamedTuple):
+    """A body whose facts are all there, and the answer to which it leads."""
+
+    answer: str
+    documents: Sequence[str]
+    """Documents of its atoms, in the order of the atoms and without repetition."""
+
+
+Bound = Mapping[int, str]
+"""Entities by variable."""
+
+
+def evidence(rule: Rule, query: FactQuery, answers: Collection[str], facts: Sequence[Told]) -> Evidence | None:
+    """Find the first body among `facts` that leads from the entity of the query to one of `answers`.
+
+    None if there is no whole body, or the body is longer than `LONGEST`.
+    """
+    ends = (rule.head.subject, rule.head.object)
+    known, asked_side = ends if query.side == "object" else ends[::-1]
+    start = _bind_term({}, known, query.entity)
+    if start is None or len(rule.body) > LONGEST:
+        return None
+    for bound, documents in _bodies(rule.body, start, facts):
+        answer = asked_side if isinstance(asked_side, str) else bound.get(asked_side)
+        if answer is not None and answer in answers:
+            return Evidence(answer, tuple(dict.fromkeys(documents)))
+    return None
+
+
+def _bodies(body: Sequence[Atom], bound: Bound, facts: Sequence[Told]) -> Iterator[tuple[Bound, list[str]]]:
+    if not body:
+        yield bound, []
+        return
+    first, *rest = body
+    for fact in facts:
+        following = _match_atom(first, fact, bound)
+        if following is not None:
+            for found, documents in _bodies(rest, following, facts):
+                yield found, [fact.document, *documents]
+
+
+def _match_atom(atom: Atom, fact: Told, bound: Bound) -> Bound | None:
+    if atom.relation != fact.relation:
+        return None
+    following = _bind_term(bound, atom.subject, fact.subject)
+    return None if following is None else _bind_term(following, atom.object, fact.object)
+
+
+def _bind_term(bound: Bound, term: Term, entity: str) -> Bound | None:
+    """Add the term as this entity; None if it is bound to another one."""
+    known = term if isinstance(term, str) else bound.get(term)
+    if known is None and isinstance(term, int):
+        return {**bound, term: entity}
+    return bound if known == entity else None
+
+
+# Write a question set as training data: pairs and triplets for retrievers, instructions and messages for generators.
+#
+# RuleRAG-FT, Hu et al. 2024; seed document 002.
 
 Form = Literal["pairs", "triplets", "instructions", "messages"]
 RULES = 3

@@ -1,21 +1,177 @@
-"""Generate the answer from as many documents as the model's context holds: the last step of a pipeline.
-
-Only the model server knows how many tokens a prompt has; it refuses a prompt that does not fit before it computes
-anything. So the worst document is left out and the question is asked again, until the prompt fits. Each refusal is a
-stored reply: a replay and an audit leave out the same documents.
-"""
+"""Ask for the answer: compress the documents to what fits, and finish the sample."""
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from shared.calls import Generate, Yielded
-from shared.params import CompressParams
-from shared.rag.compression import compress
+from shared.calls import Generate, Rerank, Yielded
+from shared.params import CompressParams, Params
+from shared.rag.prompts import show_documents
 from shared.rag.provenance import make_generation, make_outcome
-from shared.replies import Failure, FailureKind, Generated, require
-from shared.samples import Decision, Library, Outcome, Trace
+from shared.rag.text import (
+    Shingles,
+    TermWeights,
+    are_alike,
+    cosine,
+    estimate_tokens,
+    extract_terms,
+    make_shingles,
+    split_sentences,
+)
+from shared.replies import Document, Failure, FailureKind, Generated, Scored, require
+from shared.samples import Candidate, Decision, Extraction, Library, Outcome, Steps, Trace
+
+# Compress the context: keep the sentences of the documents that matter for the question (seed document 001).
+#
+# A sentence's importance is the mean of the three values that the document lists, each in [0, 1]: its TF-IDF weight
+# (its cosine with all sentences together, relative to the highest: the centroid of Radev et al. 2004), its position (1
+# for the first and last sentence of a text, 0 in the middle), and its TF-IDF cosine with the question. The document
+# gives no weights; here they are equal. Sentences are kept or dropped whole, with their formulas. Kept sentences stay
+# in order, and documents keep the format in which prompts show them.
+
+
+class CompressedContext(NamedTuple):
+    """What is left of the documents, for `Generate(context=documents, passage=passage)`."""
+
+    documents: tuple[str, ...]
+    """Hashes of the documents of which something is left."""
+    passage: str
+    """The remaining text; empty if the documents are shown unchanged, or none is shown."""
+    decision: Decision
+
+
+class _Sentence(NamedTuple):
+    document: int
+    text: str
+    position: float
+    """1 at the beginning and the end of the document, 0 in the middle."""
+    terms: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Estimate the number of tokens."""
+        return estimate_tokens(self.text)
+
+
+def compress(question: str, documents: Sequence[str], library: Library, params: CompressParams) -> CompressedContext:
+    """Keep the most important sentences of the documents: `params.ratio` of their tokens, and `params.tokens` in all.
+
+    A document's problem is shown with the first sentence that is kept of it, and counts among the tokens. The one most
+    important sentence that fits stays whatever the ratio. A ratio of 1 and enough tokens change nothing; otherwise
+    sentences that repeat an earlier one go first.
+    """
+    whole = [library[document] for document in documents]
+    before = estimate_tokens(show_documents(whole))
+    parts = [part for at, document in enumerate(whole) for part in _split_document(at, document)]
+    fits = before <= params.tokens
+    if fits and params.ratio >= 1:
+        return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
+    chosen = _choose(question, parts, [_count_frame_tokens(document) for document in whole], params)
+    if fits and len(chosen) == len(parts):
+        return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
+    left = _rebuild_documents(whole, [parts[at] for at in chosen])
+    passage = show_documents(list(left.values()))
+    decision = _decision(before, estimate_tokens(passage), len(parts), len(parts) - len(chosen))
+    return CompressedContext(tuple(documents[at] for at in left), passage, decision)
+
+
+def _decision(before: int, after: int, of: int, dropped: int) -> Decision:
+    return Decision(
+        stage="compress",
+        action="compressed" if after < before else "unchanged",
+        detail={
+            "tokens before": float(before),
+            "tokens after": float(after),
+            "ratio": after / before if before else 1.0,
+            "sentences": float(of),
+            "dropped": float(dropped),
+        },
+    )
+
+
+def _split_document(at: int, document: Document) -> list[_Sentence]:
+    texts = split_sentences(document.text)
+    last = max(1, len(texts) - 1)
+    return [
+        _Sentence(at, text, abs(2 * place / last - 1) if len(texts) > 1 else 1.0, tuple(extract_terms(text)))
+        for place, text in enumerate(texts)
+    ]
+
+
+def _count_frame_tokens(document: Document) -> int:
+    """Count the tokens of a document besides its sentences."""
+    return estimate_tokens(show_documents([Document(problem=document.problem, text="")]))
+
+
+class _Budget:
+    """The remaining number of tokens, in all and of the share to keep."""
+
+    def __init__(self, share: float, tokens: int, frames: Sequence[int]) -> None:
+        self._share = share
+        self._tokens = tokens
+        self._frames = dict(enumerate(frames))
+        self._empty = True
+
+    def takes(self, part: _Sentence) -> bool:
+        """Take `part` if it fits, and return whether it does; the first part of a document also costs its frame."""
+        price = part.tokens + self._frames.get(part.document, 0)
+        if price > self._tokens or not (self._empty or part.tokens <= self._share):
+            return False
+        self._frames.pop(part.document, None)
+        self._tokens -= price
+        self._share -= part.tokens
+        self._empty = False
+        return True
+
+
+def _choose(question: str, parts: Sequence[_Sentence], frames: Sequence[int], params: CompressParams) -> list[int]:
+    """Return the indexes of the kept sentences in order, choosing the most important ones until the budget is used."""
+    importance = _compute_importance(question, parts)
+    order = sorted(_find_distinct(parts), key=lambda at: (-importance[at], at))
+    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
+    return sorted(at for at in order if room.takes(parts[at]))
+
+
+def _compute_importance(question: str, parts: Sequence[_Sentence]) -> list[float]:
+    weights = TermWeights(part.terms for part in parts)
+    question_vector = weights.vector(extract_terms(question))
+    centroid = weights.vector([term for part in parts for term in part.terms])
+    vectors = [weights.vector(part.terms) for part in parts]
+    central = [cosine(vector, centroid) for vector in vectors]
+    most = max(central, default=0.0) or 1.0
+    return [
+        (share / most + part.position + cosine(vector, question_vector)) / 3
+        for part, vector, share in zip(parts, vectors, central, strict=True)
+    ]
+
+
+def _find_distinct(parts: Sequence[_Sentence]) -> list[int]:
+    """Return the indexes of the sentences that do not repeat an earlier one; one without terms repeats none."""
+    distinct: list[int] = []
+    seen: list[Shingles] = []
+    for at, part in enumerate(parts):
+        mine = make_shingles(part.terms)
+        if not any(are_alike(mine, other) for other in seen):
+            distinct.append(at)
+            seen.append(mine)
+    return distinct
+
+
+def _rebuild_documents(whole: Sequence[Document], kept: Sequence[_Sentence]) -> dict[int, Document]:
+    """Return the documents with only their kept sentences, by index."""
+    texts: dict[int, str] = {}
+    for part in kept:
+        texts[part.document] = texts.get(part.document, "") + part.text
+    return {at: Document(problem=whole[at].problem, text=text.strip()) for at, text in texts.items()}
+
+
+# Generate the answer from as many documents as the model's context holds: the last step of a pipeline.
+#
+# Only the model server knows how many tokens a prompt has; it refuses a prompt that does not fit before it computes
+# anything. So the worst document is left out and the question is asked again, until the prompt fits. Each refusal is a
+# stored reply: a replay and an audit leave out the same documents.
 
 Prompt = Callable[[str, tuple[str, ...], str], Generate]
 """Makes the generator's call from the question, the documents' hashes, and a passage that replaces the documents."""
@@ -104,3 +260,180 @@ def compress_context(
         return PromptDocuments(documents)
     found = compress(question, documents, library, params)
     return PromptDocuments(found.documents, found.passage, (found.decision,))
+
+
+# Decide by the probability of relevance: a document's place, whether it stays, and whether to answer at all.
+#
+# Seed documents 001 (a relevance threshold of 0.4 after reranking) and 003 (too uncertain: refuse). Both are about
+# *probabilities*: a reranker's score after its activation, or a judge's rating in [0, 1]. A score that only compares
+# the documents of one list (RRF, a batch-centred sigmoid, min-max) always has a best one, however bad; nothing here may be
+# called with such scores, and a question is never refused for them.
+
+
+class Ranking(NamedTuple):
+    """Documents sorted by their relevance."""
+
+    order: tuple[str, ...]
+    """All documents, the most relevant first; as they came where nobody could score them."""
+    kept: tuple[str, ...]
+    """Those of them that may enter the prompt."""
+    relevance: dict[str, float]
+    """Probabilities by document; empty where nobody could score them."""
+    decisions: tuple[Decision, ...]
+    refusal: str | None = None
+    """Why the question is not to be answered."""
+
+
+class FloorResult(NamedTuple):
+    """The documents above the relevance floor, which are rated next."""
+
+    rated: tuple[str, ...]
+    """Documents to be rated, in their order."""
+    relevance: dict[str, float]
+    """Probabilities by document; empty where nobody could score them, or was asked."""
+    decisions: tuple[Decision, ...]
+
+
+def rank_by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Params) -> Ranking:
+    """Order `documents` by the reranker's probabilities and keep those from `rerank.threshold` on.
+
+    Equal documents keep their places. If none reaches the threshold, the question is refused where `rerank.refuse`
+    says so, and otherwise the best `context_size` stay. A failed reranking leaves all documents as they came (seed
+    document 001) and refuses nothing.
+
+    Raises:
+        ValueError: not one score a document.
+    """
+    if isinstance(reply, Failure):
+        return keep_order(documents, reply)
+    relevance = dict(zip(documents, reply.scores, strict=True))
+    order = tuple(sorted(relevance, key=lambda document: -relevance[document]))
+    kept = tuple(document for document in order if relevance[document] >= params.rerank.threshold)
+    refusal = _refusal(order, relevance, params) if params.rerank.refuse and not kept else None
+    action = "refuse" if refusal else "threshold" if kept else "best"
+    stays = kept if kept or refusal else order[: params.context_size]
+    decision = Decision(
+        stage="rerank",
+        action=action,
+        detail={
+            "documents": float(len(order)),
+            "kept": float(len(stays)),
+            "best": relevance[order[0]] if order else None,
+            "threshold": params.rerank.threshold,
+        },
+    )
+    return Ranking(order, stays, relevance, (decision,), refusal)
+
+
+def keep_order(documents: Sequence[str], failure: Failure) -> Ranking:
+    """Keep the documents as they came, because of `failure`."""
+    order = tuple(dict.fromkeys(documents))
+    decision = Decision(stage="rerank", action="original order", fallback=failure.kind.value)
+    return Ranking(order, order, {}, (decision,))
+
+
+def keep_above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float) -> FloorResult:
+    """Return the documents whose probability reaches `floor`; all of them if reranking failed.
+
+    Raises:
+        ValueError: not one score a document.
+    """
+    if isinstance(reply, Failure):
+        decision = Decision(stage="floor", action="none", fallback=reply.kind.value)
+        return FloorResult(tuple(documents), {}, (decision,))
+    relevance = dict(zip(documents, reply.scores, strict=True))
+    rated = tuple(document for document in relevance if relevance[document] >= floor)
+    below = float(len(relevance) - len(rated))
+    detail: dict[str, str | float | bool | list[str] | None] = {"floor": floor, "below": below}
+    return FloorResult(rated, relevance, (Decision(stage="floor", action="floor", detail=detail),))
+
+
+def make_ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
+    """Put the trace's candidates in the ranking's order, each with its probability; its decisions come last.
+
+    Documents that do not enter the prompt stay in the trace, those that were not ranked behind the others.
+    """
+    by_document = {candidate.document: candidate for candidate in trace.candidates}
+    order = dict.fromkeys([*ranking.order, *by_document])
+    candidates = (
+        _place(by_document[document], rank, ranking.relevance.get(document))
+        for rank, document in enumerate(order, start=1)
+    )
+    return msgspec.structs.replace(trace, candidates=tuple(candidates), decisions=trace.decisions + ranking.decisions)
+
+
+def make_floored_trace(trace: Trace, floored: FloorResult) -> Trace:
+    """Add the probabilities to the trace and put those below the floor behind all others, in fused order.
+
+    It is unscored only if something was to be rated.
+    """
+    rated = frozenset(floored.rated)
+    behind = sorted(trace.candidates, key=lambda candidate: candidate.document not in rated)
+    candidates = tuple(
+        msgspec.structs.replace(candidate, rank=rank, relevance=floored.relevance.get(candidate.document))
+        for rank, candidate in enumerate(behind, start=1)
+    )
+    return msgspec.structs.replace(
+        trace,
+        candidates=candidates,
+        unscored=trace.unscored and bool(rated),
+        decisions=trace.decisions + floored.decisions,
+    )
+
+
+def make_refusal_outcome(reason: str, trace: Trace) -> Outcome:
+    """Make the outcome of a refused question. It is not a failure: it is graded, as not correct."""
+    return Outcome(answer=None, extraction=Extraction.REFUSED, refusal=reason, trace=trace)
+
+
+def _place(candidate: Candidate, rank: int, relevance: float | None) -> Candidate:
+    if relevance is None:
+        return msgspec.structs.replace(candidate, rank=rank)
+    return msgspec.structs.replace(candidate, rank=rank, relevance=relevance, score=relevance)
+
+
+def _refusal(order: Sequence[str], relevance: dict[str, float], params: Params) -> str:
+    if not order:
+        return "no document was found"
+    best = relevance[order[0]]
+    return f"the most relevant document has a probability of {best:.3f}, below {params.rerank.threshold}"
+
+
+# Finish after retrieval (seed document 001): rerank, drop irrelevant documents, compress, and generate.
+
+
+def finish(
+    question: str, documents: Sequence[str], trace: Trace, params: Params, library: Library, *, vague: bool
+) -> Steps:
+    """Answer with the best of `documents`, which keep their order; for a vague question only with certain ones.
+
+    Raises:
+        CallFailed: the generator failed.
+    """
+    ranking = yield from _rank(question, documents, params)
+    trace = make_ranked_trace(trace, ranking)
+    if ranking.refusal is not None:
+        return make_refusal_outcome(ranking.refusal, trace)
+    kept = _keep_certain(ranking, params) if vague else ranking.kept
+    show = partial(compress_context, question, library=library, params=params.compress)
+    return (yield from answer(question, kept[: params.context_size], trace, show))
+
+
+def _rank(question: str, documents: Sequence[str], params: Params) -> Generator[Yielded, Any, Ranking]:
+    """Rank by the reranker's probabilities if the job wants it and there are documents."""
+    if not params.rerank.enabled:
+        return Ranking(tuple(documents), tuple(documents), {}, ())
+    reply = Scored(scores=())
+    if documents:
+        reply = yield Rerank(question=question, documents=tuple(documents))
+    return rank_by_relevance(documents, reply, params)
+
+
+def _keep_certain(ranking: Ranking, params: Params) -> tuple[str, ...]:
+    """Keep documents that reach the threshold: for a vague question the best may well be noise (003).
+
+    Where nobody could score, there is nothing to tell noise by, and all stay.
+    """
+    if not ranking.relevance:
+        return ranking.kept
+    return tuple(document for document in ranking.kept if ranking.relevance[document] >= params.rerank.threshold)

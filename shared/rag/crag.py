@@ -1,19 +1,39 @@
-"""Decide whether retrieved documents are correct, ambiguous or incorrect (Yan et al. 2024; seed document 001).
-
-A document's flag follows from its score and two thresholds, and the list's action from its best flag, as in the
-authors' code (`process_flag`). Where the paper has one evaluator, a fine-tuned T5, here are three, each with thresholds
-of its own; T5's (0.592 and -0.995 of a raw score) mean nothing for them.
-"""
+"""Corrective RAG: evaluate documents, correct the search, cut knowledge into strips, and calibrate thresholds."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from shared.params import CragParams, Limits
-from shared.replies import Failure, Retrieved
-from shared.samples import Decision
+import msgspec
+from msgspec.structs import replace
+
+from shared.calls import Judge, Rerank, Retrieve, Write, Yielded
+from shared.params import CragParams, Limits, Params
+from shared.rag.answering import PromptDocuments
+from shared.rag.duplicates import repeats_question
+from shared.rag.fusion import measure_diversity
+from shared.rag.prompts import localised
+from shared.rag.provenance import FoundLists, make_candidate, make_searches, note_unsearched
+from shared.rag.retrieval import ORIGINAL, RecallPath
+from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite
+from shared.rag.text import CJK, TermWeights, cosine, extract_terms, find_formulas
+from shared.replies import Failure, FailureKind, Retrieved
+from shared.samples import Candidate, Decision, Library, Trace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+# Decide whether retrieved documents are correct, ambiguous or incorrect (Yan et al. 2024; seed document 001).
+#
+# A document's flag follows from its score and two thresholds, and the list's action from its best flag, as in the
+# authors' code (`process_flag`). Where the paper has one evaluator, a fine-tuned T5, here are three, each with
+# thresholds of its own; T5's (0.592 and -0.995 of a raw score) mean nothing for them.
 
 Evaluator = Literal["reranker", "judge", "similarity"]
 Score = float | Failure | None
@@ -206,3 +226,565 @@ def make_decision(evaluation: CragEvaluation, diversity: float, number: int) -> 
         },
         fallback=evaluation.fallback,
     )
+
+
+# Collect the documents found for one question by one or several searches, with their evaluation.
+
+NOTHING = Retrieved(hits=())
+
+
+class DocumentPool(NamedTuple):
+    """The documents so far; every step returns a new pool."""
+
+    question: str
+    lists: tuple[tuple[str, Retrieved], ...] = ()
+    """What was found, by the name of the search: "dense", "sparse", in later rounds "dense 2" ..., "fallback"; by other
+    wordings of the question "rewritten dense" ..."""
+    documents: tuple[str, ...] = ()
+    """Distinct documents in the order in which they were found: fused, round after round."""
+    fused: tuple[float, ...] = ()
+    """The fused scores of `documents`."""
+    scores: tuple[tuple[str, Score], ...] = ()
+    """Scores of the evaluated documents."""
+    duplicates: tuple[str, ...] = ()
+    """Near-duplicates of the question that were found by a search for another text."""
+    decisions: tuple[Decision, ...] = ()
+
+    def add_round(
+        self, dense: Retrieved | Failure, sparse: Retrieved | Failure, number: int, params: Params, library: Library
+    ) -> Self:
+        """Add what both indexes found in round `number` (from 0); a failed search is noted as a decision."""
+        suffix = f" {number + 1}" if number else ""
+        pair = FoundLists(*(NOTHING if isinstance(reply, Failure) else reply for reply in (dense, sparse)))
+        pool = self._add_search(f"dense{suffix}", dense, number)._add_search(f"sparse{suffix}", sparse, number)
+        fused = pair.fuse(params)
+        return pool._add_documents(fused) if number == 0 else pool._add_without_duplicates(fused, library, params)
+
+    @classmethod
+    def from_recall(cls, question: str, lists: Mapping[RecallPath, Retrieved], trace: Trace) -> Self:
+        """Make a pool of what several wordings found; `trace` has the fused lists."""
+        names = (path.call.index if path.wording == ORIGINAL else path.name for path in lists)
+        return cls(
+            question,
+            lists=tuple(zip(names, lists.values(), strict=True)),
+            documents=tuple(each.document for each in trace.candidates),
+            fused=tuple(each.fused or 0.0 for each in trace.candidates),
+            duplicates=trace.duplicates,
+            decisions=trace.decisions,
+        )
+
+    def make_fallback_pool(self, reply: Retrieved | Failure, params: Params, library: Library) -> Self:
+        """Make a pool of the fallback corpus's documents that this pool lacks, in their order."""
+        hits = () if isinstance(reply, Failure) else reply.hits
+        new = [(hit.document, hit.score) for hit in hits if hit.document not in self.documents]
+        other = type(self)(self.question)
+        return other._add_search("fallback", reply, 0)._add_without_duplicates(new, library, params)
+
+    def add_scores(self, scores: Mapping[str, Score]) -> Self:
+        """Add the evaluator's scores of more documents."""
+        return self._replace(scores=(*self.scores, *scores.items()))
+
+    def add_decision(self, decision: Decision) -> Self:
+        """Add a decision."""
+        return self._replace(decisions=(*self.decisions, decision))
+
+    @property
+    def unevaluated(self) -> tuple[str, ...]:
+        """Return the documents that have not been evaluated yet."""
+        scores = dict(self.scores)
+        return tuple(document for document in self.documents if document not in scores)
+
+    def evaluate(self, params: Params) -> CragEvaluation:
+        """Evaluate all documents."""
+        scores = dict(self.scores)
+        dense = [found for name, found in self.lists if "dense" in name.split()]
+        return make_evaluation(
+            params.crag.evaluator, {document: scores.get(document) for document in self.documents}, dense, params.crag
+        )
+
+    def measure_diversity(self, library: Library) -> float:
+        return measure_diversity([library[document].text for document in self.documents])
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Return the near-duplicates of the question that were dropped by searches or by this pool."""
+        by_searches = [each for _, found in self.lists for each in found.duplicates]
+        return tuple(dict.fromkeys([*by_searches, *self.duplicates]))
+
+    def make_candidates(self, evaluation: CragEvaluation) -> list[Candidate]:
+        """Return the candidates for a trace, best first; the caller sets `rank`."""
+        fused = dict(zip(self.documents, self.fused, strict=True))
+        return [self._candidate(document, fused[document], evaluation) for document in evaluation.rank_documents()]
+
+    def _candidate(self, document: str, fused: float, evaluation: CragEvaluation) -> Candidate:
+        score = evaluation.scores[document]
+        hits = {name: hit for name, found in self.lists for hit in reversed(found.hits) if hit.document == document}
+        return replace(
+            make_candidate(document, 0, fused, hits.get("dense"), hits.get("sparse")),
+            failure=score.kind.value if isinstance(score, Failure) else None,
+            relevance=score_or_none(score),
+            paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
+            score=score_or_none(score) if evaluation.orders else fused,
+        )
+
+    def _add_search(self, name: str, reply: Retrieved | Failure, number: int) -> Self:
+        if isinstance(reply, Failure):
+            return self.add_decision(
+                Decision(stage="retrieve", action=f"without {name}", round=number, fallback=reply.kind.value)
+            )
+        decisions = self.decisions + note_unsearched(name, reply, number)
+        return self._replace(lists=(*self.lists, (name, reply)), decisions=decisions)
+
+    def _add_without_duplicates(self, documents: Sequence[tuple[str, float]], library: Library, params: Params) -> Self:
+        """Drop near-duplicates of the question: searches of release 0.1 knew only the text that they searched for."""
+        same = {
+            document for document, _ in documents if repeats_question(self.question, library[document].problem, params)
+        }
+        pool = self._replace(duplicates=(*self.duplicates, *sorted(same)))
+        return pool._add_documents([entry for entry in documents if entry[0] not in same])
+
+    def _add_documents(self, documents: Sequence[tuple[str, float]]) -> Self:
+        new = {document: score for document, score in documents if document not in self.documents}
+        return self._replace(documents=(*self.documents, *new), fused=(*self.fused, *new.values()))
+
+
+# Correct a retrieval: evaluate the documents, search again, and complete them from another corpus (seed document 001).
+#
+# All calls go to the retriever or the judge model, so they are finished before the generator is loaded.
+
+Part = Generator[Yielded, Any, DocumentPool]
+
+
+class CorrectedPools(NamedTuple):
+    """The documents after correction."""
+
+    found: DocumentPool
+    """Documents of the corpus."""
+    other: DocumentPool
+    """Documents of the fallback corpus; empty if it was not searched."""
+
+
+def correct(found: DocumentPool, params: Params, library: Library) -> Generator[Yielded, Any, CorrectedPools]:
+    """Evaluate the found documents, refine them, and complete them from the fallback corpus."""
+    found = yield from _evaluate(found, params)
+    found = yield from _refine_list(found, params, library)
+    other = yield from _search_fallback(found, params, library)
+    return CorrectedPools(found, other)
+
+
+def _evaluate(pool: DocumentPool, params: Params) -> Part:
+    """Have every new document evaluated; for `similarity` no call is needed."""
+    new = pool.unevaluated
+    if not new or params.crag.evaluator == "similarity":
+        return pool
+    if params.crag.evaluator == "reranker":
+        reply = yield Rerank(question=pool.question, documents=new)
+        failed = isinstance(reply, Failure)
+        return pool.add_scores(dict.fromkeys(new, reply) if failed else dict(zip(new, reply.scores, strict=True)))
+    rubric = localised("relevance", pool.question)
+    replies = yield [Judge(rubric=rubric, document=document, question=pool.question) for document in new]
+    ratings = (reply if isinstance(reply, Failure) else reply.quality for reply in replies)
+    return pool.add_scores(dict(zip(new, ratings, strict=True)))
+
+
+def _refine_list(found: DocumentPool, params: Params, library: Library) -> Part:
+    """Search again while the list is not good enough, `crag.rounds` times at most."""
+    number = 0
+    while True:
+        evaluation, diversity = found.evaluate(params), found.measure_diversity(library)
+        found = found.add_decision(make_decision(evaluation, diversity, number))
+        if number == params.crag.rounds or not needs_refinement(evaluation.action, diversity, params.crag):
+            return found
+        number += 1
+        found = yield from _search_again(found, number, params, library)
+        found = yield from _evaluate(found, params)
+
+
+def _search_again(found: DocumentPool, number: int, params: Params, library: Library) -> Part:
+    """Search with a rewritten query; without one, fetch the next page for the question itself."""
+    written = read_rewrite(found.question, (yield _make_rewrite_call(found, number, params)))
+    page = 0 if written.queries else number * params.candidates
+    query = next(iter(written.queries), found.question)
+    dense, sparse = yield [replace(each, skip=page) for each in make_searches(query, params)]
+    more = found.add_decision(replace(written.decision, round=number)).add_round(dense, sparse, number, params, library)
+    action = "rewritten" if written.queries else "deeper"
+    new = float(len(more.documents) - len(found.documents))
+    return more.add_decision(Decision(stage="refine", action=action, round=number, detail={"new": new}))
+
+
+def _make_rewrite_call(found: DocumentPool, number: int, params: Params) -> Write:
+    """Ask for a rewrite of the question; from the second time on, show the found documents as well."""
+    if number == 1 and not any(name.startswith("rewritten") for name, _ in found.lists):
+        return rewrite(found.question, params.enhance)
+    return Write(
+        template=localised("rewrite-again", found.question),
+        decoding=params.enhance.decoding,
+        slots={"question": found.question},
+        documents=found.documents[: params.context_size],
+    )
+
+
+def _search_fallback(found: DocumentPool, params: Params, library: Library) -> Part:
+    """Search the fallback corpus by keywords and evaluate its documents; if it is not needed, return none."""
+    nothing = DocumentPool(found.question)
+    if found.evaluate(params).action is ListAction.CORRECT:
+        return nothing
+    if not params.crag.fallback:
+        return nothing.add_decision(
+            Decision(stage="external", action="none", fallback=FailureKind.NOT_CONFIGURED.value)
+        )
+    written = read_keywords(found.question, (yield ask_for_keywords(found.question, params.enhance)))
+    query = next(iter(written.queries), found.question)
+    reply = yield Retrieve(question=query, index="fallback", k=params.candidates)
+    other = found.make_fallback_pool(reply, params, library)
+    other = other._replace(decisions=(written.decision, *other.decisions))
+    new = Decision(stage="external", action="searched", detail={"new": float(len(other.documents))})
+    return (yield from _evaluate(other.add_decision(new), params))
+
+
+# Cut documents into knowledge strips, of which the relevant ones are put together again (Yan et al. 2024, 4.4).
+#
+# The three ways to cut are those of the authors' code (`extract_strips_from_psg`): whole passages, windows of 50 words,
+# or sentences in groups of three, without the stops that ended them. What differs: a passage of fewer than 10 words is
+# one window (there it is an error), nothing is cut inside a formula, blanks around sentences count for nothing and a
+# short sentence is joined by one, Chinese characters count as words, and 。 and ？ end sentences.
+
+Mode = Literal["selection", "fixed", "excerption"]
+WINDOW = 50
+TAIL = 10
+"""Words at the end that are too few for a window of their own."""
+GROUP = 3
+SHORT_SENTENCE = 5
+"""A sentence of at most so many words belongs to the one before."""
+SHORT_STRIP = 4
+"""A strip of fewer words scores worst."""
+WORST = -1.0
+_WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]+")
+_STOP = re.compile(r"\?|\. |[。？]")
+
+
+class Strip(NamedTuple):
+    """A piece of a document."""
+
+    document: str
+    """The document's hash."""
+    text: str
+    score: float
+
+
+def cut_strips(text: str, mode: Mode) -> list[str]:
+    """Cut `text` into strips; an empty text has none."""
+    if not text.strip():
+        return []
+    if mode == "selection":
+        return [text]
+    return _windows(text) if mode == "fixed" else _excerpts(text)
+
+
+def split_words(text: str) -> list[str]:
+    """Split at blanks; a formula with blanks is one word, and so is every CJK character."""
+    return [text[start:end] for start, end in _words(text)]
+
+
+def score_strips(question: str, pieces: Sequence[tuple[str, str]]) -> list[Strip]:
+    """Score strips by their TF-IDF cosine with the question; strips of fewer than 4 words score -1."""
+    found = [extract_terms(text) for _, text in pieces]
+    weights = TermWeights(found)
+    question_vector = weights.vector(extract_terms(question))
+    return [
+        Strip(
+            document,
+            text,
+            cosine(weights.vector(each), question_vector) if len(split_words(text)) >= SHORT_STRIP else WORST,
+        )
+        for (document, text), each in zip(pieces, found, strict=True)
+    ]
+
+
+def choose_strips(pieces: Sequence[Strip], top: int, order: Literal["original", "score"]) -> list[Strip]:
+    """Return the `top` best strips; ties keep their order.
+
+    The paper keeps the original order, its code sorts by score.
+    """
+    best = sorted(range(len(pieces)), key=lambda at: -pieces[at].score)[:top]
+    return [pieces[at] for at in (sorted(best) if order == "original" else best)]
+
+
+def _words(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in _WORD.finditer(_mask_formulas(text))]
+
+
+def _mask_formulas(text: str) -> str:
+    """Replace each formula by a long word, so that nothing is found inside."""
+    spans = [(0, 0), *find_formulas(text), (len(text), len(text))]
+    parts = (text[left[1] : right[0]] + "_" * (right[1] - right[0]) for left, right in pairwise(spans))
+    return "".join(parts)
+
+
+def _windows(text: str) -> list[str]:
+    spans = _words(text)
+    cuts = [*range(0, len(spans), WINDOW), len(spans)]
+    if len(cuts) > 2 and cuts[-1] - cuts[-2] < TAIL:
+        del cuts[-2]
+    return [text[spans[first][0] : spans[last - 1][1]] for first, last in pairwise(cuts)]
+
+
+def _excerpts(text: str) -> list[str]:
+    """Make strips of three sentences; repeated sentences are dropped, short ones join the one before."""
+    joined: list[str] = []
+    for sentence in filter(None, _split(text)):
+        if sentence in joined:
+            continue
+        if joined and len(split_words(sentence)) <= SHORT_SENTENCE:
+            joined[-1] += f" {sentence}"
+        else:
+            joined.append(sentence)
+    return [" ".join(joined[at : at + GROUP]) for at in range(0, len(joined), GROUP)]
+
+
+def _split(text: str) -> list[str]:
+    """Split at the stops and strip the blanks."""
+    stops = [match.span() for match in _STOP.finditer(_mask_formulas(text))]
+    cuts = [(0, 0), *stops, (len(text), len(text))]
+    return [text[left[1] : right[0]].strip() for left, right in pairwise(cuts)]
+
+
+# Choose what the generator is shown after correction: the relevant strips of both corpora.
+
+TOP = 6
+"""Strips that stay of documents that are cut (Yan et al. 2024, appendix B.3)."""
+JOINT = "; "
+
+
+class _Refined(NamedTuple):
+    """The useful part of a pool."""
+
+    kept: list[Strip]
+    of: int
+    """Strips there were to choose from."""
+
+    def of_documents(self, documents: Collection[str]) -> Self:
+        """Keep only these documents."""
+        return self._replace(kept=[strip for strip in self.kept if strip.document in documents])
+
+
+class Knowledge(NamedTuple):
+    """The useful parts of the pool and of the fallback corpus."""
+
+    inside: _Refined
+    outside: _Refined
+    whole: bool
+    """Whether documents are shown uncut."""
+    trace: Trace
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Return the hashes of the documents that are shown, the one with the best strip first."""
+        scores: dict[str, float] = {}
+        for strip in [*self.inside.kept, *self.outside.kept]:
+            scores[strip.document] = max(strip.score, scores.get(strip.document, strip.score))
+        return tuple(sorted(scores, key=lambda document: -scores[document]))
+
+    def show(self, documents: Collection[str]) -> PromptDocuments:
+        """Return the part of the prompt for these documents, in the order of their strips."""
+        inside, outside = (each.of_documents(documents) for each in (self.inside, self.outside))
+        shown = dict.fromkeys(strip.document for strip in [*inside.kept, *outside.kept])
+        return PromptDocuments(tuple(shown), "" if self.whole else _make_passage(inside, outside))
+
+
+def combine_pools(
+    question: str, found: DocumentPool, other: DocumentPool, params: Params, library: Library
+) -> Knowledge:
+    """Combine the useful parts of both pools, as the list's action requires.
+
+    An incorrect list has nothing of use, and beside a correct one nothing else was searched. Where there is nothing of
+    use at all, the question is answered without documents; but if no other corpus could be asked, with the best of
+    what was found.
+    """
+    internal, external = found.evaluate(params), other.evaluate(params)
+    inside, outside = (_refine_documents(question, each, params, library) for each in (internal, external))
+    trace = list_candidates(found, other, params)
+    trace = replace(trace, decisions=(*trace.decisions, _decision(internal, inside, outside, params)))
+    return Knowledge(inside, outside, params.crag.strips == "selection", trace)
+
+
+def list_candidates(found: DocumentPool, other: DocumentPool, params: Params) -> Trace:
+    """Return the trace of the corpus, unless rejected, before that of the other corpus, and the corrections."""
+    internal, external = found.evaluate(params), other.evaluate(params)
+    return Trace(
+        candidates=_rank(internal.action, found.make_candidates(internal), other.make_candidates(external)),
+        duplicates=tuple(dict.fromkeys(found.dropped + other.dropped)),
+        decisions=(*found.decisions, *other.decisions),
+    )
+
+
+def choose_useful(evaluation: CragEvaluation, params: Params) -> list[str]:
+    """Return the documents to answer with, best first.
+
+    Those that are not known to be irrelevant; of an incorrect list all, where no other corpus could replace it.
+    """
+    useful = set(evaluation.scores if _stays(evaluation, params) else evaluation.list_useful())
+    return [document for document in evaluation.rank_documents() if document in useful]
+
+
+def _stays(evaluation: CragEvaluation, params: Params) -> bool:
+    return evaluation.action is ListAction.INCORRECT and not params.crag.fallback
+
+
+def _refine_documents(question: str, evaluation: CragEvaluation, params: Params, library: Library) -> _Refined:
+    """Cut the useful documents into strips, score the strips, and keep the best.
+
+    Whole documents are ordered as the evaluator says. Strips are no documents, which is all that a judge or a reranker
+    is asked about here: they are scored by their likeness to the question, and go if they share no word with it.
+    """
+    mode = params.crag.strips
+    useful = set(choose_useful(evaluation, params))
+    found = [document for document in evaluation.scores if document in useful]
+    cut = [(document, text) for document in found for text in cut_strips(library[document].text, mode)]
+    if mode == "selection":
+        pieces = [Strip(document, text, evaluation.place(document)) for document, text in cut]
+    else:
+        pieces = [strip for strip in score_strips(question, cut) if strip.score > 0]
+    top = params.crag.top or (params.context_size if mode == "selection" else TOP)
+    return _Refined(choose_strips(pieces, top, params.crag.order), len(cut))
+
+
+def _make_passage(inside: _Refined, outside: _Refined) -> str:
+    """Join strips as the authors' code does, with an empty line after them, as after a document."""
+    text = merge_passages(*(JOINT.join(strip.text for strip in refined.kept) for refined in (inside, outside)))
+    return f"{text}\n\n" if text else ""
+
+
+def _decision(evaluation: CragEvaluation, inside: _Refined, outside: _Refined, params: Params) -> Decision:
+    some = "best" if _stays(evaluation, params) else params.crag.strips
+    return Decision(
+        stage="strips",
+        action=some if inside.kept or outside.kept else "none",
+        detail={
+            "internal": float(len(inside.kept)),
+            "internal of": float(inside.of),
+            "external": float(len(outside.kept)),
+            "external of": float(outside.of),
+        },
+    )
+
+
+def _rank(action: ListAction, found: Sequence[Candidate], other: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    listed = [*other, *found] if action is ListAction.INCORRECT else [*found, *other]
+    return tuple(replace(each, rank=rank) for rank, each in enumerate(listed, start=1))
+
+
+# Calibrate thresholds from labelled data: from which score on a list is trusted, and below which it is not.
+
+MIN_OBSERVATIONS = 20
+"""The fewest relevant and the fewest irrelevant observations for a calibration."""
+RESAMPLES = 1000
+TAILS = (2.5, 97.5)
+ROUNDING = 1e-6
+"""Tolerance in observations: in binary, 1 - 0.9 is less than a tenth."""
+
+
+class TooFewObservations(ValueError):
+    """There are too few relevant or irrelevant observations."""
+
+
+class CalibratedThreshold(msgspec.Struct, frozen=True, kw_only=True):
+    """A threshold with its 95 % interval (percentile bootstrap over the observations)."""
+
+    value: float | None
+    """None if no threshold meets the criterion."""
+    low: float | None
+    high: float | None
+    met: float
+    """Share of the resamples with a threshold; the interval is taken over these."""
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """The calibrated thresholds and the data that they come from."""
+
+    trust: float
+    observations: int
+    relevant: int
+    upper: CalibratedThreshold
+    """The lowest score from which on the share of relevant observations is at least `trust`."""
+    lower: CalibratedThreshold
+    """The highest score below which that share is at most 1 - `trust`."""
+
+
+def calibrate(pairs: Sequence[tuple[float, bool]], trust: float = 0.9, seed: int = 0) -> Calibration:
+    """Calibrate thresholds from (score, relevant) pairs; the same pairs and seed give the same figures.
+
+    Raises:
+        TooFew: fewer than 20 relevant or irrelevant pairs.
+        ValueError: unless 0.5 <= trust < 1.
+    """
+    if not 0.5 <= trust < 1:
+        raise ValueError(f"`trust` must be at least 0.5 and below 1, not {trust}")
+    relevant = sum(label for _, label in pairs)
+    if min(relevant, len(pairs) - relevant) < MIN_OBSERVATIONS:
+        raise TooFewObservations(
+            f"{relevant} relevant and {len(pairs) - relevant} irrelevant observations: thresholds need at least "
+            f"{MIN_OBSERVATIONS} of each"
+        )
+    import numpy as np  # most processes never need it
+
+    scores, place = np.unique([score for score, _ in pairs], return_inverse=True)
+    labels: NDArray[np.float64] = np.array([label for _, label in pairs], dtype=float)
+    found = np.array(
+        [
+            _find_thresholds(scores, _sum_weights(place, weights), _sum_weights(place, weights * labels), trust)
+            for weights in _draw_weights(len(pairs), seed)
+        ]
+    )
+    return Calibration(
+        trust=trust,
+        observations=len(pairs),
+        relevant=relevant,
+        upper=_summarise_threshold(found[:, 0]),
+        lower=_summarise_threshold(found[:, 1]),
+    )
+
+
+def _sum_weights(place: Any, weights: "NDArray[np.float64]") -> "NDArray[np.float64]":
+    """Sum the weights of the observations with the same score."""
+    import numpy as np
+
+    return np.bincount(place, weights).astype(np.float64)
+
+
+def _draw_weights(count: int, seed: int) -> "Iterator[NDArray[np.float64]]":
+    """Yield the weight of each observation: first 1 for the data, then one resample at a time to save memory."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    yield np.ones(count)
+    for _ in range(RESAMPLES):
+        yield rng.multinomial(count, np.full(count, 1 / count)).astype(float)
+
+
+def _find_thresholds(
+    scores: "NDArray[np.float64]", total: "NDArray[np.float64]", relevant: "NDArray[np.float64]", trust: float
+) -> tuple[float, float]:
+    """Return the upper and the lower threshold; NaN if there is none. `total` and `relevant` count the observations
+    that have each of the rising `scores`."""
+    import numpy as np
+
+    from_here, relevant_here = (np.cumsum(each[::-1])[::-1] for each in (total, relevant))
+    trusted = np.flatnonzero((from_here > 0) & (relevant_here >= trust * from_here - ROUNDING))
+    below, relevant_below = (np.cumsum(each) - each for each in (total, relevant))
+    distrusted = np.flatnonzero((below > 0) & (relevant_below <= (1 - trust) * below + ROUNDING))
+    upper = scores[trusted[0]] if len(trusted) else math.nan
+    return upper, scores[distrusted[-1]] if len(distrusted) else math.nan
+
+
+def _summarise_threshold(found: "NDArray[np.float64]") -> CalibratedThreshold:
+    import numpy as np
+
+    first, resampled = found[0], found[1:][~np.isnan(found[1:])]
+    low, high = np.percentile(resampled, TAILS) if len(resampled) else (None, None)
+    met = len(resampled) / (len(found) - 1)
+    return CalibratedThreshold(value=_replace_nan(first), low=_replace_nan(low), high=_replace_nan(high), met=met)
+
+
+def _replace_nan(value: Any) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from shared.calls import Judge, Write
 from shared.params import CriticParams
-from shared.rag.language import localised
-from shared.rag.parsing import Critique, parse_critique
+from shared.rag.prompts import Critique, localised, parse_critique
 from shared.replies import Failure, Generated, Rated
 from shared.samples import Candidate, Decision
 

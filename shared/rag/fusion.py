@@ -1,12 +1,106 @@
-"""Fuse ranked lists by reciprocal ranks or by the weighted sum of normalised scores."""
+"""Fuse ranked lists: normalise scores, interleave, diversify and rerank."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, zip_longest
+from statistics import fmean
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from shared import canonical
+from shared.calls import Call
 from shared.params import FusionParams
-from shared.rag.normalise import NORMALISERS, Normaliser, min_max
+from shared.rag.text import TermWeights, cosine, extract_terms
+
+# Scores of one list made comparable with those of another: min-max, z-score, sigmoid, rank.
+#
+# Two questions that implementations answer differently (ranx gives 0 to every document of a constant list, seed
+# document 003 gives 0.5, llama_index 1; AutoRAG divides by zero) have one answer for all four:
+#
+# - *A document that a list misses* ranks behind all that it holds, so its value is the highest that it can have there:
+# that of the last document, or the next rank. Never the mean, which z-scores call 0.
+# - *A constant list* says only that its documents are better than those that it misses. They get what the better one of
+# a list of two gets, and a missing one what the other gets.
+
+
+class Normalised(NamedTuple):
+    """The normalised scores of a list in order, and the value of any document that it misses."""
+
+    found: list[float]
+    missing: float
+
+
+Normaliser = Callable[[Sequence[float]], Normalised]
+"""Never lowers a document below one with a lower score. Raises ValueError for scores that are not finite."""
+
+
+def min_max(scores: Sequence[float]) -> Normalised:
+    """Map scores to (score - lowest) / (highest - lowest), in [0, 1]; a missing one to 0. A constant list becomes 1."""
+    low, high = _bounds(scores)
+    if low == high:
+        return Normalised([1.0] * len(scores), 0.0)
+    return Normalised([(score - low) / (high - low) for score in scores], 0.0)
+
+
+def z_score(scores: Sequence[float]) -> Normalised:
+    """Convert scores to standard deviations above the mean (the variance is divided by n); missing: the lowest of them.
+
+    In a constant list each gets 1, and missing -1: the z-scores of a list that is half one score and half another.
+    """
+    return _standardise(scores, center=None)
+
+
+def sigmoid(scores: Sequence[float], center: float | None = None) -> Normalised:
+    """Map scores to 1 / (1 + exp(-z)), where z counts standard deviations from `center`, by default the mean (003).
+
+    The result is relative to the list, whose middle always gets 0.5, however bad it is: set no threshold on it.
+    """
+    found, missing = _standardise(scores, center)
+    return Normalised([logistic(z) for z in found], logistic(missing))
+
+
+def rank(scores: Sequence[float]) -> Normalised:
+    """Map each score to 1 - (scores above it) / n: the best gets 1, equal ones the same; missing 0, the next rank."""
+    _bounds(scores)
+    above = {score: place for place, score in reversed(list(enumerate(sorted(scores, reverse=True))))}
+    return Normalised([1 - above[score] / len(scores) for score in scores], 0.0)
+
+
+NORMALISERS: dict[Literal["min-max", "z-score", "sigmoid", "rank"], Normaliser] = {
+    "min-max": min_max,
+    "z-score": z_score,
+    "sigmoid": sigmoid,
+    "rank": rank,
+}
+
+
+def logistic(logit: float) -> float:
+    """Compute 1 / (1 + exp(-logit)), the probability of a logit, without overflow for any finite number."""
+    if logit >= 0:
+        return 1 / (1 + math.exp(-logit))
+    odds = math.exp(logit)
+    return odds / (1 + odds)
+
+
+def _standardise(scores: Sequence[float], center: float | None) -> Normalised:
+    low, high = _bounds(scores)
+    if not scores:
+        return Normalised([], -1.0)
+    mean = math.fsum(scores) / len(scores)
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+    if low == high or deviation == 0:
+        return Normalised([1.0] * len(scores), -1.0)
+    middle = mean if center is None else center
+    return Normalised([(score - middle) / deviation for score in scores], (low - middle) / deviation)
+
+
+def _bounds(scores: Sequence[float]) -> tuple[float, float]:
+    for score in scores:
+        canonical.require_finite(score, "score")
+    return min(scores, default=0.0), max(scores, default=0.0)
+
+
+# Fuse ranked lists by reciprocal ranks or by the weighted sum of normalised scores.
 
 Ranked = Sequence[tuple[str, float]]
 """Document hashes and their scores, best first."""
@@ -53,7 +147,7 @@ def weighted_sum(
 ) -> list[tuple[str, float]]:
     """Fuse by score: the sum of weight * normalised score over *all* lists; a list gives its `missing` value to others.
 
-    What a missing document and a constant list get: `shared.rag.normalise`. An empty list has found nothing to compare
+    What a missing document and a constant list get: `shared.rag.fusion`. An empty list has found nothing to compare
     with, and adds nothing to anybody; neither does one of weight 0. A document that a list repeats counts once, at its
     first place. Returns (hash, score) by falling score; ties are broken by hash.
 
@@ -109,3 +203,107 @@ def _check(weights: Sequence[float], lists: Sequence[object]) -> list[float]:
     if weights and not any(weights):
         raise ValueError("at least one list needs a weight above 0")
     return list(weights)
+
+
+# Rerank by reasoning quality and, with little weight, by retrieval rank (MathRAG-Gate paper, 5.3: 0.9 and 0.1).
+
+
+class RerankedCandidate(NamedTuple):
+    """A candidate in its final place."""
+
+    document: str
+    rank: int
+    """Its rank, from 1."""
+    fused: float
+    """RRF score as it came in."""
+    quality: float | None
+    score: float | None
+    """rrf_weight * normalised RRF + quality_weight * quality; None without a quality."""
+
+
+def rerank(
+    fused: Sequence[tuple[str, float]],
+    quality: Mapping[str, float | None],
+    *,
+    rrf_weight: float = 0.1,
+    quality_weight: float = 0.9,
+) -> list[RerankedCandidate]:
+    """Order candidates by rrf_weight * normalised RRF + quality_weight * quality, highest first.
+
+    RRF is min-max normalised over all the candidates given. Those without a quality (None, or absent from `quality`)
+    come last, in RRF order: a missing rating is not a bad one, but nothing puts it before a known one either.
+    Ties are broken by hash.
+    """
+    scored = []
+    for (document, rrf), relevance in zip(fused, min_max([score for _, score in fused]).found, strict=True):
+        known = quality.get(document)
+        score = None if known is None else rrf_weight * relevance + quality_weight * known
+        scored.append(RerankedCandidate(document=document, rank=0, fused=rrf, quality=known, score=score))
+    scored.sort(key=_place)
+    return [entry._replace(rank=rank) for rank, entry in enumerate(scored, start=1)]
+
+
+def _place(entry: RerankedCandidate) -> tuple[bool, float, str]:
+    by = entry.fused if entry.score is None else entry.score
+    return (entry.score is None, -by, entry.document)
+
+
+# Measure how different the documents of a list are.
+
+
+def measure_diversity(texts: Sequence[str]) -> float:
+    """Return 1 - the mean TF-IDF cosine of all pairs, in [0, 1]; weights are computed over these texts.
+
+    Copies of one text have 0, texts without a common term 1; fewer than two have 0, for one text is not diverse.
+    """
+    found = [extract_terms(text) for text in texts]
+    weights = TermWeights(found)
+    vectors = [weights.vector(each) for each in found]
+    pairs = [cosine(left, right) for left, right in combinations(vectors, 2)]
+    return 1 - fmean(pairs) if pairs else 0.0
+
+
+# Merge lists by turns.
+
+T = TypeVar("T")
+
+
+def interleave(lists: Sequence[Sequence[T]]) -> Iterator[T]:
+    """Return the first item of every list, then the second, and so on."""
+    end = object()
+    for row in zip_longest(*lists, fillvalue=end):
+        yield from (each for each in row if each is not end)  # type: ignore[misc]
+
+
+def keep_first_of_each(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Return the first item of every key, in order."""
+    first: dict[Hashable, T] = {}
+    for each in items:
+        first.setdefault(key(each), each)
+    return list(first.values())
+
+
+# Run parts of a pipeline side by side, in as many rounds of calls as the longest part needs.
+
+Part = Generator[Sequence[Call], Any, T]
+"""Yields calls, is sent their replies in order, and returns a result."""
+
+
+def run_in_step(parts: Sequence[Part[T]]) -> Part[list[T]]:
+    """Run all parts, yield their calls together, and return their results in order."""
+    results: dict[int, T] = {}
+    waiting = {place: _advance(part, None, place, results) for place, part in enumerate(parts)}
+    while waiting := {place: calls for place, calls in waiting.items() if place not in results}:
+        replies = iter((yield [call for calls in waiting.values() for call in calls]))
+        answers = {place: [next(replies) for _ in calls] for place, calls in waiting.items()}
+        waiting = {place: _advance(parts[place], given, place, results) for place, given in answers.items()}
+    return [results[place] for place in range(len(parts))]
+
+
+def _advance(part: Part[T], replies: Any, place: int, results: dict[int, T]) -> Sequence[Call]:
+    """Return the calls that the part waits for; if it has ended, store its result in `results`."""
+    try:
+        return part.send(replies)
+    except StopIteration as ended:
+        results[place] = ended.value
+        return ()

@@ -1,15 +1,69 @@
-"""The confidence gate: decide whether rules may replace the judge on this corpus (MathRAG-Gate paper, section 3.3).
+"""The confidence gate: rule scores, their correlation with a judge's, the verifier's truth, and routing."""
 
-Both score the same calibration documents. rho > tau: they agree, the cheap rules do. rho <= tau, or no rho at all:
-the judge does. Everything the decision rests on is returned with it, so that it can be recomputed bit for bit.
-"""
-
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from shared.params import GateParams
-from shared.rag.correlation import Correlation, correlate
-from shared.replies import SampleFailed
-from shared.samples import GateDecision, Strategy
+import msgspec
+
+from shared.calls import Estimate
+from shared.params import GateParams, RouteParams
+from shared.replies import Document, Estimated, Failure, SampleFailed, Verified
+from shared.samples import Agreement, Decision, GateDecision, Strategy, Trace, Truth
+
+# How far two vectors of scores agree: Pearson's correlation with its interval, and Spearman's beside it.
+
+FEWEST_FOR_RHO = 4
+"""Fisher's z has standard error 1 / sqrt(n - 3): below four pairs there is no interval, and rho says nothing."""
+SAME_SCORE = 1e-9
+"""Scores within this range of each other are one constant: rounding noise must not make a correlation."""
+
+
+class Correlation(NamedTuple):
+    """Pearson's rho with Fisher's z interval at 95 %, and Spearman's."""
+
+    rho: float | None
+    low: float | None = None
+    high: float | None = None
+    spearman: float | None = None
+    undefined: str = ""
+    """Why there is no rho."""
+
+
+def correlate(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> Correlation:
+    """Correlate two vectors of one length by scipy; `who` names their sources.
+
+    With fewer than four pairs, or a constant vector, the correlation is undefined.
+    """
+    undefined = _explain_undefined(one, other, who)
+    if undefined:
+        return Correlation(rho=None, undefined=undefined)
+    from scipy import stats  # slow to import, and only a calibration needs it
+
+    pearson = stats.pearsonr(one, other)
+    interval = pearson.confidence_interval(0.95)
+    return Correlation(
+        rho=float(pearson.statistic),
+        low=float(interval.low),
+        high=float(interval.high),
+        spearman=float(stats.spearmanr(one, other).statistic),
+    )
+
+
+def _explain_undefined(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> str:
+    if len(one) < FEWEST_FOR_RHO:
+        return f"only {len(one)} pairs"
+    for name, scores in zip(who, (one, other), strict=True):
+        if max(scores) - min(scores) <= SAME_SCORE:
+            return f"{name} gave every document {scores[0]:g}"
+    return ""
+
+
+# The confidence gate: decide whether rules may replace the judge on this corpus (MathRAG-Gate paper, section 3.3).
+#
+# Both score the same calibration documents. rho > tau: they agree, the cheap rules do. rho <= tau, or no rho at all:
+# the judge does. Everything the decision rests on is returned with it, so that it can be recomputed bit for bit.
 
 
 class JudgeUnusable(SampleFailed):
@@ -95,3 +149,171 @@ def _compare(found: Correlation, rho: float, tau: float) -> tuple[Strategy, str]
     if found.low is not None and found.high is not None and found.low <= tau <= found.high:
         reason += f"; undecided at 95 %: the interval [{found.low:.3f}, {found.high:.3f}] holds tau"
     return strategy, reason
+
+
+# Compare the gate with a verifiable truth: do rules and judge recognise correct steps?
+#
+# The gate asks whether rules and judge agree with each other; both may be wrong. A verifier finds out which documents
+# hold equations that are wrong, whoever wrote them and however well they read.
+
+
+def compare_with_truth(
+    rule_scores: Sequence[float], judge_scores: Sequence[float], found: Sequence[Verified | Failure]
+) -> Truth:
+    """Correlate both score vectors with the verifier's qualities, over the documents that have one.
+
+    Raises:
+        ValueError: if the sequences differ in length.
+    """
+    if not len(rule_scores) == len(judge_scores) == len(found):
+        raise ValueError(f"{len(rule_scores)} rule, {len(judge_scores)} judge scores, {len(found)} checked documents")
+    counted = [reply if isinstance(reply, Verified) else None for reply in found]
+    scores = tuple(reply.quality if reply else None for reply in counted)
+    return Truth(
+        scores=scores,
+        refuted=tuple(reply.refuted if reply else None for reply in counted),
+        failures=counted.count(None),
+        rules=_agreement(rule_scores, scores, "the rules"),
+        judge=_agreement(judge_scores, scores, "the judge"),
+    )
+
+
+def _agreement(given: Sequence[float], truth: Sequence[float | None], who: str) -> Agreement:
+    pairs = [(score, true) for score, true in zip(given, truth, strict=True) if true is not None]
+    scores, true = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    found = correlate(scores, true, (who, "the verifier"))
+    return Agreement(
+        pairs=len(pairs), rho=found.rho, low=found.low, high=found.high, spearman=found.spearman,
+        undefined=found.undefined or None,
+    )  # fmt: skip
+
+
+# Route by difficulty: easy questions are scored by rules and need no judge (MathRAG-Gate paper, 7.2).
+
+
+class Route(NamedTuple):
+    """Who scores the documents of one question, and why."""
+
+    strategy: Strategy
+    decisions: tuple[Decision, ...]
+
+
+def make_estimates(question: str, strategy: Strategy, params: RouteParams) -> tuple[Estimate, ...]:
+    """Make the calls that routing needs: none if it is off, or if rules score anyway."""
+    return (Estimate(question=question),) if params.enabled and strategy is not Strategy.RULES else ()
+
+
+def choose_route(replies: Sequence[Estimated | Failure], strategy: Strategy, params: RouteParams) -> Route:
+    """Choose rules for a question that is hard with a probability below `params.threshold`, else `strategy`.
+
+    A question that could not be estimated counts as hard, and the decision says why: `replies` are those to
+    `estimates`.
+    """
+    if not replies:
+        return Route(strategy, ())
+    (reply,) = replies
+    if isinstance(reply, Failure):
+        return Route(strategy, (Decision(stage="route", action="hard", fallback=reply.kind.value),))
+    easy = reply.probability < params.threshold
+    detail: dict[str, str | float | bool | list[str] | None] = {
+        "probability": reply.probability,
+        "threshold": params.threshold,
+    }
+    decision = Decision(stage="route", action="easy" if easy else "hard", detail=detail)
+    return Route(Strategy.RULES if easy else strategy, (decision,))
+
+
+def add_route(trace: Trace, route: Route) -> Trace:
+    """Add the route's decision to the trace, in front because it was taken before the scoring."""
+    return msgspec.structs.replace(trace, decisions=route.decisions + trace.decisions)
+
+
+# Rule-RQP: how well a text is reasoned, judged by its form alone (the MathRAG-Gate paper, section 3.2.1).
+#
+# S_rule = length * (0.3 logic + 0.3 structure + 0.25 math + 0.15 box), every part in [0, 1]. The weights are the
+# paper's. The paper names a normalisation and a length penalty without giving them; these are ours:
+#
+# - logic: min(1, connectives / 3); structure: min(1, markers / 2): one more never lowers the score
+# - math: min(1, share of mathematical tokens / 0.5); MATH's median solution has a share of 0.6, a plain sentence 0.2
+# - box: 1 if `\boxed{` occurs, else 0
+# - length: below 20 tokens, tokens / 20; above 400 (MATH's 95th percentile), 400 / tokens but never below 0.8
+
+LOGIC_WEIGHT = 0.3
+STRUCTURE_WEIGHT = 0.3
+MATH_WEIGHT = 0.25
+BOX_WEIGHT = 0.15
+LOGIC_SATURATION = 3
+STRUCTURE_SATURATION = 2
+MATH_SATURATION = 0.5
+SHORT_TOKENS = 20
+LONG_TOKENS = 400
+LONG_FLOOR = 0.8
+
+_CONNECTIVE = re.compile(
+    r"\\(?:implies|iff|Rightarrow|Longrightarrow|therefore|because)(?![A-Za-z])"
+    r"|\b(?:therefore|thus|hence|since|because|so\s+that|implies|consequently|it\s+follows)\b"
+    r"|[⇒⟹∴∵]|因为|由于|所以|因此|从而",
+    re.IGNORECASE,
+)
+_MARKER = re.compile(
+    r"\bstep\s+\d|\\begin\{|\\item(?![A-Za-z])|^[ \t]*\(?\d{1,2}[.)]\s|第[一二三四五六七八九十\d]{1,3}步",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]+|\d+(?:\.\d+)?|[一-鿿]|[=+\-*/^<>_×÷≤≥]")
+_MATHEMATICAL = re.compile(r"\\[A-Za-z]|[\d=+\-*/^<>_×÷≤≥]|[B-HJ-Zb-z]\Z")
+_BOX = re.compile(r"\\boxed\s*\{")
+
+
+class RuleScore(msgspec.Struct, frozen=True, kw_only=True):
+    """The four features, the length factor, and the score they make; all in [0, 1]."""
+
+    logic: float
+    structure: float
+    math: float
+    box: float
+    length: float
+    score: float
+
+    @property
+    def features(self) -> dict[str, float]:
+        """Return everything but the score, by name, for the trace."""
+        return {name: getattr(self, name) for name in ("logic", "structure", "math", "box", "length")}
+
+
+def score_text(text: str) -> RuleScore:
+    """Score the reasoning in `text` (a worked solution without its problem); the empty text scores 0."""
+    tokens = _TOKEN.findall(text)
+    logic = _saturate(_count(_CONNECTIVE, text), LOGIC_SATURATION)
+    structure = _saturate(_count(_MARKER, text), STRUCTURE_SATURATION)
+    math = _math_density(tokens)
+    box = float(bool(_BOX.search(text)))
+    length = _length_factor(len(tokens))
+    form = LOGIC_WEIGHT * logic + STRUCTURE_WEIGHT * structure + MATH_WEIGHT * math + BOX_WEIGHT * box
+    return RuleScore(logic=logic, structure=structure, math=math, box=box, length=length, score=min(1.0, length * form))
+
+
+@lru_cache(maxsize=16384)
+def score_document(document: Document) -> RuleScore:
+    """Return `rule_score` of a document, cached by content because replays score the same documents again."""
+    return score_text(document.text)
+
+
+def _count(pattern: re.Pattern[str], text: str) -> int:
+    return sum(1 for _ in pattern.finditer(text))
+
+
+def _saturate(count: int, full: int) -> float:
+    return min(1.0, count / full)
+
+
+def _math_density(tokens: list[str]) -> float:
+    if not tokens:
+        return 0.0
+    share = sum(1 for token in tokens if _MATHEMATICAL.match(token)) / len(tokens)
+    return min(1.0, share / MATH_SATURATION)
+
+
+def _length_factor(tokens: int) -> float:
+    if tokens < SHORT_TOKENS:
+        return tokens / SHORT_TOKENS
+    return max(LONG_FLOOR, min(1.0, LONG_TOKENS / tokens))

@@ -1,29 +1,193 @@
-"""Use what the judge model writes about a question: another wording or simpler questions.
-
-A reply is read without reasoning, introductions, labels, numbers, quotes and Markdown. A line of it is taken if it can
-be searched with: it is new, not far longer than the question, no refusal, and says something. Anything else leaves the
-original question (seed document 001).
-
-Whether a line is about the question is not asked. Words cannot tell: "pi r squared" is about the area of a circle, and
-a wording in another language, good for a corpus in that language, shares no word with the question. An embedder could,
-but only jobs of `embedding` are pinned to one, and no threshold of a cosine holds for every embedder. A wrong wording
-costs little, since what the question itself finds stays in the list; only the search by a rule, and that of another
-corpus by keywords, have the wording alone. To refuse a right one costs the method.
-"""
+"""Rewrite questions for a search: wordings, parts, hypothetical documents, intents and terms."""
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+import tomllib
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib import resources
+from itertools import islice, takewhile
+from typing import Literal, NamedTuple
 
-from shared.calls import Write
-from shared.mathtext.reasoning_blocks import remove_reasoning
-from shared.params import EnhanceParams
-from shared.rag.dictionary import is_generic
-from shared.rag.language import localised
-from shared.rag.tfidf import extract_terms
+import msgspec
+
+from shared.calls import MAX_QUESTION, Write
+from shared.mathtext.answers import remove_reasoning
+from shared.params import EnhanceParams, FusionParams, HydeParams
+from shared.rag.prompts import detect_language, localised
+from shared.rag.text import (
+    CHINESE,
+    change_outside,
+    change_prose,
+    extract_terms,
+    find_formulas,
+    find_mathematics,
+    list_prose,
+)
 from shared.replies import Failure, FailureKind, Generated
 from shared.samples import Decision
+
+# Look up synonyms, correct misspelt words and recognise generic words, from `terms.toml` and a job's own entries.
+
+MOST_SYNONYMS = 8
+"""More would drown the question in them."""
+CORRECTED_LETTERS = 6
+"""Letters of the shortest word that is corrected: shorter ones have too many neighbours that are right."""
+
+_HAN = re.compile(f"[{CHINESE}]")
+_LATIN = re.compile(r"[a-z]+")
+_ENGLISH_WORD = re.compile(r"(?<![\w'’-])[a-z]+(?![\w'’-])")
+"""Words in lower case: one with a capital may be a name."""
+_ENDINGS = ("s", "es", "d", "ed", "ing", "ly")
+
+
+class TermEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One term with all its names by language, the usual name first."""
+
+    en: tuple[str, ...] = ()
+    zh: tuple[str, ...] = ()
+
+
+class TermSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `terms.toml`."""
+
+    terms: tuple[TermEntry, ...]
+    right: tuple[str, ...]
+    generic: tuple[str, ...]
+
+
+class CorrectedQuestion(NamedTuple):
+    """A question with its misspelt terms corrected."""
+
+    question: str
+    corrections: dict[str, str]
+
+
+class Dictionary:
+    """The terms of one job. Names are compared case-insensitively."""
+
+    def __init__(self, source: TermSource) -> None:
+        """Index `source` by name and by word."""
+        self._entries: dict[str, list[TermEntry]] = {}
+        for entry in source.terms:
+            for name in (*entry.en, *entry.zh):
+                self._entries.setdefault(name.lower(), []).append(entry)
+        self._names = _compile_any_of(self._entries)
+        self._words = {word for name in self._entries for word in _LATIN.findall(name)}
+        self._right = self._words | set(source.right)
+
+    def synonyms(self, question: str) -> tuple[str, ...]:
+        """Return other names of the terms in `question`, in its language; for a Chinese question in English, too.
+
+        English ones, because most collections of mathematics are English. Names that stand in the question already
+        are left out, and so are those after the first 8.
+        """
+        chinese = detect_language(question) == "zh"
+        lower_question = question.lower()
+        names = [match["name"] for part in list_prose(lower_question) for match in self._names.finditer(part)]
+        entries = [entry for name in dict.fromkeys(names) for entry in self._entries[name]]
+        others = [name for entry in entries for name in ((*entry.zh, *entry.en) if chinese else entry.en)]
+        return tuple(dict.fromkeys(name for name in others if name.lower() not in lower_question))[:MOST_SYNONYMS]
+
+    def correct(self, question: str) -> CorrectedQuestion:
+        """Correct words that are one edit away from exactly one word of a term.
+
+        One letter more, less or other, or two neighbours swapped. Formulas, short words, words with a capital and
+        those that are known to be right, inflected or not, stay. So does Chinese, where one character off is mostly
+        another term: 锐角三角形 is no misspelt 直角三角形.
+        """
+        words = {word for part in list_prose(question) for word in _ENGLISH_WORD.findall(part)}
+        meant = {word: self._find_intended_word(word) for word in sorted(words)}
+        corrections = {word: term for word, term in meant.items() if term is not None}
+
+        def correct(part: str) -> str:
+            return _ENGLISH_WORD.sub(lambda match: corrections.get(match.group(), match.group()), part)
+
+        return CorrectedQuestion(change_prose(question, correct) if corrections else question, corrections)
+
+    def _find_intended_word(self, word: str) -> str | None:
+        """Return the one word of a term that `word` misspells, if there is exactly one."""
+        stems = {word, *(word.removesuffix(ending) for ending in _ENDINGS)}
+        if len(word) < CORRECTED_LETTERS or stems & self._right:
+            return None
+        near = [known for known in self._words if abs(len(word) - len(known)) <= 1 and is_one_edit_apart(word, known)]
+        return near[0] if len(near) == 1 else None
+
+
+def make_dictionary(own: Mapping[str, tuple[str, ...]]) -> Dictionary:
+    """Combine the packaged terms with a job's own: a term and its synonyms, in either language."""
+    return _build_dictionary(tuple(sorted(own.items())))
+
+
+def is_generic(word: str) -> bool:
+    """Return whether a lower-case word can occur in any question and so says nothing about this one."""
+    return word in _load_generic_words()
+
+
+@cache
+def compile_generic_chinese() -> re.Pattern[str]:
+    """Compile a pattern for the Chinese generic words, which no blanks separate."""
+    return re.compile("|".join(sorted(filter(_HAN.search, _load_generic_words()), key=lambda word: (-len(word), word))))
+
+
+def is_one_edit_apart(left: str, right: str) -> bool:
+    """Return whether one letter was added, lost or changed, or two neighbours were swapped (Damerau 1964)."""
+    start = _count_shared_letters(left, right)
+    left, right = left[start:], right[start:]
+    end = _count_shared_letters(left[::-1], right[::-1])
+    left, right = left[: len(left) - end], right[: len(right) - end]
+    swapped = len(left) == 2 and left == right[::-1]
+    return swapped or (len(left), len(right)) in {(0, 1), (1, 0), (1, 1)}
+
+
+def _count_shared_letters(left: str, right: str) -> int:
+    """Return the number of letters that both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+
+
+@lru_cache(maxsize=64)
+def _build_dictionary(own: tuple[tuple[str, tuple[str, ...]], ...]) -> Dictionary:
+    source = _load_source()
+    added = tuple(_make_entry((term, *synonyms)) for term, synonyms in own)
+    return Dictionary(msgspec.structs.replace(source, terms=source.terms + added))
+
+
+def _make_entry(names: tuple[str, ...]) -> TermEntry:
+    chinese = tuple(name for name in names if _HAN.search(name))
+    return TermEntry(en=tuple(name for name in names if name not in chinese), zh=chinese)
+
+
+@cache
+def _load_source() -> TermSource:
+    return msgspec.convert(
+        tomllib.loads(resources.files(__package__).joinpath("terms.toml").read_text("utf-8")), TermSource
+    )
+
+
+@cache
+def _load_generic_words() -> frozenset[str]:
+    return frozenset(_load_source().generic)
+
+
+def _compile_any_of(names: Mapping[str, object]) -> re.Pattern[str]:
+    """Compile a pattern for any of the names, the longest first; Latin ones as whole words, also in the plural."""
+    longest = sorted(names, key=lambda name: (-len(name), name))
+    latin = "|".join(re.escape(name) for name in longest if not _HAN.search(name))
+    chinese = "|".join(re.escape(name) for name in longest if _HAN.search(name))
+    return re.compile(rf"(?P<name>(?<![a-z])(?:{latin})(?=(?:e?s)?(?![a-z]))|(?:{chinese}))")
+
+
+# Use what the judge model writes about a question: another wording or simpler questions.
+#
+# A reply is read without reasoning, introductions, labels, numbers, quotes and Markdown. A line of it is taken if it
+# can be searched with: it is new, not far longer than the question, no refusal, and says something. Anything else
+# leaves the original question (seed document 001).
+#
+# Whether a line is about the question is not asked. Words cannot tell: "pi r squared" is about the area of a circle,
+# and a wording in another language, good for a corpus in that language, shares no word with the question. An embedder
+# could, but only jobs of `embedding` are pinned to one, and no threshold of a cosine holds for every embedder. A wrong
+# wording costs little, since what the question itself finds stays in the list; only the search by a rule, and that of
+# another corpus by keywords, have the wording alone. To refuse a right one costs the method.
 
 LONGEST = 2
 """A query may be so many times as long as the question, or have `SHORT` characters."""
@@ -214,3 +378,294 @@ def _is_searchable(line: str, question: str) -> bool:
 def _normalise(text: str) -> str:
     """Normalise a text so that case, blanks and marks at its end do not count."""
     return " ".join(text.lower().split()).rstrip(" .?!。？！")
+
+
+# Write hypothetical documents (HyDE, Gao et al. 2023): they are closer to real documents than the question is.
+#
+# They are searched with and thrown away: what a model made up is never context.
+
+END = "\n\n\n"
+"""Where the authors' code stops; here the text is cut instead, which leaves the same."""
+
+
+class Hypotheses(NamedTuple):
+    """The usable hypothetical documents."""
+
+    texts: tuple[str, ...]
+    """The texts in the order in which they were drawn."""
+    failures: tuple[FailureKind, ...]
+    """Kinds of failure of the documents that were not written."""
+
+    def decision(self) -> Decision:
+        """Describe how many there are; if there are none, the question's own vector is searched with."""
+        failed = [kind.value for kind in self.failures]
+        return Decision(
+            stage="hyde",
+            action="mean" if self.texts else "plain",
+            detail={"texts": len(self.texts), "failed": failed},
+            fallback=None if self.texts else next(iter(failed), None),
+        )
+
+
+def draft_hypotheses(question: str, params: HydeParams) -> list[Write]:
+    """Make the calls that write hypothetical documents: samples of one prompt, in the question's language."""
+    passage = params.style == "passage"
+    template = localised("hyde-passage", question) if passage else localised("hyde-solution", question)
+    return [
+        Write(template=template, decoding=params.decoding, slots={"question": question}, draw=draw)
+        for draw in range(params.documents)
+    ]
+
+
+def read_hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hypotheses:
+    """Return the texts of the replies, without reasoning; truncated ones are as good as others.
+
+    Refusals and texts that say nothing are left out. Whether a text is about the question is not asked, for the reasons
+    in `shared.rag.rewriting`; the question's own vector is part of the mean that is searched with.
+    """
+    texts, failures = [], []
+    for reply in replies:
+        if isinstance(reply, Failure):
+            failures.append(reply.kind)
+            continue
+        text = remove_introduction(remove_reasoning(reply.text)).partition(END)[0].strip()[:MAX_QUESTION]
+        if is_refusal(text) or not says_something(question, text):
+            failures.append(FailureKind.UNPARSED)
+        else:
+            texts.append(text)
+    return Hypotheses(tuple(texts), tuple(failures))
+
+
+# Classify what a question wants by rules (seed document 001), and weight the lists that suit it.
+
+Intent = Literal["prove", "compare", "explain", "define", "calculate", "other"]
+
+_ASIDE = re.compile(r"《[^《》]*》|\b(?:[A-Z][A-Za-z]+-?\d+(?:\.\d+)*|[A-Z]\d[A-Z])\b", re.ASCII)
+"""Titles, and names with a number, such as GPT-4, CO2 and H2O: what they say is not what is asked."""
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile a rule. With ASCII letters alone there is a boundary of a word in `compare一下`, too."""
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL | re.ASCII)
+
+
+_RULES: tuple[tuple[Intent, re.Pattern[str]], ...] = (
+    ("prove", _compile(r"\b(?:prove|proof|show that|disprove|verify that)\b|[证證]明|求[证證]|[证證]出")),
+    (
+        "compare",
+        _compile(
+            # "The positive difference between the roots" is a number, and so is that of whatever else is counted.
+            r"\bthe (?:main |key )?differences? between (?!(?:the|two|these|those|its)\b)"
+            r"[a-z -]{1,80} and [a-z -]{1,80}\??\s*\Z"
+            r"|\bdifferences between\b|\bhow (?:do|does|is|are)\b.{1,80}\bdiffer(?:ent)? from\b"
+            r"|(?:\A|[.?!;:,]\s*|\b(?:and|please|to)\s)compare\b|\b(?:comparison|versus|vs\.?)(?![a-z])"
+            r"|\b(?:which|who) (?:is|has|one is) (?:the )?(?:larger|greater|smaller|bigger|more|less)\b(?! than\b)"
+            r"|比[较較]|[对對]比|[区區][别別]|差[异異别別]|[异異]同|有(?:何|什[么麼]|哪些)不同|不同之[处處]"
+            r"|哪[个個](?:更|好)|[谁誰]更"
+        ),
+    ),
+    (
+        "explain",
+        _compile(
+            r"\b(?:explain|why|how (?:do|does|can)|describe|intuition)\b|(?:\A|[.?!;:,]\s*)how to\b"
+            r"|[为為](?:什[么麼]|何|啥)|(?<!不管)(?<!不[论論])(?<![无無][论論])(?:如何|怎[么麼样樣])"
+            r"|解[释釋]|[说說]明|介[绍紹]|原理|原因|[优優]缺[点點]"
+        ),
+    ),
+    (
+        "calculate",
+        _compile(
+            r"\b(?:value|sum|number|product|probability|area|volume|remainder|perimeter|distance|length) of\b"
+            r"|\bdifference between\b"
+            r"|的(?:值|和|差|[积積]|商|余[数數]|面[积積]|[体體][积積]|周[长長]|概率|[长長]度|距[离離]|[个個][数數])"
+            r"(?:各|分[别別])?是什[么麼]"
+        ),
+    ),
+    (
+        "define",
+        _compile(
+            r"\b(?:define|definition of|meaning of|what does .{1,60} (?:mean|stand for))\b|定[义義]|的概念"
+            r"|什[么麼](?:是|叫|意思)|何[谓謂]|指的是什[么麼]|\A\D*是(?:什[么麼]|啥)"
+            r"|\Awhat(?: (?:is|are)|'s) (?:an? )?[a-z' -]+\??\Z"
+        ),
+    ),
+    (
+        "explain",
+        _compile(
+            r"\b(?:latest|recent) (?:advances|developments|progress|research|trends)\b|\bstate of the art\b"
+            r"|最新[^，。？]{0,12}(?:[进進]展|[动動][态態]|研究|[技艺藝][术術]|[趋趨][势勢]|[发發]展|成果|突破|方法)"
+        ),
+    ),
+    (
+        "calculate",
+        _compile(
+            r"\b(?:calculate|compute|evaluate|find|solve|simplify|determine|how (?:many|much|far|long|old))\b"
+            r"|\d|[计計]算|求|多少|[几幾](?!何)|等[于於]|解方程|化[简簡]"
+        ),
+    ),
+)
+CONCEPTS = frozenset({"define", "explain", "compare"})
+CONCEPT_WEIGHTS = (0.7, 0.3)
+"""(dense, sparse) for questions about concepts, which vectors find better (001's weights; 003's table of uses)."""
+EXACT = frozenset({"calculate", "prove"})
+EXACT_WEIGHTS = (0.3, 0.7)
+"""For those that hang on exact terms and numbers: the same, turned round. Neither is measured; off by default."""
+
+
+def classify_intent(question: str) -> Intent:
+    """Return the intent of the first rule that matches `question`, in English or Chinese; `other` if none does.
+
+    "What is the area of ...?" asks for a number, "What is RAG?" for a definition; so do 面积是什么 and RAG是什么, where
+    no digit stands before it. A question about the latest of something wants it described.
+    """
+    asked = _ASIDE.sub("X", question)
+    for name, pattern in _RULES:
+        if pattern.search(asked):
+            return name
+    return "other"
+
+
+def choose_weights(wanted: Intent, params: FusionParams) -> tuple[float, float]:
+    """Return the weights of dense and sparse lists: by intent if `fusion.by_intent` is set, else the job's own."""
+    if params.by_intent and wanted in CONCEPTS:
+        return CONCEPT_WEIGHTS
+    if params.by_intent and wanted in EXACT:
+        return EXACT_WEIGHTS
+    return (params.dense, params.sparse)
+
+
+# Recognise questions that are too vague to search for (seed document 003, on short queries).
+#
+# Of words that every document has, BM25 weighs how often and in how short a text they occur; a vector of such words
+# lies in the middle, next to texts that are about nothing (hubs). Both lists have a first place all the same, and
+# fusion takes it for relevance. It cannot be seen in the lists, whose scores are relative, but in the question.
+
+Vagueness = Literal["generic", "short"]
+
+FEW = 3
+"""Fewer specific terms than these are short (003: `len(query.split()) < 3`)."""
+
+_ANY_WORD = re.compile(r"[^\W\d_]+")
+_RUN = re.compile(f"[{CHINESE}]+")
+
+
+def classify_vagueness(question: str) -> Vagueness | None:
+    """Return `generic` if no term is specific, `short` if fewer than 3 are, else None.
+
+    A question without any term, of signs alone, is none of these: words find nothing for it, which is no noise.
+    """
+    specific = find_specific_terms(question)
+    if not specific:
+        return "generic" if extract_terms(question) else None
+    return "short" if specific < FEW else None
+
+
+def find_specific_terms(question: str) -> int:
+    """Return mathematical terms and words that are not generic; in Chinese, two characters are a word."""
+    exact = sum(len(extract_terms(question[start:end])) for start, end in find_mathematics(question))
+    spoken = " ".join(list_prose(question)).lower()
+    words = sum(not is_generic(word) for word in _ANY_WORD.findall(_RUN.sub(" ", spoken)))
+    characters = sum(len(rest) for run in _RUN.findall(spoken) for rest in compile_generic_chinese().split(run))
+    return exact + words + -(-characters // 2)
+
+
+# Clean a question: normalise characters and blanks, and remove greetings and thanks.
+
+_PLAIN = frozenset({"<wide>", "<narrow>", "<noBreak>", "<compat>"})
+"""Compatibility forms that mean the same as their letter. Others do not: x² is not x2, ½ not 1⁄2, ℝ not R."""
+_BLANKS = re.compile(r"\s+")
+_POLITE = (
+    r"hi|hello|hey|dear\s+\w+|please|kindly|excuse\s+me|thanks(?:\s+a\s+lot|\s+in\s+advance)?|thank\s+you(?:\s+very\s+much)?"
+    r"|(?:can|could|would|will)\s+you(?:\s+(?:please|kindly))?(?:\s+(?:tell\s+me|help\s+me(?:\s+to)?))?"
+    r"|(?:i\s+(?:want|would\s+like|need)|i'd\s+like)\s+to\s+know|(?:please\s+)?(?:tell|help)\s+me(?:\s+to)?|i\s+wonder"
+)
+_POLITE_ZH = (
+    r"你好|您好|大家好|老师好|请问(?:一下)?|麻烦(?:你|您)?|劳驾|帮(?:我|忙)(?:一下)?|请(?!求|假|客|教)(?:你|您)?"
+    r"|我想(?:要)?(?:知道|问)(?:一下)?|(?:能不能|能否|可以|可否)(?:请你|请您)?(?:告诉我|帮我)|谢谢(?:你|您|大家)?|多谢|感谢"
+)
+_FILLER = rf"(?:(?:{_POLITE})(?![A-Za-z'])|{_POLITE_ZH})"
+_MARKS = " \t\n,.!?;:，。！？；：、~～"
+_PAUSES = " \t\n,;:，；：、~～"
+_FIRST = re.compile(_FILLER, re.IGNORECASE)
+_LAST = re.compile(rf"(?<![A-Za-z]){_FILLER}\Z", re.IGNORECASE)
+_LONGEST = 80
+"""Length in characters of the longest polite phrase: only so much of a question's end is searched."""
+
+
+def clean(question: str) -> str:
+    """Return the question with plain characters, single blanks, and without polite phrases at its ends.
+
+    Formulas are not changed, and neither is a question that consists only of polite phrases.
+    """
+    text = change_outside(question, find_formulas(question), normalise_characters).strip()
+    stripped_text = _strip_thanks(_strip_greeting(text))
+    return stripped_text if any(character.isalnum() for character in stripped_text) else text
+
+
+def _strip_greeting(text: str) -> str:
+    while found := _FIRST.match(text.lstrip(_MARKS)):
+        text = text.lstrip(_MARKS)[found.end() :].lstrip(_PAUSES)
+    return text
+
+
+def _strip_thanks(text: str) -> str:
+    while found := _LAST.search(bare := text.rstrip(_MARKS), max(0, len(bare) - _LONGEST)):
+        text = bare[: found.start()].rstrip(_PAUSES)
+    return text
+
+
+def normalise_characters(text: str) -> str:
+    """Apply NFKC to forms that do not change the meaning, and replace every run of blanks by one blank."""
+    folded = "".join(_fold_character(character) for character in unicodedata.normalize("NFC", text))
+    return _BLANKS.sub(" ", folded)
+
+
+def _fold_character(character: str) -> str:
+    form = unicodedata.decomposition(character).partition(" ")[0]
+    return unicodedata.normalize("NFKC", character) if form in _PLAIN else character
+
+
+# Prepare a question for the search by rules, without a model (seed document 001: query enhancement).
+
+Detail = dict[str, str | float | bool | list[str] | None]
+
+
+class EnhancedQuestion(NamedTuple):
+    """The question after the rules, and what they did."""
+
+    question: str
+    """Cleaned and corrected: what the judge model is asked about."""
+    widened: str
+    """The question followed by synonyms; it is searched for beside the question as it was asked."""
+    intent: Intent
+    vague: Vagueness | None
+    dense: float
+    """Weight of lists by vectors."""
+    sparse: float
+    """Weight of lists by words; 0 for a question of generic words, which says nothing to BM25."""
+    decisions: tuple[Decision, ...]
+
+
+def enhance(asked: str, params: EnhanceParams, fusion: FusionParams) -> EnhancedQuestion:
+    """Clean, correct and widen the question, and find its intent and whether it is too vague."""
+    terms = make_dictionary(params.terms)
+    cleaned = clean(asked)
+    question, corrections = terms.correct(cleaned) if params.correct else CorrectedQuestion(cleaned, {})
+    synonyms = terms.synonyms(question) if params.synonyms else ()
+    wanted, vague = classify_intent(question), classify_vagueness(question)
+    dense, sparse = choose_weights(wanted, fusion)
+    if vague == "generic" and dense:
+        sparse = 0.0
+    done: dict[tuple[str, str], Detail] = {
+        ("intent", wanted): {"dense": dense, "sparse": sparse},
+        ("clean", "cleaned"): {"question": cleaned}
+        if normalise_characters(cleaned) != normalise_characters(asked).strip()
+        else {},
+        ("correct", "corrected"): {**corrections},
+        ("synonyms", "widened"): {"synonyms": list(synonyms)} if synonyms else {},
+        ("vague", str(vague)): {"terms": float(find_specific_terms(question))} if vague else {},
+    }
+    decisions = (
+        Decision(stage=stage, action=action, detail=detail) for (stage, action), detail in done.items() if detail
+    )
+    return EnhancedQuestion(question, " ".join((question, *synonyms)), wanted, vague, dense, sparse, tuple(decisions))

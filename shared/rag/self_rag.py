@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from shared.params import SelfRagParams
-from shared.rag.extraction import Extract, extract_mathematics
+from shared.rag.grading import Extract, extract_mathematics
 from shared.replies import Document, Generated, SampleFailed, Token
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"

@@ -1,10 +1,16 @@
-"""A knowledge graph as arrays."""
+"""Knowledge graphs as arrays: facts, times, and sentences about facts."""
 
+import re
 from collections.abc import Sequence
+from datetime import date
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shared.samples import Phrase, TimeUnit
+
+# A knowledge graph as arrays.
 
 
 class Graph(NamedTuple):
@@ -29,3 +35,65 @@ def steps(graph: Graph) -> NDArray[np.int64]:
     if graph.times is None:
         raise ValueError("the graph has no times: temporal rules need a graph whose facts have a fourth column, a time")
     return graph.times
+
+
+# Times of facts: dates count days, whole numbers are steps as they are.
+
+ADVICE = "write a date (YYYY-MM-DD) or a whole number"
+_STEP = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+
+
+def parse(text: str) -> tuple[TimeUnit, int]:
+    """The unit and number that `text` stands for.
+
+    Raises:
+        ValueError: it is neither a date that exists nor a whole number of at most 18 digits.
+    """
+    if _STEP.fullmatch(text):
+        return "step", int(text)
+    if _DATE.fullmatch(text):
+        return "day", date.fromisoformat(text).toordinal()
+    raise ValueError(f"{text[:50]!r} is neither")
+
+
+def written(time: int, unit: TimeUnit) -> str:
+    """`time` as text: the reverse of `parse`."""
+    return date.fromordinal(time).isoformat() if unit == "day" else str(time)
+
+
+# Facts as sentences: "Time 2014-09-20 Abdullah Abdullah consult Ashraf Ghani Ahmadzai." (Hu et al. 2024, RuleRAG).
+
+_SEPARATORS = re.compile(r"[_/.\s]+")
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def shown(name: str) -> str:
+    """The name of an entity with blanks for underscores."""
+    return name.replace("_", " ")
+
+
+def phrase(relation: str, declared: Phrase | None = None) -> str:
+    """The words for a relation: those declared, else its name.
+
+    Of a name, underscores, slashes, dots and the capitals inside a word part the words, and all are lower case:
+    "Make_statement" is "make statement", "/people/person/nationality" is "people person nationality", "bornIn" is
+    "born in".
+    """
+    if declared is not None:
+        return declared.phrase
+    words = _SEPARATORS.sub(" ", _WORD.sub(" ", relation)).strip().lower()
+    return words or relation
+
+
+def inverse_phrase(relation: str, declared: Phrase | None = None) -> str:
+    """The words for a relation with its terms exchanged: those declared, else "inverse of" and its phrase."""
+    if declared is not None and declared.inverse is not None:
+        return declared.inverse
+    return f"inverse of {phrase(relation, declared)}"
+
+
+def sentence(subject: str, words: str, obj: str, time: str | None = None) -> str:
+    """A fact in words; `words` is the phrase of its relation."""
+    said = f"{shown(subject)} {words} {shown(obj)}."
+    return said if time is None else f"Time {time} {said}"

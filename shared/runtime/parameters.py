@@ -14,7 +14,7 @@ from shared.pipelines import registry
 from shared.pipelines.switches import Switch, covers, find_closed, get_values
 from shared.plugins.loading import explain_unusable
 from shared.rag.crag import choose_thresholds
-from shared.rag.graders import get_grader, grader_names
+from shared.rag.grading import get_grader, grader_names
 from shared.shapes import Kind
 from shared.storage.configurations import Tree, merge
 

@@ -19,7 +19,7 @@ from shared import canonical, suggestions
 from shared.calls import MATHEMATICAL, Request
 from shared.errors import Conflict, Invalid, Unavailable, Unreadable
 from shared.lease.memory import estimate_memory, read_context
-from shared.mathtext import mathematics, verification
+from shared.mathtext import equations, mathematics
 from shared.models import files
 from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
@@ -28,9 +28,8 @@ from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
 from shared.plugins.loading import explain_unusable, get_usable
 from shared.plurals import format_count
-from shared.rag.calibration import Calibration, TooFewObservations, calibrate
-from shared.rag.crag import SHIPPED_VECTORS, ListAction
-from shared.rag.graders import get_grader
+from shared.rag.crag import SHIPPED_VECTORS, Calibration, ListAction, TooFewObservations, calibrate
+from shared.rag.grading import get_grader
 from shared.rag.prompts import make_template_reference, template
 from shared.replies import Failure, FailureKind
 from shared.runtime.parameters import check_thresholds
@@ -91,7 +90,7 @@ GRADER = ModelIdentity(
     name="grader", backend="grader", digest=mathematics.digest(), version=f"{version('math-verify')}/{version('sympy')}"
 )
 """The grader of mathematics and the strict rules as one model; a new version of either grades again."""
-VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.digest(), version=version("sympy"))
+VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=equations.digest(), version=version("sympy"))
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=files.digest(WEIGHTS) if WEIGHTS.exists() else "none"

@@ -77,15 +77,15 @@ def _check_pipeline(name: str, found: Any) -> TrialResult:
 
 
 def _check_grader(name: str, found: Any) -> TrialResult:
-    from shared.rag.graders import EXTRACTS, Grader
+    from shared.rag.grading import EXTRACTS, Grader
 
     if not isinstance(found, Grader) or not callable(found.mark):
-        raise TypeError("it is no grader: make it a `shared.rag.graders.Grader` with a function that marks")
+        raise TypeError("it is no grader: make it a `shared.rag.grading.Grader` with a function that marks")
     if found.name != name:
         raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
     extract = next((word for word, each in EXTRACTS.items() if each is found.extract), None)
     if extract is None:
-        shipped = f"one of {', '.join(EXTRACTS)} in `shared.rag.graders.EXTRACTS`"
+        shipped = f"one of {', '.join(EXTRACTS)} in `shared.rag.grading.EXTRACTS`"
         raise TypeError(f"its `extract` is a function of its own, which replays would run: take {shipped}")
     declares = {"extract": extract, "score": found.score, "most": found.most, "worded": found.worded}
     return TrialResult(state=State.READY, declares=declares)

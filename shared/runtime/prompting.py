@@ -9,8 +9,7 @@ import msgspec
 from shared.calls import Completion, End, ModelCall, Prompt, Request, seed_of, text_of
 from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
-from shared.rag.parsing import PARSERS, parse_rating
-from shared.rag.rendering import TemplateChanged, list_references, render_request
+from shared.rag.prompts import PARSERS, TemplateChanged, list_references, parse_rating, render_request
 from shared.replies import Document, Failure, FailureKind, Generated, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Lapse, Release, Wait

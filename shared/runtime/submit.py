@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical, suggestions
 from shared.calls import MAX_QUESTION, MOST_SLOTS, Judge
 from shared.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
-from shared.ingest.given_answers import ImportedAnswer, ItemIndex
+from shared.ingest.answers import ImportedAnswer, ItemIndex
 from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, bind
@@ -30,7 +30,7 @@ from shared.pipelines.mathrag_gate import RUBRIC
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.plugins.loading import explain_unusable
 from shared.plurals import format_count
-from shared.rag.graders import choose_marking_grader
+from shared.rag.grading import choose_marking_grader
 from shared.release import checkout
 from shared.runtime import lifecycle
 from shared.runtime import pins as pins_runtime

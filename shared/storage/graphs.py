@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical
 from shared.errors import Conflict
 from shared.replies import CorpusRecord
-from shared.rules import times
+from shared.rules import graph as graph_module
 from shared.rules.graph import Graph
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
@@ -220,7 +220,7 @@ def format_tsv(upload: GraphFacts) -> Iterator[str]:
             yield from (f"{line}\n" for line in named)
             continue
         steps = graph.times[first : first + CHUNK].tolist()
-        yield from (f"{line}\t{times.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
+        yield from (f"{line}\t{graph_module.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
 
 
 async def _insert(connection: AsyncConnection, name: str, upload: GraphFacts, digest: bytes, corpus: int) -> None:
@@ -303,7 +303,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
 
 def _graph(row: RowMapping) -> StoredGraph:
     unit = row["time_unit"]
-    first, last = (unit and times.written(row[key], unit) for key in ("first_time", "last_time"))
+    first, last = (unit and graph_module.written(row[key], unit) for key in ("first_time", "last_time"))
     largest = msgspec.convert(row["largest"], list[RelationSize])
     return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})
 

@@ -15,10 +15,9 @@ from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
 from shared.params import Params
 from shared.pipelines.imported import IMPORTED
-from shared.rag.candidates import find_scorer
-from shared.rag.extraction import Extract
-from shared.rag.graders import grader_of_results
-from shared.rag.rendering import TemplateChanged, list_references, render_request
+from shared.rag.grading import Extract, grader_of_results
+from shared.rag.prompts import TemplateChanged, list_references, render_request
+from shared.rag.provenance import find_scorer
 from shared.recent import LruCache
 from shared.records import (
     Attempt,

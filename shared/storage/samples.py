@@ -14,10 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import Invalid, NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
-from shared.rag import candidates
-from shared.rag.extraction import Extract
-from shared.rag.graders import get_grader, grader_names
-from shared.rag.taxonomy import EndedSample, Ending, SampleFacts, classify_ending
+from shared.rag import provenance
+from shared.rag.grading import Extract, get_grader, grader_names
+from shared.rag.provenance import EndedSample, Ending, SampleFacts, classify_ending
 from shared.replies import Marked
 from shared.samples import GateDecision, Outcome, SampleRow, Strategy
 from shared.storage import database as storage
@@ -305,10 +304,10 @@ class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def has(self, outcome: Outcome | None) -> bool:
         """Tell whether a sample with this outcome passes the filters that SQL and endings do not decide."""
         if self.scored_by is not None and (
-            outcome is None or candidates.find_scorer(outcome.trace) is not self.scored_by
+            outcome is None or provenance.find_scorer(outcome.trace) is not self.scored_by
         ):
             return False
-        return self.moved is None or (outcome is not None and candidates.is_context_reranked(outcome) is self.moved)
+        return self.moved is None or (outcome is not None and provenance.is_context_reranked(outcome) is self.moved)
 
 
 EVERY = SampleSelection()

@@ -13,8 +13,8 @@ from shared.audit import check
 from shared.calls import Generate
 from shared.lease import residencies
 from shared.params import Params
+from shared.rag.answering import make_refusal_outcome
 from shared.rag.provenance import make_outcome, make_search, make_single_trace
-from shared.rag.relevance import make_refusal_outcome
 from shared.replies import require
 from shared.runtime import submit
 from shared.samples import Decision, Library, Sample, Steps

@@ -9,7 +9,7 @@ from services.orchestrator.reports.report import report
 from shared.audit import check
 from shared.calls import Lane, Request, Rules
 from shared.processes.grading_pool import GradingPool
-from shared.rag.graders import mark
+from shared.rag.grading import mark
 from shared.replies import Generated, Rated, Reply
 from shared.storage import samples
 from shared.storage.database import Database

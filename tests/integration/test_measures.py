@@ -9,7 +9,7 @@ import pytest
 
 from shared.audit import check
 from shared.calls import Request, Rules
-from shared.rag.graders import mark
+from shared.rag.grading import mark
 from shared.replies import Generated, Hit, Reply, Retrieved
 from shared.storage.database import Database
 from tests.integration.api import Api, serving

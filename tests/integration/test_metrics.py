@@ -20,7 +20,7 @@ from services.orchestrator.metrics.row_counters import ATTEMPTED, PLANS
 from services.orchestrator.metrics.window import Window, horizon
 from shared.calls import Generate, Request
 from shared.params import Params
-from shared.rag.relevance import make_refusal_outcome
+from shared.rag.answering import make_refusal_outcome
 from shared.replies import Failure, FailureKind, Reply, require
 from shared.samples import Decision, Library, Sample, Steps, Trace
 from shared.settings import Telemetry

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from shared.rag.fusion import rrf
-from shared.rag.rule_rqp import score_document
+from shared.rag.gate import score_document
 from shared.runtime.pins import NO_RERANKER, ModelIdentity, register
 from shared.settings import Reranker, Retrieval
 from shared.storage.corpora import LONGEST_TEXT

@@ -3,7 +3,7 @@
 import gzip
 from typing import NamedTuple
 
-from shared.ingest.fields import MOST_COLUMNS
+from shared.ingest.lines import MOST_COLUMNS
 from shared.ingest.rows import Format
 from tests.unit.shared.ingest.test_upload_formats import as_csv, as_jsonl, as_parquet
 

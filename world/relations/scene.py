@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.rules.sentences import sentence
+from shared.rules.graph import sentence
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Rule:
     head: str
 
     def __str__(self) -> str:
-        """As `shared.rag.rule_sentences` writes it."""
+        """As `shared.rag.guidance` writes it."""
         return f"{' and '.join(map(str, self.body))} leads to {Atom(1, self.head, 2)}"
 
 

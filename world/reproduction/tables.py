@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from world import setting as settings
 from world.markdown import table
 from world.reproduction import findings

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from shared.errors import Invalid
-from shared.questions.wording import Wording
+from shared.questions.items import Wording
 from world.rule_reproduction.setting import Graph, Part
 
 PARTS = ("facts", "training", "test")

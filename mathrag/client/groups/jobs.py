@@ -129,11 +129,11 @@ def import_answers(
 
 def read_answers(path: Path, columns: Sequence[str], layout: Layout | None, **options: Any) -> Iterable[Any]:
     """Read a file of answers; `columns` are pairs such as "answer=prediction"."""
-    from shared.ingest import answer_files, other_logs
-    from shared.ingest.given_answers import make_mapping
+    from shared.ingest import answers
+    from shared.ingest.answers import make_mapping
 
-    program = None if layout is None else other_logs.Layout(layout)
-    return answer_files.read(path, make_mapping(columns), layout=program, **options)
+    program = None if layout is None else answers.Layout(layout)
+    return answers.read_answers(path, make_mapping(columns), layout=program, **options)
 
 
 def list_jobs(**filters: Unpack[JobFilters]) -> Request[Any]:

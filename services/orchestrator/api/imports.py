@@ -13,9 +13,8 @@ from services.orchestrator.api.routes import route
 from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
 from services.orchestrator.api.views import EXAMPLE, JobView, make_view
 from services.orchestrator.deps import RequestDeps
-from shared.ingest.given_answers import ImportedAnswer, make_mapping
-from shared.ingest.other_logs import Layout
-from shared.ingest.reader import LISTED, Reader
+from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
+from shared.ingest.lines import LISTED, Reader
 from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
 from shared.runtime.parameters import parse_params

@@ -11,7 +11,7 @@ from msgspec import inspect
 from shared.docstrings import read_docstrings
 from shared.params import RANGES, Params
 from shared.pipelines.switches import covers
-from shared.rag.graders import grader_names
+from shared.rag.grading import grader_names
 
 PREFIX = "params."
 """Prefix of a parameter's name in forms and addresses, as in the API's messages."""

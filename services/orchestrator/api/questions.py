@@ -17,11 +17,8 @@ from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
 from shared.errors import Conflict, Invalid
-from shared.ingest import facts, question_rows
-from shared.questions.counts import Counts
-from shared.questions.drawing import SIDES
-from shared.questions.items import Bank, Choice, Grader, QuestionSet
-from shared.questions.wording import Wording
+from shared.ingest import facts
+from shared.questions.items import SIDES, Bank, Choice, Counts, Grader, QuestionSet, Wording
 from shared.rules.graph import Graph
 from shared.samples import DatasetItem
 from shared.settings import Limits
@@ -113,8 +110,8 @@ async def create(
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 
-def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) -> question_rows.ParsedQuestions:
-    reading = question_rows.QuestionReader(frozenset(graph.graph.relations), graph.time_unit is not None)
+def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) -> facts.ParsedQuestions:
+    reading = facts.QuestionReader(frozenset(graph.graph.relations), graph.time_unit is not None)
     return reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 

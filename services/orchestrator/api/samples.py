@@ -11,7 +11,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
 from shared.params import WHOLE
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from shared.records import Provenance
 from shared.samples import SampleRow, Strategy
 from shared.shapes import Scope

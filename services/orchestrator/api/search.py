@@ -17,7 +17,7 @@ from services.orchestrator.searching.steps import SearchOptions, run_steps, verd
 from shared.calls import MAX_QUESTION
 from shared.errors import Unavailable
 from shared.params import WHOLE, Params
-from shared.rag.rule_rqp import score_document
+from shared.rag.gate import score_document
 from shared.replies import Document
 from shared.runtime import pins
 from shared.runtime.advance import Replay, exclude_duplicates

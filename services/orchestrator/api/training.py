@@ -15,14 +15,12 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import route
 from services.orchestrator.deps import RequestDeps
 from shared.errors import Conflict, Invalid
-from shared.questions.evidence import Told
-from shared.questions.facts import ALWAYS
-from shared.questions.neighbours import Neighbours
-from shared.questions.training import Form, Known, TrainingQuestion, lines
-from shared.rag.rule_sentences import write_rule
+from shared.questions.items import ALWAYS
+from shared.questions.training import Form, Known, Neighbours, Told, TrainingQuestion, lines
+from shared.rag.guidance import write_rule
 from shared.replies import Rule
-from shared.rules import times
-from shared.rules.sentences import phrase
+from shared.rules import graph as graph_module
+from shared.rules.graph import phrase
 from shared.shapes import Scope
 from shared.storage import datasets, graphs
 from shared.storage import rules as stored_rules
@@ -154,7 +152,7 @@ def _draw_questions(source: ExportSource, led: Sequence[LedQuestion], seed: int)
 
 def _draw_question(source: ExportSource, led: LedQuestion, seed: int) -> TrainingQuestion:
     oracle = {document for lead in led.query.leads for document in lead.documents}
-    before = ALWAYS if led.query.time is None else times.parse(led.query.time)[1]
+    before = ALWAYS if led.query.time is None else graph_module.parse(led.query.time)[1]
     drawn = source.neighbours.draw(led.query, before, oracle, np.random.default_rng([seed, led.ordinal]))
     return TrainingQuestion(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
 

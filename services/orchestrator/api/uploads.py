@@ -17,11 +17,10 @@ from starlette.requests import ClientDisconnect
 
 from services.orchestrator.deps import RequestDeps
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
-from shared.ingest import answer_files, corpora, datasets, log_process, plugin_rows, rows, tables
-from shared.ingest.given_answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex
-from shared.ingest.lines import Fields, Row
-from shared.ingest.other_logs import Layout
-from shared.ingest.reader import OnError, Reader
+from shared.ingest import answers, log_process, plugin_rows, rows, tables
+from shared.ingest import datasets as datasets_module
+from shared.ingest.answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex, Layout
+from shared.ingest.lines import Fields, OnError, Reader, Row
 from shared.ingest.rows import Format
 from shared.plugins.loading import find_usable
 from shared.replies import CorpusRecord
@@ -106,13 +105,15 @@ class Upload:
     async def read_documents(self) -> AsyncIterator["Reader[CorpusRecord]"]:
         """Read documents; one without an id gets its line number."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+            yield self._make_reader(
+                found, lambda line, number: datasets_module.record(line, str(number)), datasets_module.document_id
+            )
 
     @asynccontextmanager
-    async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
+    async def read_items(self, items: datasets_module.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
         """Read items."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, _: items.read(line), datasets.identifier)
+            yield self._make_reader(found, lambda line, _: items.read(line), datasets_module.question_id)
 
     @asynccontextmanager
     async def read_answers(
@@ -124,7 +125,7 @@ class Upload:
             Invalid: there is a layout, and an option that it makes useless.
         """
         if layout is not None:
-            answer_files.check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
+            answers.check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
         async with spool(self._request, self._limits) as file:
             opened = self._open_rows(file, columns.names) if layout is None else self._open_log(file, layout)
             async with opened as found:

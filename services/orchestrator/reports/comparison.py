@@ -18,7 +18,7 @@ from services.orchestrator.reports.measure_means import check_scores, compute_me
 from services.orchestrator.reports.tally import compute_accuracy
 from shared.errors import Conflict, Invalid
 from shared.plurals import format_count
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from shared.shapes import ACCURACY, Measure
 from shared.statistics import intervals
 from shared.statistics import significance as significance_module

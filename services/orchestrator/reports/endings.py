@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from shared.storage.samples import SampleWithOutcome
 
 Counts = dict[str, int]

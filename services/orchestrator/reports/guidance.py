@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from services.orchestrator.reports.tally import Accuracy, Grades
-from shared.rag import guidance, rule_lists
+from shared.rag import guidance
 from shared.samples import Decision, SampleRow
 from shared.storage.samples import SampleWithOutcome
 
@@ -74,9 +74,9 @@ class Guiding:
         )  # fmt: skip
 
     def _add(self, row: SampleRow, decisions: Iterable[Decision]) -> None:
-        rules = [each for each in decisions if each.stage == rule_lists.STAGE]
+        rules = [each for each in decisions if each.stage == guidance.RULE_STAGE]
         for each in decisions:
-            if each.stage == guidance.STAGE:
+            if each.stage == guidance.RELATION_STAGE:
                 self._bank = str(each.detail["bank"])
                 self._relations[each.action] += 1
                 self._unguided += not rules

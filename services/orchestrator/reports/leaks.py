@@ -7,8 +7,7 @@ import msgspec
 from anyio import to_thread
 from sqlalchemy import text
 
-from shared.rag.duplicates import has_answer
-from shared.rag.twins import QuestionIndex
+from shared.rag.duplicates import QuestionIndex, has_answer
 from shared.storage import corpora
 from shared.storage.database import Database, make_not_found
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from services.orchestrator.reports.tally import compute_accuracy
 from shared.errors import Conflict, Invalid
-from shared.rag.graders import GRADERS, grader_of_results
+from shared.rag.grading import GRADERS, grader_of_results
 from shared.shapes import EXACT, SCORE, Measure, find_measure
 from shared.statistics import intervals, significance
 from shared.statistics.intervals import Graded

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shared.rag.graders import grader_of_results
+from shared.rag.grading import grader_of_results
 from shared.statistics import significance
 from shared.statistics.significance import Mean
 from shared.storage.samples import SampleWithOutcome

@@ -7,13 +7,13 @@ import msgspec
 
 from shared.calls import Rerank, Yielded
 from shared.params import Params
-from shared.rag import wordings
+from shared.rag import retrieval
+from shared.rag.answering import make_ranked_trace, rank_by_relevance
 from shared.rag.crag import THRESHOLDS, CragEvaluation, Score, make_decision, make_evaluation, score_by_similarity
-from shared.rag.diversity import measure_diversity
-from shared.rag.enhancement import enhance
-from shared.rag.paths import RecallPath, gather, merge_paths
+from shared.rag.fusion import measure_diversity
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
-from shared.rag.relevance import make_ranked_trace, rank_by_relevance
+from shared.rag.retrieval import RecallPath, gather, merge_paths
+from shared.rag.rewriting import enhance
 from shared.replies import Failure, FailureKind, Retrieved, Scored, require
 from shared.samples import Decision, Library, Trace
 
@@ -70,7 +70,7 @@ def _search_widely(question: str, mode: Mode, params: Params, library: Library) 
     ready = enhance(question, params.enhance, params.fusion)
     if mode != "hybrid":
         ready = ready._replace(dense=float(mode == "dense"), sparse=float(mode == "sparse"))
-    paths = wordings.make_first_searches(question, ready, params)
+    paths = retrieval.make_first_searches(question, ready, params)
     replies = yield [path.call for path in paths]
     gathered = gather(paths, replies)
     trace = merge_paths(question, gathered.lists, library, params)

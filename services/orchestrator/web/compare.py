@@ -18,7 +18,7 @@ from services.orchestrator.web.page import Visit, Visitor, page
 from shared.errors import Invalid
 from shared.pages.charts.whiskers import draw_whisker
 from shared.pages.pages import format_query
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from shared.shapes import ACCURACY, EXACT, SCORE
 from shared.storage import database, datasets
 from shared.storage import jobs as stored_jobs

@@ -13,7 +13,7 @@ from services.orchestrator.web.page import Visitor, page
 from shared.pages.charts import slope
 from shared.pages.lines import describe_decision, name_rules, summarise_reply
 from shared.pages.pages import format_query
-from shared.rag.candidates import sort_as_found
+from shared.rag.provenance import sort_as_found
 from shared.records import Attempt, Provenance, Step
 from shared.replies import Generated, Rated
 from shared.samples import Candidate

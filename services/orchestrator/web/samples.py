@@ -9,7 +9,7 @@ from services.orchestrator.api.samples import SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.page import Visitor, page
 from shared.pages.pages import format_query
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from shared.samples import Strategy
 from shared.storage import jobs, samples
 from shared.storage.database import SampleState

@@ -15,7 +15,7 @@ from services.orchestrator.web.page import Visitor, page, parse_as
 from shared.pages import formatting
 from shared.pages.charts.shares import draw_shares
 from shared.pipelines.switches import covers
-from shared.rag.dictionary import is_generic
+from shared.rag.rewriting import is_generic
 from shared.runtime.parameters import parse_params
 from shared.settings import Retrieval
 from shared.storage import configurations, corpora, database

@@ -11,8 +11,9 @@ from services.retriever.ports import Batch
 from services.retriever.texts import make_indexed_text
 from shared import canonical
 from shared.errors import Invalid, NotFound
-from shared.ingest import corpora, datasets, paths, qrels
-from shared.ingest.reader import Reader
+from shared.ingest import datasets as datasets_module
+from shared.ingest import paths
+from shared.ingest.lines import Reader
 from shared.replies import CorpusRecord
 
 CORPUS = "corpus.jsonl"
@@ -99,7 +100,7 @@ class Collection:
         Raises:
             Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
         """
-        items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
+        items = list(datasets_module.read_dataset(paths.dataset_lines(self._folder, split=split)))
         grades = {each.custom_id: each.gold_documents or {} for each in items if each.custom_id}
         judged = {query: _select_relevant(found) for query, found in grades.items() if _select_relevant(found)}
         if not judged:
@@ -117,7 +118,7 @@ class Collection:
         )
 
     def _read_judgements(self, split: str) -> dict[str, dict[str, int]]:
-        return qrels.read(self._folder / "qrels" / f"{split}.tsv", f"qrels/{split}.tsv")
+        return paths.read(self._folder / "qrels" / f"{split}.tsv", f"qrels/{split}.tsv")
 
     def _find_own_documents(self, queries: Mapping[str, str]) -> frozenset[str]:
         """Find the queries that are documents of the collection, under the same id (as in ArguAna).
@@ -132,7 +133,7 @@ class Collection:
 
     def _open_records(self) -> Reader[CorpusRecord]:
         rows = paths.corpus_lines(self._folder / CORPUS)
-        return Reader(rows, lambda line, _: corpora.record(line), corpora.identifier, skip_empty=True)
+        return Reader(rows, lambda line, _: datasets_module.record(line), datasets_module.document_id, skip_empty=True)
 
 
 def make_twin_key(content: str, document: str) -> str:

@@ -8,10 +8,10 @@ from services.retriever.evaluation.collection import Queries
 from services.retriever.evaluation.modes import Kind, Mode
 from services.retriever.ports import IndexMatch
 from shared.params import Params
-from shared.rag import wordings
-from shared.rag.enhancement import EnhancedQuestion, enhance
+from shared.rag import retrieval
 from shared.rag.fusion import fuse
-from shared.rag.paths import ORIGINAL, RecallPath
+from shared.rag.retrieval import ORIGINAL, RecallPath
+from shared.rag.rewriting import EnhancedQuestion, enhance
 
 Lists = Mapping[Kind, Mapping[str, Sequence[IndexMatch]]]
 
@@ -33,7 +33,7 @@ class EnhancedQueries:
     def rank(self, query: str, original: Lists, widened: Lists) -> list[str]:
         """Fuse the lists of both wordings with the weights that the question's intent gives them; return document
         keys."""
-        paths = wordings.make_first_searches(self._asked[query], self._ready[query], self._params)
+        paths = retrieval.make_first_searches(self._asked[query], self._ready[query], self._params)
         lists = [_list(path, original if path.wording == ORIGINAL else widened, query) for path in paths]
         weights = [path.weight for path in paths]
         return [document for document, _ in fuse(lists, weights, self._params.fusion, self._params.rrf_k)]

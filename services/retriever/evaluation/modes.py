@@ -8,8 +8,7 @@ import msgspec
 from services.retriever.ports import IndexMatch
 from shared.errors import Invalid
 from shared.params import EnhanceParams, FusionParams, Params
-from shared.rag.fusion import fuse
-from shared.rag.normalise import NORMALISERS
+from shared.rag.fusion import NORMALISERS, fuse
 
 Kind = Literal["dense", "sparse"]
 WEIGHTED = "weighted"

@@ -21,7 +21,7 @@ from services.retriever.tune.static import StaticTuning
 from services.retriever.tune.tuning import QueryTuning
 from shared.errors import MathragError
 from shared.extras import install_command
-from shared.ingest.corpora import read_corpus
+from shared.ingest.datasets import read_corpus
 from shared.ingest.paths import corpus_lines
 from shared.settings import Embeddings
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from shared.mathtext.equal_values import library_verdict
+from shared.mathtext.values import library_verdict
 
 FILE = Path(__file__).with_name("pairs.tsv")
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "math-verify.md"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.ingest.corpora import read_corpus_line
-from shared.ingest.datasets import read_dataset
+from shared.ingest.datasets import read_corpus_line, read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from world.corpus import build, write
 from world.problems import TEST_NAMES, TEST_TEMPLATES

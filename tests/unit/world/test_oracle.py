@@ -9,8 +9,7 @@ import pytest
 from services.guard.drivers.remote import RemoteDriver
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed
-from shared.rag.parsing import parse_rating
-from shared.rag.prompts import render, template
+from shared.rag.prompts import parse_rating, render, template
 from shared.replies import Document as Served
 from shared.replies import Rated
 from shared.settings import Device, Model

@@ -18,8 +18,8 @@ from services.retriever.sparse import Bm25
 from shared.errors import Invalid, NotFound
 from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import has_same_words
-from shared.rag.language import detect_language
-from shared.rag.rule_rqp import score_text
+from shared.rag.gate import score_text
+from shared.rag.prompts import detect_language
 from shared.settings import REPOSITORY
 from world.corpus import GeneratedCorpus, build, write
 from world.distractors import distractors

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from shared.rag.language import detect_language
-from shared.rag.rule_rqp import score_text
+from shared.rag.gate import score_text
+from shared.rag.prompts import detect_language
 from world.problems import (
     GRADES,
     KINDS,

@@ -7,8 +7,8 @@ import pytest
 
 from bench.chinese_jobs import as_lines, last_clause, passages, questions
 from services.retriever.sparse import Bm25
-from shared.ingest.corpora import read_corpus_line
-from shared.rag.language import detect_language, localised
+from shared.ingest.datasets import read_corpus_line
+from shared.rag.prompts import detect_language, localised
 from shared.settings import REPOSITORY
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from shared import canonical
 from shared.errors import Invalid, InvalidLine, NotFound
-from shared.ingest.corpora import read_corpus, read_corpus_line
-from shared.ingest.datasets import read_dataset_line
+from shared.ingest.datasets import read_corpus, read_corpus_line, read_dataset_line
 from shared.ingest.lines import MAX_LINE_BYTES, Content, EmptyText
 from shared.ingest.paths import corpus_lines
 from shared.replies import CorpusRecord

@@ -12,10 +12,9 @@ from shared import canonical
 from shared.calls import MAX_QUESTION
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import rows
-from shared.ingest.datasets import ItemReader, identifier, read_dataset, read_dataset_line
-from shared.ingest.lines import EmptyText
+from shared.ingest.datasets import ItemReader, question_id, read_dataset, read_dataset_line
+from shared.ingest.lines import EmptyText, Reader
 from shared.ingest.paths import dataset_lines
-from shared.ingest.reader import Reader
 from shared.samples import DatasetItem, FactQuery, Lead
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
@@ -303,7 +302,7 @@ def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said:
 def warnings_of(content: str | bytes, grader: str | None = None) -> list[str]:
     items = ItemReader(grader)
     found = rows.read(io.BytesIO(content.encode() if isinstance(content, str) else content), "upload")
-    assert len(list(Reader(found, lambda line, _: items.read(line), identifier))) > 0
+    assert len(list(Reader(found, lambda line, _: items.read(line), question_id))) > 0
     return items.list_warnings()
 
 

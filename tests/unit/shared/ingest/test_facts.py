@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.ingest import fact_documents, fact_rows, facts
+from shared.ingest import facts as facts_module
 from tests.unit.cases import named
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, Graph
 
 
-def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.ParsedGraph:
-    return facts.read(fact_rows.read(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most)  # type: ignore[arg-type]
+def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts_module.ParsedGraph:
+    return facts_module.read_facts(
+        facts_module.read_fact_rows(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most
+    )  # type: ignore[arg-type]
 
 
 def refusal(upload: Graph) -> tuple[int | None, str]:
@@ -28,8 +30,8 @@ def refusal(upload: Graph) -> tuple[int | None, str]:
     return None, "it can be used"
 
 
-def texts(found: facts.ParsedGraph, *, inverse: bool = False) -> list[tuple[str | None, str]]:
-    documents = fact_documents.documents(found.upload, inverse=inverse)
+def texts(found: facts_module.ParsedGraph, *, inverse: bool = False) -> list[tuple[str | None, str]]:
+    documents = facts_module.documents(found.upload, inverse=inverse)
     return [(record.external_id, record.document.text) for record in documents]
 
 
@@ -51,7 +53,7 @@ def test_a_graph_without_facts_is_refused(content: bytes) -> None:
 def test_more_facts_than_an_upload_may_have_are_refused() -> None:
     endless = (("upload", number, {"subject": str(number), "relation": "r", "object": "o"}) for number in range(10**9))
     with pytest.raises(TooLarge, match="more than 1000 lines"):
-        facts.read(endless, "upload", 1000)
+        facts_module.read_facts(endless, "upload", 1000)
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
@@ -61,7 +63,7 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
 
 
 def test_the_names_of_a_graph_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "MOST_NAMES", 1000)
+    monkeypatch.setattr(facts_module, "MOST_NAMES", 1000)
     lines = b"".join(b"%0400d\tr\t%0400d\n" % (number, number) for number in range(3))
     assert len(read(lines[: len(lines) // 3] * 5).upload.graph.entities) == 1
     with pytest.raises(TooLarge, match="the names of the entities have more than"):
@@ -125,7 +127,7 @@ def test_every_fact_is_a_document_and_its_inverse_where_asked_for() -> None:
 
 def test_a_document_says_of_which_fact_it_is() -> None:
     found = read(b"New_York\tMake_statement\tc\t2014-09-20\n")
-    (record,) = fact_documents.documents(found.upload, inverse=False)
+    (record,) = facts_module.documents(found.upload, inverse=False)
     assert record.meta == {
         "subject": "New_York", "relation": "Make_statement", "object": "c", "time": "2014-09-20"
     }  # fmt: skip

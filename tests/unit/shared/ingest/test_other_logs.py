@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shared.errors import InvalidLine
-from shared.ingest import other_logs
+from shared.ingest import answers as answers_module
+from shared.ingest.answers import Layout, LogLimits
 from shared.ingest.lines import Defect
-from shared.ingest.other_logs import Layout, LogLimits
 
 LOGS = Path(__file__).parent / "logs"
 INSPECT = {
@@ -20,9 +20,9 @@ INSPECT = {
 ANSWER = {"id": "q1", "repeat": 1, "text": "It is 4.", "seconds": 1.5, "prompt_tokens": 9, "completion_tokens": 3}
 
 
-def contents(path: Path, layout: Layout, limits: LogLimits = other_logs.LIMITS) -> list[Any]:
+def contents(path: Path, layout: Layout, limits: LogLimits = answers_module.LIMITS) -> list[Any]:
     with path.open("rb") as file:
-        return [content for _, _, content in other_logs.read(file, path.name, layout, limits)]
+        return [content for _, _, content in answers_module.read_log(file, path.name, layout, limits)]
 
 
 def written(path: Path, value: Any) -> Path:

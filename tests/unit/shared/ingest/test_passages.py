@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import paths
-from shared.ingest.corpora import read_corpus
+from shared.ingest.datasets import read_corpus
 from shared.ingest.lines import EmptyText
-from shared.ingest.passages import Chunking, Passage, passages
-from shared.ingest.paths import corpus_lines, dataset_lines
+from shared.ingest.paths import Chunking, Passage, corpus_lines, dataset_lines, passages
 from shared.replies import CorpusRecord
 
 SMALL = Chunking(size=40, overlap=0)

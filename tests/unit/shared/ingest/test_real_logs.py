@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.ingest import answer_files, lines
-from shared.ingest.given_answers import AnswerReader, ItemIndex, make_mapping
+from shared.ingest import answers, lines
+from shared.ingest.answers import AnswerReader, ItemIndex, Layout, make_mapping
 from shared.ingest.lines import Empty
-from shared.ingest.other_logs import Layout
 from tests.real_logs.write_logs import FAILING, ITEMS, THOUGHT
 
 FOLDER = Path(os.environ.get("FRESH_LOGS", Path(__file__).parent / "logs"))
@@ -59,7 +58,7 @@ def test_a_real_log_gives_what_the_model_said(
     mapping = make_mapping(columns)
     reader = AnswerReader(ItemIndex((item.id, item.question) for item in ITEMS), mapping)
     found = {}
-    for _, number, row in answer_files.read(paths[0], mapping, layout=layout):
+    for _, number, row in answers.read_answers(paths[0], mapping, layout=layout):
         try:
             answer = reader(lines.fields(row), number)
         except Empty:

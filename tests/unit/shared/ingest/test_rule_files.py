@@ -11,7 +11,7 @@ from shared import canonical
 from shared.calls import TemporalSimple
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import rule_files
-from shared.ingest.fields import MAX_NAME_CHARS
+from shared.ingest.lines import MAX_NAME_CHARS
 from shared.ingest.rule_files import Incoming, RuleFileLimits
 from shared.replies import Atom, Rule
 

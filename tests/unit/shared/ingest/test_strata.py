@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from shared.ingest.strata import draw_stratified
+from shared.ingest.datasets import draw_stratified
 
 LABELS = ["algebra"] * 60 + ["geometry"] * 30 + ["precalculus"] * 10
 

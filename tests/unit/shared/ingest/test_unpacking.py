@@ -15,10 +15,9 @@ from pyarrow import parquet
 
 from services.orchestrator.api import uploads
 from shared.errors import InvalidLine, TooLarge
-from shared.ingest import corpora, lines
-from shared.ingest.lines import MAX_LINE_BYTES, Row
-from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES, rows
-from shared.ingest.reader import Reader
+from shared.ingest import datasets, lines
+from shared.ingest.lines import MAX_LINE_BYTES, Reader, Row
+from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, rows
 from tests.unit.shared.ingest.test_upload_formats import as_jsonl, as_parquet, reading
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +68,7 @@ def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
     ids=["file", "row"],
 )
 def test_it_says_what_is_wrong_with_a_file_or_a_row(content: bytes, line: int, said: str) -> None:
-    reader = Reader(reading(content), lambda row, number: corpora.record(row, str(number)), corpora.identifier)
+    reader = Reader(reading(content), lambda row, number: datasets.record(row, str(number)), datasets.document_id)
     with pytest.raises(InvalidLine) as caught:
         list(reader)
     assert caught.value.message.startswith(f"upload, line {line}: ")
@@ -105,7 +104,7 @@ def test_categories_are_texts_and_counted_once() -> None:
 
 async def test_rows_are_stored_in_lists_that_are_bounded_in_bytes() -> None:
     found: Iterator[Row] = reading(as_jsonl([{"id": str(n), "text": "x" * 900_000} for n in range(20)]))
-    reader = Reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+    reader = Reader(found, lambda line, number: datasets.record(line, str(number)), datasets.document_id)
     async with aclosing(uploads.read_batches(reader)) as batches:
         sizes = [len(batch) async for batch in batches]
     assert sum(sizes) == 20

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.ingest import corpora, parquet, parquet_process
-from shared.ingest.corpora import read_corpus
-from shared.ingest.lines import MAX_LINE_BYTES
-from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES
+from shared.ingest import datasets, parquet_process
+from shared.ingest import rows as rows_module
+from shared.ingest.datasets import read_corpus
+from shared.ingest.lines import LISTED, MAX_LINE_BYTES, QUOTED, OnError, Reader
 from shared.ingest.paths import corpus_lines
-from shared.ingest.reader import LISTED, QUOTED, OnError, Reader
-from shared.ingest.rows import Format
+from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, Format
 from shared.replies import CorpusRecord
 from tests.unit.shared.ingest.test_upload_formats import reading
 from tests.unit.upload_defects import LINES, WHOLE, Body
@@ -26,7 +25,7 @@ UNPACKED_HERE = pytest.mark.usefixtures("unpacked_here")
 
 def reader(body: Body, **options: object) -> Reader[CorpusRecord]:
     rows = reading(body.content, body.format)
-    return Reader(rows, lambda line, number: corpora.record(line, str(number)), corpora.identifier, **options)  # type: ignore[arg-type]
+    return Reader(rows, lambda line, number: datasets.record(line, str(number)), datasets.document_id, **options)  # type: ignore[arg-type]
 
 
 def named(body: Body) -> str:
@@ -129,9 +128,9 @@ def test_a_file_at_which_the_reading_process_aborts_is_refused(tmp_path: Path, m
     aborting.write_text("#!/bin/sh\nkill -ABRT $$\n", "utf-8")
     aborting.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(aborting))
-    (tmp_path / "damaged.parquet").write_bytes(parquet.MAGIC)
+    (tmp_path / "damaged.parquet").write_bytes(rows_module.MAGIC)
     with (
         (tmp_path / "damaged.parquet").open("rb") as file,
         pytest.raises(InvalidLine, match=r"cannot be unpacked \(the process that read it ended with exit status -6\)"),
     ):
-        list(parquet.rows(file, "damaged.parquet", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES))
+        list(rows_module.rows(file, "damaged.parquet", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES))

@@ -17,8 +17,7 @@ from pyarrow import parquet
 from shared.calls import Expected
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import datasets, lines
-from shared.ingest.corpora import read_corpus
-from shared.ingest.datasets import read_dataset
+from shared.ingest.datasets import read_corpus, read_dataset
 from shared.ingest.lines import Defect, Row
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.ingest.rows import Format, read

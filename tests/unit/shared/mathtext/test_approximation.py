@@ -5,8 +5,7 @@ import pytest
 from shared.mathtext.approximation import Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.equivalence import compare
 from shared.mathtext.expressions import Expression
-from shared.mathtext.notation import tokens
-from shared.mathtext.reading import readings
+from shared.mathtext.reading import readings, tokens
 from tests.unit.cases import named
 
 NAMES = {"i": "j", "e": "e"}

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.mathtext.equations import MOST_EQUATIONS, arithmetic, equations
-from shared.mathtext.formulas import LONGEST, formulas
+from shared.mathtext.equations import LONGEST, MOST_EQUATIONS, arithmetic, equations, formulas
 from tests.unit.cases import named
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from shared.mathtext.exact import MOST_BITS, NotRational, Undefined, exact
 from shared.mathtext.expressions import Apply, Number, Symbol, parts
-from shared.mathtext.notation import Kind, tokens
-from shared.mathtext.numerals import MOST_DIGITS
-from shared.mathtext.reading import DEEPEST, MOST_TOKENS, Unread, readings
+from shared.mathtext.numbers import MOST_DIGITS
+from shared.mathtext.reading import DEEPEST, MOST_TOKENS, Kind, Unread, readings, tokens
 from tests.unit.cases import named
 
 

@@ -10,14 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from shared.mathtext import mathematics, verification
-from shared.mathtext.answer_reading import shape
-from shared.mathtext.answer_text import LONGEST, normal_form
-from shared.mathtext.answers import extract
-from shared.mathtext.equal_values import library_verdict
-from shared.mathtext.equivalence import compare
-from shared.mathtext.families import family
+from shared.mathtext import equations, mathematics
+from shared.mathtext.answers import LONGEST, extract, normal_form
+from shared.mathtext.equivalence import compare, family, shape
 from shared.mathtext.mathematics import grade
+from shared.mathtext.values import library_verdict
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.grading.pairs import cases, differences, on_page, pairs
@@ -89,7 +86,7 @@ def test_nothing_that_looks_like_an_answer_raises() -> None:
         compare(one, other)
 
 
-@pytest.mark.parametrize("first", [mathematics, verification])
+@pytest.mark.parametrize("first", [mathematics, equations])
 def test_every_module_that_decides_a_verdict_is_part_of_the_version(first: ModuleType) -> None:
     found, left = set(), [first.__name__.rpartition(".")[2]]
     while left:

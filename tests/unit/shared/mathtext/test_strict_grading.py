@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.mathtext.grading import equal_strict, normalise
+from shared.mathtext.mathematics import equal_strict, normalise
 from tests.unit.cases import named
 
 PIECES = st.sampled_from(

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.mathtext import verification
+from shared.mathtext import equations
 from shared.mathtext.approximation import Unsuitable, approximate
-from shared.mathtext.notation import tokens
-from shared.mathtext.reading import readings
-from shared.mathtext.symbolic import symbolic
-from shared.mathtext.verification import verify
+from shared.mathtext.equations import verify
+from shared.mathtext.reading import readings, symbolic, tokens
 from shared.replies import Verified
 from tests.unit.cases import named
 
@@ -162,12 +160,12 @@ def test_names_are_never_evaluated() -> None:
 
 
 def test_another_version_of_the_sources_is_another_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = verification.digest()
-    assert before == verification.digest()
-    monkeypatch.setattr(verification, "SOURCES", verification.SOURCES[:-1])
-    assert verification.digest() != before
+    before = equations.digest()
+    assert before == equations.digest()
+    monkeypatch.setattr(equations, "SOURCES", equations.SOURCES[:-1])
+    assert equations.digest() != before
 
 
 def test_sympy_is_imported_only_by_whom_needs_it() -> None:
-    code = "import sys; import shared.runtime.pins, shared.mathtext.verification; sys.exit('sympy' in sys.modules)"
+    code = "import sys; import shared.runtime.pins, shared.mathtext.equations; sys.exit('sympy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

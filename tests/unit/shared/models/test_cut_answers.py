@@ -15,8 +15,7 @@ from shared import canonical
 from shared.calls import Completion, Decoding, ModelAnswer
 from shared.models.chat import ChatFailed, OpenAICompatible
 from shared.models.ollama import Ollama
-from shared.rag.provenance import make_outcome
-from shared.rag.taxonomy import SampleFacts, classify_ending
+from shared.rag.provenance import SampleFacts, classify_ending, make_outcome
 from shared.replies import Failure, FailureKind, Generated
 from shared.runtime.prompting import read_reply
 from shared.settings import REPOSITORY

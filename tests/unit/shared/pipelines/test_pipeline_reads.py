@@ -15,7 +15,7 @@ from shared.params import Experiment, Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.pipelines.switches import SWITCHES, Switch, covers, get_values
-from shared.rag.graders import GRADERS
+from shared.rag.grading import GRADERS
 from shared.runtime.advance import JobSpec
 from shared.runtime.parameters import check_grading, check_read, parse_params
 from shared.runtime.price import dry_run

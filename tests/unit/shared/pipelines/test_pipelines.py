@@ -14,8 +14,7 @@ from shared.calls import Call, Generate, Judge, Retrieve, Verify
 from shared.params import GateParams, Params
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
-from shared.rag.gate import JudgeUnusable
-from shared.rag.rule_rqp import score_text
+from shared.rag.gate import JudgeUnusable, score_text
 from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved, Verified
 from shared.samples import Extraction, GateDecision, Item, Outcome, Sample, Strategy, Trace
 

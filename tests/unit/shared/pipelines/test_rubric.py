@@ -9,7 +9,7 @@ from shared.calls import Expected, Generate, Grade, Judge, Request
 from shared.params import GradingParams, Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.pipelines.grading import run_and_grade
-from shared.rag.parsing import parse_grade
+from shared.rag.prompts import parse_grade
 from shared.rag.provenance import make_outcome
 from shared.replies import Failure, FailureKind, Generated, Marked, Rated
 from shared.runtime.advance import Replay

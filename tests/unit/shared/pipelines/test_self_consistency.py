@@ -10,7 +10,7 @@ import pytest
 from shared.calls import Call, Generate, Grade, Request, Retrieve, Rules
 from shared.params import GradingParams, Params, SelfConsistencyParams
 from shared.pipelines.binding import Binding, SampleBinder
-from shared.rag.graders import choose_marking_grader, mark
+from shared.rag.grading import choose_marking_grader, mark
 from shared.rag.voting import count_votes, make_comparison, pair_answers
 from shared.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply
 from shared.runtime.price import dry_run, list_drawn_roles, make_placeholder_job

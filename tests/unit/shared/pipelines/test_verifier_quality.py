@@ -9,7 +9,7 @@ from shared import canonical
 from shared.calls import Call, Judge, Verify
 from shared.params import Params
 from shared.pipelines import registry
-from shared.rag.truth import compare_with_truth
+from shared.rag.gate import compare_with_truth
 from shared.replies import Failure, FailureKind, Reply, Verified
 from shared.samples import GateDecision, Item, Sample, Strategy
 from tests.unit.shared.pipelines.test_pipelines import HASHES, LIBRARY, drive, neighbours, world

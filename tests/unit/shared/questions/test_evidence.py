@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.questions.evidence import LONGEST, Evidence, Told, evidence
+from shared.questions.training import LONGEST, Evidence, Told, evidence
 from shared.replies import Atom, Rule
 from shared.samples import FactQuery
 

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.questions.facts import ALWAYS, LOOKED, Facts
-from shared.questions.items import Choice
-from shared.questions.leads import DOCUMENTS, RULES, Leads, Side
-from shared.questions.names import names_of
+from shared.questions.items import ALWAYS, DOCUMENTS, LOOKED, RULES, Choice, Facts, Leads, Side, names_of
 from shared.replies import Atom, Miner, Rule, Term
 from shared.rules.graph import Graph
 from shared.samples import DatasetItem, Lead

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shared.questions.facts import ALWAYS
-from shared.questions.neighbours import MOST, Neighbours
+from shared.questions.items import ALWAYS
+from shared.questions.training import MOST, Neighbours
 from shared.rules.graph import Graph
 from shared.samples import FactQuery
 

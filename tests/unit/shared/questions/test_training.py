@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.questions.evidence import Told
-from shared.questions.training import DOCUMENTS, Form, Known, TrainingQuestion, lines
-from shared.rag.rule_sentences import write_rule
+from shared.questions.training import DOCUMENTS, Form, Known, Told, TrainingQuestion, lines
+from shared.rag.guidance import write_rule
 from shared.replies import Atom, Rule
 from shared.samples import FactQuery, Lead
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from shared.questions.leads import Side
-from shared.questions.wording import QuestionTemplates, Wording, check
+from shared.questions.items import QuestionTemplates, Side, Wording, check
 from shared.samples import Phrase
 
 PHRASES = {"met": Phrase(relation="met", phrase="has met")}

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shared.questions.items import Bank, Choice, QuestionSet
-from shared.questions.wording import Wording
+from shared.questions.items import Bank, Choice, QuestionSet, Wording
 from shared.replies import Atom, Miner, Rule
 from shared.rules.graph import Graph
 from shared.samples import DatasetItem

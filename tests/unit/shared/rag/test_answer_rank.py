@@ -6,7 +6,7 @@ import pytest
 
 from shared.calls import Expected
 from shared.params import GradingParams
-from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
+from shared.rag.grading import find_answer_rank, list_answer_phrases
 from shared.replies import Document
 from shared.samples import Candidate, Item, Library
 

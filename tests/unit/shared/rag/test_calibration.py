@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.job_calibrate import describe_calibration, format_threshold
-from shared.rag import calibration
-from shared.rag.calibration import MIN_OBSERVATIONS, TooFewObservations, calibrate
+from shared.rag import crag
+from shared.rag.crag import MIN_OBSERVATIONS, TooFewObservations, calibrate
 from shared.runtime.pins import gold_labels, observations
 from shared.samples import Candidate, Decision, Extraction, Outcome, SampleRow, Trace
 
@@ -80,7 +80,7 @@ def test_a_share_of_exactly_a_tenth_is_below_a_trust_of_nine_tenths() -> None:
 @pytest.fixture(scope="module")
 def few_resamples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(calibration, "RESAMPLES", 20)
+        changed.setattr(crag, "RESAMPLES", 20)
         yield
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.rag.candidates import find_scorer, is_context_reranked, sort_as_found
+from shared.rag.provenance import find_scorer, is_context_reranked, sort_as_found
 from shared.samples import Candidate, Extraction, Outcome, Strategy, Trace
 
 

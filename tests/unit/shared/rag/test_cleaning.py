@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.calls import MAX_QUESTION
-from shared.rag.cleaning import clean
-from shared.rag.sentences import find_formulas
+from shared.rag.rewriting import clean
+from shared.rag.text import find_formulas
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.params import CompressParams
-from shared.rag.compression import CompressedContext, compress
+from shared.rag.answering import CompressedContext, compress
 from shared.rag.prompts import show_documents
-from shared.rag.sentences import estimate_tokens, split_sentences
+from shared.rag.text import estimate_tokens, split_sentences
 from shared.replies import Document
 
 QUESTION = "What is the area of the triangle?"

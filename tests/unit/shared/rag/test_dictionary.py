@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.dictionary import Dictionary, is_generic, is_one_edit_apart, make_dictionary
-from shared.rag.sentences import find_formulas
+from shared.rag.rewriting import Dictionary, is_generic, is_one_edit_apart, make_dictionary
+from shared.rag.text import find_formulas
 from shared.settings import REPOSITORY
 
 MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"

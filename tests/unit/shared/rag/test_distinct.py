@@ -2,7 +2,7 @@
 
 import hashlib
 
-from shared.rag.distinct import drop_duplicates, hash_content
+from shared.rag.retrieval import drop_duplicates, hash_content
 from shared.replies import Document
 
 FIRST = Document(problem="What is 2+2?", text="It is  4.")

@@ -12,8 +12,7 @@ from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
 from services.retriever.sparse import Bm25
 from services.retriever.texts import make_indexed_text
 from shared.calls import Duplicates
-from shared.ingest.corpora import read_corpus
-from shared.ingest.datasets import read_dataset
+from shared.ingest.datasets import read_corpus, read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import (

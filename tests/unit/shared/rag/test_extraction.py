@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.mathtext.reasoning_blocks import remove_reasoning
-from shared.rag.extraction import (
+from shared.mathtext.answers import remove_reasoning
+from shared.rag.grading import (
     extract_boxed,
     extract_choice,
     extract_final,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.params import FusionParams
-from shared.rag.fusion import Ranked, find_best_ranks, fuse, rrf, weighted_sum
-from shared.rag.normalise import NORMALISERS, sigmoid, z_score
+from shared.rag.fusion import NORMALISERS, Ranked, find_best_ranks, fuse, rrf, sigmoid, weighted_sum, z_score
 from tests.unit import fusion_oracle
 from tests.unit.cases import named
 

@@ -4,9 +4,9 @@ import pytest
 
 from shared.calls import MATHEMATICAL, Rules
 from shared.params import GradingParams, Params
-from shared.rag import graders
-from shared.rag.graders import InvalidGold, choose_marking_grader, get_grader, mark
-from shared.rag.wording import normalise_words
+from shared.rag import grading
+from shared.rag.grading import InvalidGold, choose_marking_grader, get_grader, mark
+from shared.rag.text import normalise_words
 from shared.replies import Marked
 from shared.samples import Extraction, Outcome
 from shared.storage.provenance import find_answering_text, find_extractor
@@ -161,7 +161,7 @@ def test_a_set_has_the_separators_that_it_is_given() -> None:
 @pytest.mark.parametrize("gold", ["(", "(?P<n>", "a" * 1001, "(" * 900])
 def test_what_is_no_regular_expression_is_refused_in_words(gold: str) -> None:
     with pytest.raises(InvalidGold, match="regular expression"):
-        graders.check_gold("regex", gold)
+        grading.check_gold("regex", gold)
 
 
 def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:

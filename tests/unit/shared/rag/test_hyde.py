@@ -9,7 +9,7 @@ from shared.calls import MAX_QUESTION, Call, Decoding, Generate, Lane, Retrieve,
 from shared.params import HydeParams, Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin, bind
-from shared.rag.hyde import draft_hypotheses, read_hypotheses
+from shared.rag.rewriting import draft_hypotheses, read_hypotheses
 from shared.replies import CallFailed, Failure, FailureKind, Generated, Reply
 from shared.samples import Decision, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import A, B, drive, found

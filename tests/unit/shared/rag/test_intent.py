@@ -7,9 +7,14 @@ import pytest
 
 from shared.calls import MAX_QUESTION
 from shared.params import EnhanceParams, FusionParams
-from shared.rag.enhancement import enhance
-from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, choose_weights, classify_intent
-from shared.rag.vagueness import classify_vagueness
+from shared.rag.rewriting import (
+    CONCEPT_WEIGHTS,
+    EXACT_WEIGHTS,
+    choose_weights,
+    classify_intent,
+    classify_vagueness,
+    enhance,
+)
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 

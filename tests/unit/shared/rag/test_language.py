@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from shared.calls import Call, Generate
 from shared.params import Params
 from shared.pipelines import registry
-from shared.rag.language import detect_language, localised
-from shared.rag.prompts import list_template_ids, template
-from shared.rag.prose import change_prose, find_mathematics, list_prose
+from shared.rag.prompts import detect_language, list_template_ids, localised, template
+from shared.rag.text import change_prose, find_mathematics, list_prose
 from shared.samples import Item, Sample, Strategy
 from tests.unit.shared.pipelines.test_pipelines import LIBRARY, decision, drive
 

@@ -3,8 +3,7 @@
 import pytest
 
 from shared.calls import Estimate
-from shared.rag.interleaving import interleave, keep_first_of_each
-from shared.rag.lockstep import Part, run_in_step
+from shared.rag.fusion import Part, interleave, keep_first_of_each, run_in_step
 from tests.unit.shared.pipelines.test_pipelines import drive
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.normalise import NORMALISERS, Normaliser, logistic, min_max, rank, sigmoid, z_score
+from shared.rag.fusion import NORMALISERS, Normaliser, logistic, min_max, rank, sigmoid, z_score
 
 SCORES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20)
 EVERY = pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS)

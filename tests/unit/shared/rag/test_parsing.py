@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.parsing import Critique, parse_critique, parse_rating
+from shared.rag.prompts import Critique, parse_critique, parse_rating
 from shared.replies import Failure, FailureKind, Rated
 
 

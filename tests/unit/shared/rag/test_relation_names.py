@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.rag.relation_names import RelationNames, list_nearest
+from shared.rag.guidance import RelationNames, list_nearest
 
 NAMES = RelationNames([
     ("Consult", "consult"), ("Make_a_visit", "make a visit"), ("Visit", "visit"), ("Zvisit", "visit"), ("/p/b", "国籍"),

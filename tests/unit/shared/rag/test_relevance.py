@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shared.calls import Grade
 from shared.params import Params, RerankParams
 from shared.pipelines.grading import run_and_grade
-from shared.rag.relevance import Ranking, keep_above_floor, make_ranked_trace, make_refusal_outcome, rank_by_relevance
+from shared.rag.answering import Ranking, keep_above_floor, make_ranked_trace, make_refusal_outcome, rank_by_relevance
 from shared.replies import Failure, FailureKind, Graded, Scored
 from shared.samples import Candidate, Decision, Extraction, Item, Steps, Trace
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.rerank import rerank
+from shared.rag.fusion import rerank
 
 FUSED = [("a", 0.04), ("b", 0.03), ("c", 0.02)]
 SHARES = st.floats(0, 1)

@@ -4,7 +4,7 @@ import pytest
 
 from shared.calls import Call, Estimate, Generate, Judge, Retrieve
 from shared.params import Params, RerankParams, RouteParams
-from shared.rag.routing import Route, choose_route, make_estimates
+from shared.rag.gate import Route, choose_route, make_estimates
 from shared.replies import Estimated, Failure, FailureKind, Reply
 from shared.runtime.price import _make_up_reply
 from shared.samples import Decision, Outcome, Strategy

@@ -2,8 +2,7 @@
 
 import pytest
 
-from shared.rag.rule_chains import ChainPath, Hop, find_other_end, order_hops
-from shared.rag.rule_choice import Side
+from shared.rag.guidance import ChainPath, Hop, Side, find_other_end, order_hops
 from shared.replies import Atom, Rule
 
 UNCLE = Hop("uncle")

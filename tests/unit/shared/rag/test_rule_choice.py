@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.calls import RuleChoice
-from shared.rag.rule_choice import RuleRequest, Side, choose, draw, get_predicted_side
+from shared.rag.guidance import RuleRequest, Side, choose, draw, get_predicted_side
 from shared.replies import Atom, Miner, NumberedRule, Rule
 
 BODY = (Atom("b", 0, 1),)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag import rule_rqp
-from shared.rag.rule_rqp import score_document, score_text
+from shared.rag import gate
+from shared.rag.gate import score_document, score_text
 from shared.replies import Document
 from tests.unit.cases import named
 
@@ -147,7 +147,7 @@ def test_a_document_is_scored_by_its_solution_alone() -> None:
 
 def test_a_document_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(rule_rqp, "score_text", lambda text: calls.append(text) or score_text(text))
+    monkeypatch.setattr(gate, "score_text", lambda text: calls.append(text) or score_text(text))
     for _ in range(3):
         score_document(Document(problem="p", text="scored once only"))
     assert calls == ["scored once only"]

@@ -1,6 +1,6 @@
 """Rules in words."""
 
-from shared.rag.rule_sentences import write_relation, write_rule
+from shared.rag.guidance import write_relation, write_rule
 from shared.replies import Atom, Rule
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.sentences import estimate_tokens, find_formulas, split_sentences
+from shared.rag.text import estimate_tokens, find_formulas, split_sentences
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math" / "train.jsonl"

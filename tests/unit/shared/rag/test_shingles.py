@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.rag.diversity import measure_diversity
-from shared.rag.shingles import are_alike, make_shingles
+from shared.rag.fusion import measure_diversity
+from shared.rag.text import are_alike, make_shingles
 
 TEXT = "the product of all of the roots of this monic polynomial is its last coefficient"
 

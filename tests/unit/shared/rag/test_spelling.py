@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.duplicates import is_same_text
-from shared.rag.spelling import list_problem_tokens, list_tokens
+from shared.rag.duplicates import is_same_text, list_problem_tokens, list_tokens
 
 PROBLEM = r"What is the smallest $x$ with $\frac{1}{2} \le x^2$?"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.rag.strips import WORST, Strip, choose_strips, cut_strips, score_strips, split_words
+from shared.rag.crag import WORST, Strip, choose_strips, cut_strips, score_strips, split_words
 
 LENGTHS = (0, 1, 9, 10, 49, 50, 51, 59, 60)
 WINDOWS = ([], [1], [9], [10], [49], [50], [51], [59], [50, 10])

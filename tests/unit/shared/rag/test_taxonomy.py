@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.rag.taxonomy import RULES, Ending, SampleFacts, classify_ending
+from shared.rag.provenance import RULES, Ending, SampleFacts, classify_ending
 from shared.samples import Candidate, Extraction
 from tests.unit.cases import named
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from shared.rag.tfidf import TermWeights, cosine, extract_terms
+from shared.rag.text import TermWeights, cosine, extract_terms
 
 
 def test_terms_are_words_numbers_and_commands() -> None:

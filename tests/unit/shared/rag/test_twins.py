@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from mathrag.cli.corpus import print_leaks
 from services.orchestrator.reports.leaks import EXAMPLE
-from shared.ingest.corpora import read_corpus
-from shared.ingest.datasets import read_dataset
+from shared.ingest.datasets import read_corpus, read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
-from shared.rag.duplicates import has_answer, is_near_duplicate, is_same_text
-from shared.rag.twins import QuestionDuplicate, QuestionIndex
+from shared.rag.duplicates import QuestionDuplicate, QuestionIndex, has_answer, is_near_duplicate, is_same_text
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.rules.sentences import inverse_phrase, phrase, sentence
+from shared.rules.graph import inverse_phrase, phrase, sentence
 from shared.samples import Phrase
 
 

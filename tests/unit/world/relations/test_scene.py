@@ -1,7 +1,7 @@
 """What follows from documents and rules."""
 
 from shared import replies
-from shared.rag.rule_sentences import write_rule
+from shared.rag.guidance import write_rule
 from world.relations.scene import Atom, Fact, Finding, Rule, Scene, find_answer
 
 OWN = Rule((Atom(1, "bakes for", 2),), "greets")

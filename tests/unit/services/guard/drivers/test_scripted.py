@@ -5,7 +5,7 @@ import pytest
 from services.guard.drivers.scripted import RATING, ScriptedDriver, ScriptedServer
 from shared.calls import Decoding
 from shared.mathtext.answers import extract
-from shared.rag.parsing import parse_rating
+from shared.rag.prompts import parse_rating
 from shared.replies import Rated
 from shared.settings import Device, Model
 

@@ -11,7 +11,7 @@ from services.orchestrator.reports import EXAMPLE
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.disagreements import MOST, Disagreements
 from services.orchestrator.reports.endings import ByContent, Endings, count_moves, index_by_content, sort_counts
-from shared.rag.taxonomy import Ending
+from shared.rag.provenance import Ending
 from shared.samples import SampleRow
 from shared.statistics.intervals import wilson
 from tests.unit.services.orchestrator.reports.test_report import sample

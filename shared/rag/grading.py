@@ -1,26 +1,32 @@
-r"""Find the answer in a reply, and say by which rule it was found.
-
-Reasoning blocks are removed first. Then the first of these rules that finds something decides:
-
-1. boxed: the last `\boxed{}` or `\fbox{}`;
-2. marked or stated, whichever comes last: a line `Answer: 18` (also `#### 18`, `<answer>18</answer>` and a heading
-   `Final Answer`), or a sentence such as "The answer is 18." or 答案是18;
-3. whole: the complete reply, for answers in words, or if it is a bare formula such as `18`;
-4. last_number: the last number of the reply, for `last-number` only.
-
-The forms are those that lm-evaluation-harness, Minerva, GSM8K, inspect_ai and simple-evals ask models for. Time is
-linear in the reply.
-"""
+"""Graders: extract an answer from a reply, and mark it."""
 
 import re
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.mathtext import answers
-from shared.mathtext.reasoning_blocks import remove_reasoning
-from shared.rag.wording import contains_words, normalise_words
-from shared.samples import ExtractedBy, Extraction
+from shared.calls import MATHEMATICAL, Rules
+from shared.mathtext import answers, mathematics
+from shared.mathtext.answers import remove_reasoning
+from shared.params import GradingParams
+from shared.rag.text import contains_words, join_phrase, normalise_words
+from shared.replies import Graded, Marked
+from shared.samples import Candidate, ExtractedBy, Extraction, Item, Library
+from shared.shapes import PluginPin
+
+# Find the answer in a reply, and say by which rule it was found.
+#
+# Reasoning blocks are removed first. Then the first of these rules that finds something decides:
+#
+# 1. boxed: the last `\boxed{}` or `\fbox{}`;
+# 2. marked or stated, whichever comes last: a line `Answer: 18` (also `#### 18`, `<answer>18</answer>` and a heading
+# `Final Answer`), or a sentence such as "The answer is 18." or 答案是18;
+# 3. whole: the complete reply, for answers in words, or if it is a bare formula such as `18`;
+# 4. last_number: the last number of the reply, for `last-number` only.
+#
+# The forms are those that lm-evaluation-harness, Minerva, GSM8K, inspect_ai and simple-evals ask models for. Time is
+# linear in the reply.
 
 LETTERS = string.ascii_uppercase
 """Letters of choices."""
@@ -299,3 +305,267 @@ def choose_letter(answer: str, choices: Sequence[str]) -> str | None:
     if len(within) != 1 or (len(given[0]) == 1 and given[0].isascii() and given[0] not in texts[within[0]]):
         return None
     return LETTERS[within[0]]
+
+
+# Find graders by name. A grader finds the answer in a reply and decides whether it is correct.
+#
+# `mark` may take long on hostile input (a regular expression, a tower of powers): call it where it can be killed.
+
+LONGEST_PATTERN = 1000
+"""Characters of a regular expression."""
+THRESHOLD = 0.5
+"""Token F1 from which an answer is right, by default."""
+SEPARATORS = ",;\n、，；"
+"""Of sets, by default."""
+
+Mark = Callable[[str, str, Rules], Graded | Marked]
+
+
+class InvalidGold(ValueError):
+    """A gold answer that its grader cannot use; the message tells why, and what to write instead."""
+
+
+class Grader(NamedTuple):
+    """One way to grade."""
+
+    name: str
+    extract: Extract
+    """The answer in a reply."""
+    mark: Mark | None
+    """(answer, gold, rules): the verdict against one gold answer. None: the judge model rates the reply."""
+    score: str | None = None
+    """Name of the verdict's score; None if it has none."""
+    most: float = 1.0
+    """The highest score."""
+    worded: bool = False
+    """Whether its gold answers are texts, which may occur in a document."""
+    plugin: PluginPin | None = None
+    """The plug-in that it comes from; None if it is shipped."""
+
+
+_adopted: dict[str, Grader] = {}
+"""Graders of plug-ins."""
+
+
+def get_grader(name: str) -> Grader:
+    """Return the grader of this name; "" stands for `math`.
+
+    Raises:
+        LookupError: there is none; the message lists those that exist.
+    """
+    found = GRADERS.get(name or "math") or _adopted.get(name)
+    if found is None:
+        raise LookupError(f"there is no grader {name!r}; there are: {', '.join(grader_names())}")
+    return found
+
+
+def grader_names() -> tuple[str, ...]:
+    """List the names of all graders, those of plug-ins last."""
+    return (*GRADERS, *_adopted)
+
+
+def grader_of_results(name: str) -> Grader:
+    """Return the grader of this name to read stored grades; for a plug-in that is not installed, one with little more
+    than the name."""
+    return GRADERS.get(name or "math") or _adopted.get(name) or Grader(name, extract_final, None, "score")
+
+
+def adopt(found: Grader) -> None:
+    """Register the grader of a plug-in under its name."""
+    _adopted[found.name] = found
+
+
+def choose_marking_grader(name: str, *, peers: bool = False) -> str:
+    """Return the grader that marks answers of a job: its own, or `text` in place of the judge model's.
+
+    `last-number` marks as `math`; it only finds the answer in another way.
+
+    `peers`: answers are compared with each other. `text` compares them for `regex` too, as an answer is no pattern, and
+    `math` for `math-dataset`, by whose rules 5% equals both 5 and 0.05.
+
+    Raises:
+        LookupError: there is no such grader.
+    """
+    found = get_grader(name)
+    if found.name == "last-number" or (peers and found.name in MATHEMATICAL):
+        return "math"
+    return "text" if found.mark is None or (peers and found.name == "regex") else found.name
+
+
+def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
+    """Mark `answer` against `gold` and the other gold answers of `rules`: it is correct if it matches any of them.
+
+    No answer is a wrong answer.
+
+    Raises:
+        InvalidGold: the gold answer is not one that the grader can use.
+        LookupError: there is no such grader, or it is the judge model.
+    """
+    found = get_grader(rules.grader)
+    if found.mark is None:
+        raise LookupError(f"grader {rules.grader!r} asks the judge model: it cannot mark an answer by itself")
+    if answer is None:
+        return _make_verdict_without_answer(found)
+    return choose_best_verdict([found.mark(answer, each, rules) for each in (gold, *rules.golds)])
+
+
+def _make_verdict_without_answer(found: Grader) -> Graded | Marked:
+    if found.name in MATHEMATICAL:
+        return Graded(math_verify=False, strict=False)
+    return Marked(correct=False, strict=False, score=0.0 if found.score else None)
+
+
+def choose_best_verdict(verdicts: Sequence[Graded | Marked]) -> Graded | Marked:
+    """Return the best verdict of one grader on one answer against several gold answers."""
+    return max(verdicts, key=lambda each: (each.correct is True, each.score or 0.0, each.strict is True))
+
+
+def check_gold(name: str, gold: str) -> None:
+    """Check that the grader called `name` can use `gold`.
+
+    Raises:
+        InvalidGold: it cannot.
+    """
+    if name == "regex":
+        compile_pattern(gold)
+
+
+def compile_pattern(gold: str) -> re.Pattern[str]:
+    """Compile the regular expression (Python's `re`) of a gold answer.
+
+    Raises:
+        InvalidGold: it is none, or it is too long.
+    """
+    if len(gold) > LONGEST_PATTERN:
+        raise InvalidGold(f"the regular expression has {len(gold)} characters, it may have {LONGEST_PATTERN}")
+    try:
+        return re.compile(gold)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidGold(f"{gold[:80]!r} is no regular expression: {error}; escape it, or choose `text`") from error
+
+
+def _mathematics(answer: str, gold: str, _rules: Rules) -> Graded:
+    return mathematics.grade(answer, gold)
+
+
+def _mathematics_of_dataset(answer: str, gold: str, _rules: Rules) -> Graded:
+    """Grade by MATH's conventions: what its string rules call the same is right, even where values differ.
+
+    They leave out per cent signs and names, so that 5 is right for 5%, and y=5 for x=5.
+    """
+    found = mathematics.grade(answer, gold)
+    return Graded(math_verify=True, strict=True) if found.strict else found
+
+
+def _grade_exactly(answer: str, gold: str, _rules: Rules) -> Marked:
+    same = _is_same(answer, gold)
+    return Marked(correct=same, strict=same)
+
+
+def _text(answer: str, gold: str, _rules: Rules) -> Marked:
+    return Marked(correct=normalise_words(answer) == normalise_words(gold), strict=_is_same(answer, gold))
+
+
+def _contains(answer: str, gold: str, _rules: Rules) -> Marked:
+    return Marked(correct=contains_words(normalise_words(gold), normalise_words(answer)), strict=_is_same(answer, gold))
+
+
+def _f1(answer: str, gold: str, rules: Rules) -> Marked:
+    score = compute_f1(normalise_words(answer), normalise_words(gold))
+    return Marked(
+        correct=score >= (THRESHOLD if rules.threshold is None else rules.threshold),
+        strict=_is_same(answer, gold),
+        score=score,
+    )
+
+
+def _regex(answer: str, gold: str, _rules: Rules) -> Marked:
+    return Marked(correct=compile_pattern(gold).search(answer) is not None)
+
+
+def _choice(answer: str, gold: str, rules: Rules) -> Marked:
+    expected = choose_letter(gold, rules.choices)
+    return Marked(correct=expected is not None and choose_letter(answer, rules.choices) == expected)
+
+
+def _set(answer: str, gold: str, rules: Rules) -> Marked:
+    given, expected = (split_members(text, rules.separators) for text in (answer, gold))
+    return Marked(correct=given == expected, strict=_is_same(answer, gold), score=compute_f1([*given], [*expected]))
+
+
+def split_members(text: str, separators: str = "") -> frozenset[tuple[str, ...]]:
+    r"""Return the members of a set as words, split at any of `separators` (none: the default ones).
+
+    The braces `{}`, `\{ \}`, `[]` or `()` around all of it are no part of them.
+    """
+    inside = text.strip().removeprefix("\\").removesuffix("\\}").strip(string.whitespace + "{}[]()")
+    parts = re.split("[" + re.escape(separators or SEPARATORS) + "]" + r"|\band\b|\s和\s", inside)
+    return frozenset(tuple(normalise_words(part)) for part in parts if part.strip())
+
+
+def compute_f1(given: Sequence[object], expected: Sequence[object]) -> float:
+    """Return F1 in [0, 1], the harmonic mean of precision and recall; 1 if both are empty."""
+    common = (Counter(given) & Counter(expected)).total()
+    return 2 * common / (len(given) + len(expected)) if given or expected else 1.0
+
+
+def _is_same(answer: str, gold: str) -> bool:
+    return answer.strip() == gold.strip()
+
+
+GRADERS: Mapping[str, Grader] = {
+    each.name: each
+    for each in (
+        Grader("math", extract_mathematics, _mathematics),
+        Grader("math-dataset", extract_mathematics, _mathematics_of_dataset),
+        Grader("last-number", extract_number, _mathematics),
+        Grader("exact", extract_final, _grade_exactly, worded=True),
+        Grader("text", extract_final, _text, worded=True),
+        Grader("contains", extract_final, _contains, worded=True),
+        Grader("f1", extract_final, _f1, "token F1", worded=True),
+        Grader("regex", extract_final, _regex),
+        Grader("choice", extract_choice, _choice),
+        Grader("set", extract_final, _set, "F1 of the sets", worded=True),
+        Grader("rubric", take_whole, None, "the judge model's rating, 1 to 5", most=5.0),
+    )
+}
+EXTRACTS: Mapping[str, Extract] = {
+    "boxed": extract_boxed,
+    "mathematics": extract_mathematics,
+    "last-number": extract_number,
+    "final": extract_final,
+    "whole": take_whole,
+    "choice": extract_choice,
+}
+"""How a grader may find the answer in a reply, by name: replays do it, so that it is none of a plug-in's business."""
+
+# Find the rank at which a search found an answer: R@k is computed from it (document 002), without relevance
+# judgements.
+
+
+def list_answer_phrases(item: Item, grading: GradingParams) -> set[str]:
+    """Return the phrases of the item's gold answers; for `set`, those of their members.
+
+    Empty where the item has none, or where they are no texts that a document could hold: for `math` 1/2 and 0.5 are one
+    answer, a choice is a letter, and a regular expression a pattern.
+    """
+    golds = () if item.gold is None else (item.gold, *item.expected.golds)
+    found = get_grader(grading.grader)
+    if not found.worded:
+        return set()
+    if found.name == "set":
+        return {join_phrase(member) for gold in golds for member in split_members(gold, grading.separators) if member}
+    return {join_phrase(answer) for gold in golds if (answer := normalise_words(gold))}
+
+
+def find_answer_rank(candidates: Sequence[Candidate], answers: Collection[str], library: Library) -> int | None:
+    """Return the rank, from 1, of the first candidate whose normalised words contain one of `answers`, or None.
+
+    Raises:
+        KeyError: `library` lacks a candidate.
+    """
+    for candidate in sorted(candidates, key=lambda each: each.rank):
+        text = join_phrase(normalise_words(library[candidate.document].whole))
+        if any(answer in text for answer in answers):
+            return candidate.rank
+    return None

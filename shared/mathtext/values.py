@@ -1,26 +1,29 @@
-r"""Whether two texts are the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or by
-Math-Verify's algebra.
-
-What is a number is decided here, without rounding: 0.333333 is no third. Math-Verify, which rounds to six digits, is
-asked about what has names in it, and about notation that the project's own grammar does not hold. Of factorials and
-binomial coefficients of names it knows little: two that have the same value at every whole number that is tried are
-the same.
-"""
+"""Whether two values are equal: expressions, sets of numbers and factors."""
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cmp_to_key
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
+from shared.mathtext.answers import INFINITY, Bracketed, Finite, Interval, Reals, Shape, Value
 from shared.mathtext.approximation import DIGITS, Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.exact import exact
-from shared.mathtext.expressions import Apply, Expression, Number, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 from shared.mathtext.expressions import Symbol as Name
-from shared.mathtext.notation import FUNCTIONS, tokens
-from shared.mathtext.reading import Unread, readings
-from shared.mathtext.units import changes_value, unit
+from shared.mathtext.numbers import changes_value, unit
+from shared.mathtext.reading import FUNCTIONS, Unread, readings, symbolic, tokens
+
+# Whether two texts are the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or by
+# Math-Verify's algebra.
+#
+# What is a number is decided here, without rounding: 0.333333 is no third. Math-Verify, which rounds to six digits, is
+# asked about what has names in it, and about notation that the project's own grammar does not hold. Of factorials and
+# binomial coefficients of names it knows little: two that have the same value at every whole number that is tried are
+# the same.
 
 CONSTANTS = {"i": "j", "e": "e"}
 """Letters that stand for the imaginary unit and for Euler's number."""
@@ -125,13 +128,15 @@ def compare_numbers(one: Any, other: Any) -> int:
 def _equal_numbers(answer: str, gold: str) -> bool | None:
     """The verdict on two numbers; None where one of them is none that can be computed here."""
     applied = bool(_APPLIED.search(answer) or _APPLIED.search(gold))
-    verdicts = [_compared(*pair, gold, applied=applied) for pair in product(expressions(answer), expressions(gold))]
+    verdicts = [
+        _compare_expressions(*pair, gold, applied=applied) for pair in product(expressions(answer), expressions(gold))
+    ]
     if True in verdicts:
         return True
     return False if verdicts and None not in verdicts else None
 
 
-def _compared(answer: Expression, gold: Expression, written: str, *, applied: bool) -> bool | None:
+def _compare_expressions(answer: Expression, gold: Expression, written: str, *, applied: bool) -> bool | None:
     """`applied`: a name may be a function's, f(x) no product."""
     names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Name)}
     variables = sorted({name.name for name in names} - CONSTANTS.keys())
@@ -233,3 +238,213 @@ def _rounds_to(number: Expression, gold: str) -> bool:
 def _without_decimals(text: str) -> str:
     """Decimals as fractions, which Math-Verify does not round."""
     return _DECIMAL.sub(lambda match: rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}", text)
+
+
+# Sets of real numbers: intervals and points, joined, cut and taken away from each other, and in one normal form.
+#
+# Ends are compared as numbers; a set with a name in an end has no normal form.
+
+MOST_PIECES = 50
+"""Of one set; one of more has no normal form."""
+
+
+class Unordered(ValueError):
+    """An end is no number, or there are too many pieces."""
+
+
+class _Edge(NamedTuple):
+    """An end of an interval."""
+
+    at: "Fraction | float | Any"
+    side: int
+    """-1: just below the number, 0: the number itself, 1: just above it."""
+    text: str
+
+
+_Piece = tuple[_Edge, _Edge]
+"""The lowest and the highest that belongs to an interval."""
+_LOWEST, _HIGHEST = _Edge(float("-inf"), 1, "-" + INFINITY), _Edge(float("inf"), -1, INFINITY)
+
+
+def as_reals(found: Shape) -> Reals | None:
+    """The shape as a set of numbers, if it can be one."""
+    if isinstance(found, Reals):
+        return found
+    if isinstance(found, Finite):
+        points = [Interval(part.text, part.text, False, False) for part in found.parts if isinstance(part, Value)]  # noqa: FBT003
+        return Reals(tuple(points)) if len(points) == len(found.parts) else None
+    if not isinstance(found, Bracketed) or len(found.parts) != 2:
+        return None
+    low, high = found.parts
+    if not isinstance(low, Value) or not isinstance(high, Value) or r"\langle" in found.opening:
+        return None
+    return Reals((Interval(low.text, high.text, found.opening == "(", found.closing == ")"),))
+
+
+def in_order(found: Reals) -> Reals:
+    """The same set of as few intervals as it has, the lowest first.
+
+    Raises:
+        Unordered: it has none.
+    """
+    return _reals(_merged(_pieces(found)), found.name)
+
+
+def union(one: Reals, other: Reals) -> Reals:
+    """What is in either.
+
+    Raises:
+        Unordered: see `in_order`; so do `intersection` and `difference`.
+    """
+    return in_order(Reals(one.pieces + other.pieces, one.name or other.name))
+
+
+def intersection(one: Reals, other: Reals) -> Reals:
+    """What is in both."""
+    return _reals(_both(_pieces(one), _pieces(other)), one.name or other.name)
+
+
+def difference(one: Reals, other: Reals) -> Reals:
+    """What is in `one` only."""
+    return _reals(_both(_pieces(one), _outside(_merged(_pieces(other)))), one.name)
+
+
+def disjoint(sets: Sequence[Reals]) -> bool:
+    """Whether no number is in two of them."""
+    pieces = [_merged(_pieces(each)) for each in sets]
+    return not any(_both(one, other) for at, one in enumerate(pieces) for other in pieces[:at])
+
+
+def _pieces(found: Reals) -> list[_Piece]:
+    if len(found.pieces) > MOST_PIECES:
+        raise Unordered(f"{len(found.pieces)} pieces")
+    edges = [
+        (_Edge(_number(each.low), int(each.low_open), each.low), _Edge(_number(each.high), -each.high_open, each.high))
+        for each in found.pieces
+    ]
+    return [piece for piece in edges if _compare_edges(*piece) <= 0]
+
+
+def _number(text: str) -> Any:
+    if text in (INFINITY, "-" + INFINITY):
+        return _HIGHEST.at if text == INFINITY else _LOWEST.at
+    found = real(text)
+    if found is None:
+        raise Unordered(text)
+    return found
+
+
+def _compare_edges(one: _Edge, other: _Edge) -> int:
+    return compare_numbers(one.at, other.at) or one.side - other.side
+
+
+_ORDER = cmp_to_key(_compare_edges)
+
+
+def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
+    """Pieces that overlap or touch as one."""
+    found: list[_Piece] = []
+    for low, high in sorted(pieces, key=lambda piece: _ORDER(piece[0])):
+        if found and _touch(found[-1][1], low):
+            found[-1] = (found[-1][0], max(found[-1][1], high, key=_ORDER))
+        else:
+            found.append((low, high))
+    return found
+
+
+def _touch(high: _Edge, low: _Edge) -> bool:
+    """Whether nothing lies between the end of one piece and the beginning of the next."""
+    order = compare_numbers(low.at, high.at)
+    return order < 0 or (order == 0 and 0 in (low.side, high.side))
+
+
+def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
+    found = [
+        (max(one[0], other[0], key=_ORDER), min(one[1], other[1], key=_ORDER)) for one in pieces for other in others
+    ]
+    return _merged(piece for piece in found if _compare_edges(*piece) <= 0)
+
+
+def _outside(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """What is in none of the pieces, which are in order."""
+    highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
+    lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
+    return [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
+
+
+def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
+    return Reals(tuple(Interval(low.text, high.text, low.side != 0, high.side != 0) for low, high in pieces), name)
+
+
+# Whether an answer is factored as the gold one is: equal in value is not enough where the task was to factor.
+#
+# A gold answer that is a product with a sum among its factors is the answer to such a task. Of the 27 in the 8,500 gold
+# answers of MATH that the tests read, each question says "factor" or "as the product of".
+
+_SUMS = ("+", "-")
+
+
+def asks_for_factors(answer: str, gold: str) -> bool:
+    """Whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
+
+    If the answer counts by factorials or binomial coefficients, it is no polynomial whose factors were asked for.
+    """
+    found = expressions(gold)
+    counting = any(_operations(each) & {"!", "choose"} for each in expressions(answer))
+    if not found or counting or not _polynomial(found[0]):
+        return False
+    factors = [factor for factor, _ in _factors(found[0], 1)]
+    sums = [factor for factor in factors if _is_sum(factor)]
+    return bool(sums) and (len(factors) > 1 or _is_power(found[0]))
+
+
+def factored_alike(answer: str, gold: str) -> bool:
+    """Whether `answer` is a product of the same factors as `gold`, in any order and up to signs."""
+    return any(_counted(one) == _counted(other) for one in expressions(answer) for other in expressions(gold)[:1])
+
+
+def _factors(expression: Expression, power: int) -> Iterator[tuple[Expression, int]]:
+    if isinstance(expression, Apply) and expression.operation in ("*", "neg"):
+        for operand in expression.operands:
+            yield from _factors(operand, power)
+    elif _is_power(expression):
+        assert isinstance(expression, Apply)  # noqa: S101 - it is a power
+        base, exponent = expression.operands
+        assert isinstance(exponent, Number)  # noqa: S101 - of a whole number
+        yield from _factors(base, power * exponent.value.numerator)
+    else:
+        yield expression, power
+
+
+def _is_power(expression: Expression) -> bool:
+    if not isinstance(expression, Apply) or expression.operation != "^":
+        return False
+    exponent = expression.operands[1]
+    return isinstance(exponent, Number) and exponent.value.denominator == 1 and 0 < exponent.value <= 1000
+
+
+def _is_sum(expression: Expression) -> bool:
+    named = any(isinstance(part, Symbol) and part.name != "i" for part in parts(expression))
+    return named and isinstance(expression, Apply) and expression.operation in _SUMS
+
+
+def _polynomial(expression: Expression) -> bool:
+    return _operations(expression) <= {"+", "-", "*", "^", "neg"}
+
+
+def _operations(expression: Expression) -> set[str]:
+    return {part.operation for part in parts(expression) if isinstance(part, Apply)}
+
+
+def _counted(expression: Expression) -> Counter[str]:
+    """How often each factor occurs, in the spelling of SymPy; the numbers as one factor."""
+    from sympy import Integer, expand
+
+    number, counted = Integer(1), Counter[str]()
+    for factor, power in _factors(expression, 1):
+        value = expand(symbolic(factor))
+        if value.is_number:
+            number *= value**power
+        else:
+            counted[min(str(value), str(expand(-value)))] += power
+    return counted + Counter({str(abs(number)): 1})

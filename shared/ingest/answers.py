@@ -1,0 +1,705 @@
+"""Answers of other programs: logs in several layouts, and files with columns."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from shared import suggestions
+from shared.errors import Invalid, InvalidLine
+from shared.ingest import lines, rows
+from shared.ingest import lines as fields
+from shared.ingest.lines import Defect, Empty, Fields, Row, name
+from shared.ingest.rows import Format
+from shared.ingest.tables import ColumnNames
+from shared.mathtext.answers import remove_reasoning
+from shared.params import MOST_REPEATS
+from shared.samples import Given
+
+# Read another system's answers from lines: the item that a line answers, and the answer.
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "id": ("custom_id", "id"),
+    "index": ("index",),
+    "question": ("question", "user_input", "input"),
+    "repeat": ("repeat",),
+    "answer": ("answer",),
+    "text": ("text", "response", "actual_output"),
+    "score": ("score", "exact_match"),
+    "error": ("error",),
+    "seconds": ("seconds",),
+    "prompt_tokens": ("prompt_tokens",),
+    "completion_tokens": ("completion_tokens",),
+}
+"""Parts of a line, each with the columns that hold it unless a mapping names another; some are those of ragas and
+DeepEval."""
+MOST_TOKENS = 1 << 53
+MAX_MESSAGE_LENGTH = 200
+"""Maximum length of another system's error in a message, in characters."""
+
+
+class ImportedAnswer(NamedTuple):
+    """The answer on one line."""
+
+    ordinal: int
+    """Position of the item in the dataset."""
+    repeat: int
+    given: Given
+    line: int
+    matched_by: str
+    """What named the item: "id", "question", "index"; "order" if only its place was left of several."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the system wrote nothing, which is a wrong answer."""
+        return self.given.answer is None and not (self.given.text or "").strip()
+
+
+class ItemIndex:
+    """The items of a dataset, by id, position or question."""
+
+    def __init__(self, rows: Iterable[tuple[str | None, str]]) -> None:
+        """Index the items, given as (id, question) in the dataset's order."""
+        self._ids: dict[str, int] = {}
+        self._questions: dict[str, int | None] = {}
+        self.count = 0
+        for ordinal, (id_, question) in enumerate(rows):
+            if id_ is not None:
+                self._ids[id_] = ordinal
+            question = _join_blanks(question)
+            self._questions[question] = None if question in self._questions else ordinal
+            self.count += 1
+
+    def find_by_id(self, id_: str) -> int:
+        """Find the item with this id.
+
+        Raises:
+            Defect: there is none.
+        """
+        if id_ in self._ids:
+            return self._ids[id_]
+        near = suggestions.find_nearest(id_, list(self._ids)[:1000])
+        raise Defect(f"no item of the dataset has the id {_shorten(id_)}{f'; did you mean {near!r}?' if near else ''}")
+
+    def at(self, index: int) -> int:
+        """Return `index`, if there is such an item.
+
+        Raises:
+            Defect: there are fewer items.
+        """
+        if index < self.count:
+            return index
+        raise Defect(f"the dataset has {self.count} items, counted from 0, so none has the index {index}")
+
+    def find_by_question(self, question: str) -> int:
+        """Find the only item with exactly this question, however its blanks and lines are laid out.
+
+        Raises:
+            Defect: there is none, or several.
+        """
+        found = self._questions.get(_join_blanks(question), -1)
+        if found is None:
+            raise Defect("several items of the dataset have this question; name the item by its id or index")
+        if found < 0:
+            raise Defect(f"no item of the dataset has the exact question {_shorten(question)}")
+        return found
+
+
+class ColumnMapping(NamedTuple):
+    """Tells which column holds which part of a line."""
+
+    columns: Mapping[str, tuple[str, ...]]
+    named: frozenset[str]
+    """Parts for which the user has named a column, which must exist."""
+    first_repeat: int = 0
+
+    @property
+    def names(self) -> ColumnNames:
+        """Return the names of a table's columns."""
+        known = frozenset(column for columns in self.columns.values() for column in columns)
+        return ColumnNames(known, known, frozenset(), empty=None)
+
+
+def make_mapping(pairs: Sequence[str], first_repeat: int = 0) -> ColumnMapping:
+    """Make a mapping from pairs such as "answer=prediction".
+
+    Raises:
+        Invalid: it is no pair, or nothing is called so; the message names it.
+    """
+    said: dict[str, tuple[str, ...]] = {}
+    for pair in pairs:
+        what, equals, column = pair.partition("=")
+        if not equals or not column:
+            raise Invalid(f"`column`: {pair!r} is not a pair", hint="write WHAT=COLUMN, such as answer=prediction")
+        if what not in COLUMNS:
+            hint = suggestions.make_hint(what, COLUMNS, f"there are {', '.join(COLUMNS)}")
+            raise Invalid(f"`column`: a line has no part called {what!r}", hint=hint)
+        if what in said:
+            raise Invalid(f"`column`: {what!r} is given twice", hint="name one column for it")
+        said[what] = (column,)
+    return ColumnMapping({**COLUMNS, **said}, frozenset(said), first_repeat)
+
+
+class AnswerReader:
+    """Reads lines into answers, and remembers which (item, repeat) it has seen."""
+
+    def __init__(self, items: ItemIndex, columns: ColumnMapping) -> None:
+        self._items = items
+        self._columns = columns
+        self._lines: dict[tuple[int, int], int] = {}
+
+    def __call__(self, line: Fields, number: int) -> ImportedAnswer:
+        """Read the answer on one line.
+
+        Raises:
+            Defect: what is wrong with it; `Empty` if it says that the other system failed.
+        """
+        for what in sorted(self._columns.named):
+            (column,) = self._columns.columns[what]
+            if column not in line:
+                raise Defect(f"has no column `{column}`, which should say {what}; it has {_shorten(', '.join(line))}")
+        (ordinal, matched_by), repeat = self._item(line), self._repeat(line)
+        given = self._read_answer(line)
+        seen = self._lines.setdefault((ordinal, repeat), number)
+        if seen != number:
+            again = f"repeat {repeat} of it" if repeat else "it"
+            raise Defect(f"answers item {ordinal}, and line {seen} answers {again}, too; give each its own `repeat`")
+        return ImportedAnswer(ordinal, repeat, given, number, matched_by)
+
+    def _field(self, line: Fields, what: str) -> str | None:
+        """Find the column that holds this part; a column with an empty cell holds nothing."""
+        return next((each for each in self._columns.columns[what] if line.get(each) not in (None, "")), None)
+
+    def _item(self, line: Fields) -> tuple[int, str]:
+        """Find the item, and what named it: its id, else its question, else its index.
+
+        Where id or index names another item than the question, the question decides: programs number their samples
+        themselves.
+        """
+        found: dict[str, int] = {}
+        defects: list[Defect] = []
+        for what, find in (("id", self._find_by_id), ("question", self._find_by_question), ("index", self._find_at)):
+            if (field := self._field(line, what)) is None:
+                continue
+            try:
+                found[what] = find(line, field)
+            except Defect as defect:
+                defects.append(defect)
+        if not found and not defects:
+            raise Defect(
+                "does not name the item that it answers; write its id into `id`, or name a column: --column id=COLUMN"
+            )
+        if not found:
+            raise defects[0]
+        what = next(iter(found))
+        if found[what] != found.get("question", found[what]):
+            what = "question"
+        return found[what], "order" if what == "index" and defects else what
+
+    def _find_by_id(self, line: Fields, field: str) -> int:
+        return self._items.find_by_id(lines.scalar(line[field], field))
+
+    def _find_by_question(self, line: Fields, field: str) -> int:
+        return self._items.find_by_question(lines.text(line, field))
+
+    def _find_at(self, line: Fields, field: str) -> int:
+        return self._items.at(_read_whole(line[field], field))
+
+    def _repeat(self, line: Fields) -> int:
+        field = self._field(line, "repeat")
+        if field is None:
+            return 0
+        repeat = _read_whole(line[field], field) - self._columns.first_repeat
+        if not 0 <= repeat < MOST_REPEATS:
+            raise Defect(f"`{field}` says repeat {repeat}; repeats are counted from 0 to {MOST_REPEATS - 1}")
+        return repeat
+
+    def _read_answer(self, line: Fields) -> Given:
+        """Read the answer; a column of answers that holds nothing is the reply of a system that wrote nothing."""
+        present = [each for what in ("answer", "text") for each in self._columns.columns[what] if each in line]
+        answer, text = self._field(line, "answer"), self._field(line, "text")
+        if answer is not None and isinstance(line[answer], str) and not line[answer].strip():
+            answer = None
+        if answer is None and text is None:
+            if (error := self._field(line, "error")) is not None:
+                raise Empty(f"has no answer, because the other system failed: {_describe_error(line[error])}")
+            if not present:
+                raise Defect("has no answer; write it into `answer`, or the complete text into `text`")
+        seconds = self._field(line, "seconds")
+        return Given(
+            text=(None if answer is not None else "") if text is None else lines.text(line, text),
+            answer=None if answer is None else lines.scalar(line[answer], answer),
+            score=self._read_score(line),
+            seconds=None if seconds is None else _seconds(line[seconds], seconds),
+            prompt_tokens=self._tokens(line, "prompt_tokens"),
+            completion_tokens=self._tokens(line, "completion_tokens"),
+        )
+
+    def _read_score(self, line: Fields) -> float | None:
+        """Read the other system's own score; what is no number is none, unless a mapping named the column."""
+        field = self._field(line, "score")
+        if field is None:
+            return None
+        try:
+            score = float(line[field])
+        except (TypeError, ValueError, OverflowError):
+            score = math.nan
+        if math.isfinite(score):
+            return score
+        if "score" in self._columns.named and not isinstance(line[field], float):
+            raise Defect(f"`{field}` is {_describe(line[field])}; write a number, 1 for right and 0 for wrong")
+        return None
+
+    def _tokens(self, line: Fields, what: str) -> int | None:
+        field = self._field(line, what)
+        return None if field is None else _read_whole(line[field], field)
+
+
+def _join_blanks(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _describe_error(error: Any) -> str:
+    """Return the message; of a long one the end, because inspect_ai writes the request in front of the reason."""
+    message = str((error.get("message") if isinstance(error, dict) else error) or "it gives no reason")
+    return message if len(message) <= MAX_MESSAGE_LENGTH else f"… {message[-MAX_MESSAGE_LENGTH:]}"
+
+
+def _read_whole(value: Any, field: str) -> int:
+    """Read a whole number, 0 or more: a number, or digits in a table's cell."""
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value.strip()) < 17:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Defect(f"`{field}` is {_describe(value)}; write a whole number")
+    if not 0 <= value < MOST_TOKENS:
+        raise Defect(f"`{field}` is {value}, which is out of range; write a smaller number")
+    return value
+
+
+def _seconds(value: Any, field: str) -> float:
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise Defect(f"`{field}` is {_describe(value)}; write seconds, such as 4.2")
+    return seconds
+
+
+def _describe(value: Any) -> str:
+    return _shorten(value) if isinstance(value, str) else f"{value}" if isinstance(value, float) else name(value)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:80]}…")
+
+
+# Read logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness, FlashRAG, OpenAI's batches, ragas
+# and DeepEval.
+#
+# A line has the parts that `given_answers` knows: what names the item, the text, what the program itself took for the
+# answer, its score, or the error of a sample that failed.
+
+SCORES = ("exact_match", "em", "acc", "exact", "accuracy", "math_verify")
+"""Metrics that say whether an answer is right, in the order of preference; others, such as F1, are not."""
+Answers = Callable[[Fields], list[Fields]]
+"""The answers of one sample; there are several if a model was asked several times."""
+
+
+class Layout(StrEnum):
+    """The program that wrote a log."""
+
+    INSPECT = "inspect"
+    LM_EVAL = "lm-eval"
+    FLASHRAG = "flashrag"
+    OPENAI_BATCH = "openai-batch"
+    RAGAS = "ragas"
+    DEEPEVAL = "deepeval"
+
+
+class LogLimits(NamedTuple):
+    """Maximum sizes in bytes."""
+
+    line: int = fields.MAX_LINE_BYTES
+    """Of a line."""
+    value: int = 1 << 28
+    """Of a log that is a single JSON value, which is held in memory."""
+    sample: int = 1 << 24
+    """Of one sample of an archive: a packed one of 47 KB could take more than a GB."""
+    unpacked: int = 1 << 34
+    """Of all samples of an archive: one of inspect_ai has 20 to 250 KB with its events."""
+
+
+LIMITS = LogLimits()
+"""Limits of a process that reads nothing else."""
+
+
+def read_log(file: IO[bytes], source: str, layout: Layout, limits: LogLimits = LIMITS) -> Iterator[Row]:
+    """Yield every answer of the log as the fields of a line, numbered by its sample, from 1.
+
+    Raises:
+        InvalidLine: it is cut off, unpacks to more than is allowed, or is no such log.
+    """
+    answers = _ANSWERS[layout]()
+    for number, sample in enumerate(_SAMPLES[layout](file, source, limits), start=1):
+        yield from ((source, number, found) for found in _answers(sample, answers, layout))
+
+
+def _answers(sample: Any, answers: Answers, layout: Layout) -> list[Fields | Defect]:
+    try:
+        found = answers(_fields(sample))
+        fields.check_strings(found)
+    except Defect as defect:
+        return [defect]
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return [Defect(f"is not a sample of a log of {layout.value}; export it again")]
+    return [*found]
+
+
+def _fields(sample: Any) -> Fields:
+    if isinstance(sample, Defect):
+        raise sample
+    if isinstance(sample, bytes):
+        try:
+            sample = _decode(sample)
+        except ValueError as error:
+            raise Defect(f"is truncated or not JSON ({error}); copy the log again") from error
+    if not isinstance(sample, dict):
+        raise Defect(f"holds {fields.name(sample)} instead of a sample; export the log again")
+    return sample
+
+
+def _decode(content: bytes) -> Any:
+    """Parse JSON with NaN, which Python writes into logs as a score that is not read.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return json.loads(content)
+        except RecursionError as error:
+            raise ValueError(fields.NESTED_TOO_DEEPLY) from error
+
+
+def _inspect_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
+    from shared.ingest import archives  # most commands need no Zstandard
+
+    is_archive = file.read(len(archives.MAGIC)) == archives.MAGIC
+    file.seek(0)
+    if not is_archive:
+        yield from _array(_read_single_value(file, source, limits.value), "samples", source)
+        return
+    samples = archives.contents(file, source, _is_sample, limits.sample, limits.unpacked)
+    first = next(samples, None)
+    if first is None:
+        raise InvalidLine(source, 1, "is an archive without `samples/`; finish the evaluation first")
+    yield from chain([first], samples)
+
+
+def _is_sample(name: str) -> bool:
+    return name.startswith("samples/") and name.endswith(".json")
+
+
+def _flashrag_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
+    yield from _array(_read_single_value(file, source, limits.value), None, source)
+
+
+def _read_json_lines(file: IO[bytes], _: str, limits: LogLimits) -> Iterator[bytes | Defect]:
+    for _number, raw in fields.number_lines(file, limits.line):
+        yield fields.make_too_long_defect(limits.line) if fields.is_too_long(raw, limits.line) else raw
+
+
+def _read_single_value(file: IO[bytes], source: str, most: int) -> Any:
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise InvalidLine(source, 1, f"has more than {most} bytes in one JSON value; split it")
+    try:
+        return _decode(content)
+    except ValueError as error:
+        raise InvalidLine(source, 1, f"is truncated or not JSON ({error})") from error
+
+
+def _ragas_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
+    """Yield the rows of a result or a dataset: of JSON lines, or as pandas writes them, of a list or of columns."""
+    if _is_json_lines(file):
+        yield from _read_json_lines(file, source, limits)
+        return
+    value = _read_single_value(file, source, limits.value)
+    if isinstance(value, dict) and value and all(isinstance(column, dict) for column in value.values()):
+        places = dict.fromkeys(place for column in value.values() for place in column)
+        value = [{name: column.get(place) for name, column in value.items()} for place in places]
+    yield from _array(value, None, source)
+
+
+def _is_json_lines(file: IO[bytes]) -> bool:
+    """Tell whether the first line is an object by itself, but not one of columns."""
+    first = file.readline(fields.MAX_LINE_BYTES)
+    more = file.read(1)
+    file.seek(0)
+    try:
+        value = _decode(first)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and (bool(more) or not all(isinstance(each, dict) for each in value.values()))
+
+
+def _deepeval_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
+    """Yield the cases of a test run, or of a dataset that was saved as JSON."""
+    yield from _array(_read_single_value(file, source, limits.value), "testCases", source)
+
+
+def _array(value: Any, field: str | None, source: str) -> Iterator[Any]:
+    found = value.get(field) if field and isinstance(value, dict) else value
+    if not isinstance(found, list):
+        raise InvalidLine(source, 1, f"has no list of samples{f' under `{field}`' if field else ''}")
+    yield from found
+
+
+def _inspect(sample: Fields) -> list[Fields]:
+    """Read a sample of inspect_ai, which numbers samples from 1 where the dataset has no ids."""
+    output = sample.get("output") or {}
+    found: Fields = {"id": sample["id"], "question": _read_question(sample.get("input"))}
+    if isinstance(sample["id"], int) and sample["id"] > 0:
+        found["index"] = sample["id"] - 1
+    found["repeat"] = sample.get("epoch", 1) - 1
+    if not output.get("choices"):
+        return [_drop_nulls({**found, "error": sample.get("error") or "its model gave none"})]
+    text = _join_parts(output["choices"][0]["message"].get("content"))
+    usage = output.get("usage") or {}
+    found |= {
+        "text": text, "seconds": sample.get("total_time"),
+        "prompt_tokens": usage.get("input_tokens"), "completion_tokens": usage.get("output_tokens"),
+    }  # fmt: skip
+    return [_drop_nulls({**found, **_read_inspect_score(sample.get("scores") or {}, text)})]
+
+
+def _read_question(asked: Any) -> str | None:
+    """Return the text that was asked: inspect_ai has a text, or the messages of a chat."""
+    if isinstance(asked, list):
+        asked = next((each.get("content") for each in reversed(asked) if each.get("role") == "user"), None)
+    return _join_parts(asked) or None
+
+
+def _join_parts(content: Any) -> str:
+    """Return the text of a message, which may be a list of parts; reasoning and calls of tools are no text."""
+    if isinstance(content, list):
+        return "".join(each["text"] for each in content if each.get("type") in ("text", "output_text"))
+    return content or ""
+
+
+def _read_inspect_score(scores: Fields, text: str) -> Fields:
+    """Read the first scorer that gave a score: "C" is correct, "I" incorrect, "N" no answer, "P" partly correct.
+
+    What it took for the answer is the whole text for some scorers, and then says nothing.
+    """
+    values = {"C": 1.0, "I": 0.0, "N": 0.0, True: 1.0, False: 0.0}
+    for score in scores.values():
+        value = score.get("value")
+        number = values.get(value) if isinstance(value, str | bool) else value
+        if not isinstance(number, int | float) or math.isnan(number):
+            continue
+        return {"score": number, "answer": _take_extract(score.get("answer"), text)}
+    return {}
+
+
+def _take_extract(answer: Any, text: str | None) -> str | None:
+    """Return what another program took for the answer, if it is a part of the text behind the reasoning.
+
+    Otherwise our own rules find the answer in the text: some scorers give all of it back, in small letters, or a number
+    out of a thought that was cut off.
+    """
+    kept = remove_reasoning(text or "")
+    if not isinstance(answer, str) or not _letters(answer) or _letters(answer) == _letters(kept):
+        return None
+    found = re.search(rf"(?<!\w){re.escape(answer.strip())}(?!\w)", kept, re.IGNORECASE)
+    return answer if found else None
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\W", "", text).casefold()
+
+
+def _flashrag(sample: Fields) -> list[Fields]:
+    """Read a line of FlashRAG; it has `raw_pred` if a function of the user has made `pred` of it."""
+    output = sample["output"]
+    if "pred" not in output:
+        raise Defect("has no `output.pred`; export the log again after the generator has answered")
+    text, answer = output.get("raw_pred", output["pred"]), output["pred"] if "raw_pred" in output else None
+    return [_drop_nulls({
+        "id": sample.get("id"), "question": sample.get("question"), "text": text or "", "answer": answer,
+        "score": _read_score(output.get("metric_score") or {}),
+    })]  # fmt: skip
+
+
+def _read_score(metrics: Fields) -> float | None:
+    found = next((metrics[name] for name in SCORES if isinstance(metrics.get(name), int | float)), None)
+    return None if found is None or math.isnan(found) else float(found)
+
+
+class _LmEval:
+    """Reads lm-evaluation-harness, which writes a line of each document for every filter: only the first filter's.
+
+    Logs of before the field `filter` repeat the line itself.
+    """
+
+    def __init__(self) -> None:
+        self._filter: str | None = None
+        self._lines: set[tuple[Any, int]] = set()
+
+    def __call__(self, sample: Fields) -> list[Fields]:
+        drawn = sample["resps"][0]
+        texts = drawn if isinstance(drawn, list) else [drawn]
+        if not all(isinstance(each, str | None) for each in texts):
+            raise Defect(
+                "is of a task that compares likelihoods, so it has no generated text; import a generative task"
+            )
+        chosen = sample.get("filter")
+        if chosen is None:
+            line = (sample["doc_id"], hash(tuple(texts)))
+            if line in self._lines:
+                return []
+            self._lines.add(line)
+        self._filter = chosen if self._filter is None else self._filter
+        if chosen != self._filter:
+            return []
+        named = _name_document(sample)
+        filtered = _read_filtered(sample, texts)
+        score = _read_score(sample) if len(texts) == 1 else None
+        return [
+            _drop_nulls({**named, "repeat": repeat, "text": text or "", "answer": answer, "score": score})
+            for repeat, (text, answer) in enumerate(zip(texts, filtered, strict=True))
+        ]
+
+
+def _name_document(sample: Fields) -> Fields:
+    """Return what names the item: id and question as far as the document has them, and its place in the task."""
+    document = sample.get("doc")
+    document = document if isinstance(document, dict) else {}
+    id_ = next((document[name] for name in fields.IDS if isinstance(document.get(name), str | int)), None)
+    question = next((document[name] for name in fields.QUESTIONS if isinstance(document.get(name), str)), None)
+    return {"id": id_, "question": question, "index": sample["doc_id"]}
+
+
+def _read_filtered(sample: Fields, texts: list[str | None]) -> list[str | None]:
+    """Return what the filter took for the answer to each draw; it gives "[invalid]" where it found none."""
+    filtered = sample.get("filtered_resps") or []
+    if len(filtered) == 1 and isinstance(filtered[0], list):
+        filtered = filtered[0]
+    if len(filtered) != len(texts):
+        return [None] * len(texts)  # such as the majority of all draws
+    return [_take_extract(answer, text) for text, answer in zip(texts, filtered, strict=True)]
+
+
+def _openai_batch(sample: Fields) -> list[Fields]:
+    """Read a line of the output, or of the error file, of OpenAI's Batch API: chat completions, responses, completions.
+
+    A refusal is an answer, and wrong; a request that failed has none.
+    """
+    response = sample.get("response") or {}
+    body = response.get("body") or {}
+    named = {"id": sample["custom_id"]}
+    error = sample.get("error") or body.get("error")
+    if error or response.get("status_code", 200) != 200:
+        return [{**named, "error": error or f"status {response.get('status_code')}"}]
+    texts = [_read_choice(each) for each in body.get("choices", ())]
+    if "output" in body:
+        texts = ["".join(_join_parts(each["content"]) for each in body["output"] if each.get("type") == "message")]
+    usage = (body.get("usage") or {}) if len(texts) == 1 else {}
+    if not texts:
+        raise Defect("has no `choices` and no `output`; export the results of chat completions or responses")
+    return [
+        _drop_nulls({
+            **named, "repeat": repeat, "text": text,
+            "prompt_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
+            "completion_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+        })
+        for repeat, text in enumerate(texts)
+    ]  # fmt: skip
+
+
+def _ragas(sample: Fields) -> list[Fields]:
+    """Read a row of ragas; older releases call question and reply `question` and `answer`."""
+    question, text = sample.get("user_input", sample.get("question")), sample.get("response", sample.get("answer"))
+    return [_drop_nulls({"question": _read_question(question), "text": text or "", "score": _read_score(sample)})]
+
+
+def _deepeval(sample: Fields) -> list[Fields]:
+    """Read a case of DeepEval, which passes if all its metrics do: a test run writes `actualOutput`, a dataset
+    `actual_output`."""
+    text = sample.get("actualOutput", sample.get("actual_output"))
+    success = sample.get("success")
+    return [_drop_nulls({
+        "id": sample.get("name"), "question": sample["input"], "index": sample.get("order"), "text": text or "",
+        "score": None if success is None else float(success),
+    })]  # fmt: skip
+
+
+def _read_choice(choice: Fields) -> str:
+    return _join_parts(choice["message"].get("content")) if "message" in choice else choice["text"]
+
+
+def _drop_nulls(found: Fields) -> Fields:
+    return {name: value for name, value in found.items() if value is not None}
+
+
+_SAMPLES: Mapping[Layout, Callable[[IO[bytes], str, LogLimits], Iterator[Any]]] = {
+    Layout.INSPECT: _inspect_samples, Layout.LM_EVAL: _read_json_lines, Layout.FLASHRAG: _flashrag_samples,
+    Layout.OPENAI_BATCH: _read_json_lines, Layout.RAGAS: _ragas_samples, Layout.DEEPEVAL: _deepeval_samples,
+}  # fmt: skip
+_ANSWERS: Mapping[Layout, Callable[[], Answers]] = {
+    Layout.INSPECT: lambda: _inspect, Layout.LM_EVAL: _LmEval, Layout.FLASHRAG: lambda: _flashrag,
+    Layout.OPENAI_BATCH: lambda: _openai_batch, Layout.RAGAS: lambda: _ragas, Layout.DEEPEVAL: lambda: _deepeval,
+}  # fmt: skip
+
+# Reads a file of another system's answers: JSON lines, CSV, or the log of a program.
+
+
+def read_answers(
+    path: Path,
+    columns: ColumnMapping,
+    *,
+    layout: Layout | None = None,
+    format: Format = Format.AUTO,  # noqa: A002
+    delimiter: str | None = None,
+) -> Iterator[Row]:
+    """Yield the answers as lines; a file named .csv or .tsv is CSV unless `format` says otherwise.
+
+    Raises:
+        Invalid: a log has no format or delimiter to choose, or a log of inspect_ai is read without its layout.
+        InvalidLine: later on, where the file cannot be read.
+    """
+    with path.open("rb") as file:
+        if layout is not None:
+            check_options(layout, format, delimiter)
+            yield from read_log(file, path.name, layout)
+        else:
+            form = _choose_format(path) if format is Format.AUTO else format
+            yield from rows.read(file, path.name, form, delimiter=delimiter, names=columns.names)
+
+
+def _choose_format(path: Path) -> Format:
+    suffix = path.suffix.lower()
+    if suffix == ".eval":
+        raise Invalid(f"{path.name} is a log of inspect_ai", hint="name its layout: inspect")
+    return Format.CSV if suffix in (".csv", ".tsv") else Format.AUTO
+
+
+def check_options(layout: Layout, format: Format, delimiter: str | None, reader: str | None = None) -> None:  # noqa: A002
+    """Refuse options that would be ignored, because a log has a format of its own.
+
+    Raises:
+        Invalid: one of them is given.
+    """
+    given = {"format": format is not Format.AUTO, "delimiter": delimiter is not None, "reader": reader is not None}
+    if names := [name for name, is_given in given.items() if is_given]:
+        what = f"`layout` is {layout.value}, so `{names[0]}` would be ignored"
+        raise Invalid(what, hint="leave one of the two out")
