@@ -101,12 +101,12 @@ FROM base AS judge
 COPY models/static-embeddings models/static-embeddings
 COPY --from=code /app/services/judge services/judge
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
-    CMD ["python", "-m", "shared.runtime.process", "judge"]
+    CMD ["python", "-m", "shared.runtime.heartbeats", "judge"]
 CMD ["python", "-m", "services.judge"]
 
 
 FROM base AS generator
 COPY --from=code /app/services/generator services/generator
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
-    CMD ["python", "-m", "shared.runtime.process", "generate"]
+    CMD ["python", "-m", "shared.runtime.heartbeats", "generate"]
 CMD ["python", "-m", "services.generator"]

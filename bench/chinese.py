@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.retriever.sparse import Bm25
-from services.retriever.words import TermCutter
+from services.retriever.index import Bm25, TermCutter
 
 DEPTH = 10
 RESAMPLES = 2000

@@ -26,11 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.elasticsearch_builds import compare_builds
-from services.retriever.elasticsearch import dense, sparse
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.ports import Batch
-from services.retriever.texts import make_indexed_text
-from services.retriever.words import PAIRS
+from services.retriever import elasticsearch
+from services.retriever.builds import make_indexed_text
+from services.retriever.elasticsearch import ElasticsearchServer
+from services.retriever.index import PAIRS, Batch
 from shared.ingest.datasets import read_corpus_line, read_dataset_line
 from shared.models.embedding import StaticEmbedder
 from shared.settings import Dense, Elasticsearch, Settings
@@ -141,8 +140,8 @@ def searches(
     """Build both indexes; return the project's side and the raw side of each."""
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     vectors = embedder.embed_queries(questions)
-    nearest = dense.ElasticsearchVectors(served, embedder, Dense()).build(batches(documents))
-    terms = sparse.ElasticsearchTerms(served, PAIRS, k1=1.2, b=0.75).build(batches(documents))
+    nearest = elasticsearch.ElasticsearchVectors(served, embedder, Dense()).build(batches(documents))
+    terms = elasticsearch.ElasticsearchTerms(served, PAIRS, k1=1.2, b=0.75).build(batches(documents))
     name = f"{served.prefix}-{{}}-{'0' * 64}"
     return {
         "dense": (
@@ -185,13 +184,17 @@ def compare(name: str, sides: tuple[Side, Side], rounds: int) -> None:
 def raw_dense(index: str, vectors: NDArray[np.float32], k: int) -> Found:
     """Find the nearest documents; equal vectors are sorted by hash."""
     depth = k + MARGIN
-    knn = {"field": dense.FIELD, "k": depth, "num_candidates": max(Dense().search, depth)}
+    knn = {"field": elasticsearch.VECTOR_FIELD, "k": depth, "num_candidates": max(Dense().search, depth)}
     packed = (base64.b64encode(vector.byteswap()).decode() for vector in vectors)
-    bodies = [{"knn": {**knn, "query_vector": each}, "docvalue_fields": ["hash", dense.DIGEST]} for each in packed]
+    bodies = [
+        {"knn": {**knn, "query_vector": each}, "docvalue_fields": ["hash", elasticsearch.DIGEST]} for each in packed
+    ]
     found = []
     for hits in raw(index, bodies, depth):
         best: dict[int, float] = {}
-        ranked = [(-best.setdefault(hit.fields[dense.DIGEST][0], hit.score), hit.fields["hash"][0]) for hit in hits]
+        ranked = [
+            (-best.setdefault(hit.fields[elasticsearch.DIGEST][0], hit.score), hit.fields["hash"][0]) for hit in hits
+        ]
         found.append([document for _, document in sorted(ranked)[:k]])
     return found
 
@@ -199,7 +202,10 @@ def raw_dense(index: str, vectors: NDArray[np.float32], k: int) -> Found:
 def raw_sparse(index: str, questions: Sequence[str], k: int) -> Found:
     """Find the documents with the highest scores; equal scores are sorted by hash."""
     terms = (" ".join(PAIRS.of(question)) for question in questions)
-    bodies = [{"query": {"match": {sparse.FIELD: {"query": each}}}, "docvalue_fields": ["hash"]} for each in terms]
+    bodies = [
+        {"query": {"match": {elasticsearch.TERMS_FIELD: {"query": each}}}, "docvalue_fields": ["hash"]}
+        for each in terms
+    ]
     ranked = ([(-hit.score, hit.fields["hash"][0]) for hit in hits] for hits in raw(index, bodies, k + MARGIN))
     return [[document for _, document in sorted(hits)[:k]] for hits in ranked]
 

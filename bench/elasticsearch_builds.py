@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from services.retriever.elasticsearch import dense, sparse
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.ports import Batch
-from services.retriever.words import PAIRS
+from services.retriever import elasticsearch
+from services.retriever.elasticsearch import ElasticsearchServer
+from services.retriever.index import PAIRS, Batch
 from shared.models.embedding import StaticEmbedder
 from shared.settings import Dense, Elasticsearch, Settings
 
@@ -35,8 +34,8 @@ def compare_builds(served: ElasticsearchServer, batches: Callable[[], Iterator[B
     """Print for each kind the median times of both sides, which take turns, and their ratio."""
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     backends = {
-        "dense": dense.ElasticsearchVectors(served, embedder, Dense()),
-        "sparse": sparse.ElasticsearchTerms(served, PAIRS, k1=1.2, b=0.75),
+        "dense": elasticsearch.ElasticsearchVectors(served, embedder, Dense()),
+        "sparse": elasticsearch.ElasticsearchTerms(served, PAIRS, k1=1.2, b=0.75),
     }
     for kind, backend in backends.items():
         ours = f"{served.prefix}-{kind}-{SIGNATURE}"

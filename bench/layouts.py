@@ -7,9 +7,8 @@ import argparse
 import time
 from pathlib import Path
 
-from services.retriever.dense import Faiss
-from services.retriever.layouts import Flat, Hnsw, Ivf, VectorLayout
-from services.retriever.texts import make_indexed_text
+from services.retriever.builds import make_indexed_text
+from services.retriever.index import Faiss, Flat, Hnsw, Ivf, VectorLayout
 from shared.ingest.datasets import read_corpus_line, read_dataset_line
 from shared.models.embedding import StaticEmbedder
 from shared.settings import MODELS, Dense

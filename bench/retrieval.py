@@ -11,10 +11,8 @@ from pathlib import Path
 import ir_measures
 from ir_measures import ScoredDoc, nDCG
 
-from services.retriever.dense import Faiss
-from services.retriever.ports import Backend, Batch, IndexMatch, SearchIndex
-from services.retriever.sparse import Bm25
-from services.retriever.texts import make_indexed_text
+from services.retriever.builds import make_indexed_text
+from services.retriever.index import Backend, Batch, Bm25, Faiss, IndexMatch, SearchIndex
 from shared import settings
 from shared.ingest.datasets import read_corpus_line, read_dataset
 from shared.ingest.lines import EmptyText

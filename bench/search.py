@@ -21,9 +21,9 @@ import msgspec
 from sqlalchemy import text
 
 from bench.running import Stack, stack
-from services.retriever import tokens
-from services.retriever.sparse import K1, METHOD, B
-from services.retriever.texts import make_indexed_text
+from services.retriever import index as index_module
+from services.retriever.builds import make_indexed_text
+from services.retriever.index import K1, METHOD, B
 from shared.ingest.datasets import read_corpus_line, read_dataset_line
 from shared.models.embedding import StaticEmbedder
 from shared.rag.fusion import rrf
@@ -81,13 +81,13 @@ def raw(lines: Sequence[bytes]) -> Search:
     documents = [read_corpus_line(line, "", 0).document for line in lines]
     texts = [make_indexed_text(document.problem, document.text) for document in documents]
     scorer = bm25s.BM25(method=METHOD, k1=K1, b=B)
-    scorer.index([tokens.tokenise(text) for text in texts], show_progress=False)
+    scorer.index([index_module.tokenise(text) for text in texts], show_progress=False)
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     index = faiss.IndexFlatIP(embedder.dimension)
     index.add(embedder.embed_documents(texts))
 
     def search(questions: Sequence[str]) -> object:
-        asked = [tokens.tokenise(question) for question in questions]
+        asked = [index_module.tokenise(question) for question in questions]
         return scorer.retrieve(asked, k=K, show_progress=False), index.search(embedder.embed_queries(questions), K)
 
     return search

@@ -12,11 +12,10 @@ from statistics import median
 import faiss
 import numpy as np
 
-from services.retriever.gpu import GpuFlat, make_flat
-from services.retriever.layouts import Flat, Near, Vectors
+from services.retriever.index import Flat, GpuFlat, Near, Vectors, make_flat
 
 DIMENSION, K = 256, 26
-"""A search for ten documents asks FAISS for 26 (`services.retriever.dense.MARGIN`)."""
+"""A search for ten documents asks FAISS for 26 (`services.retriever.index.MARGIN`)."""
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import psutil
 from bench.running import Stack
 from bench.throughput import PARAMS, furnish, throughput_stack
 from services.guard import guard
-from services.guard.drivers.scripted import ScriptedServer
+from services.guard.drivers.plugin import ScriptedServer
 from shared.calls import Decoding, ModelCall
 from shared.telemetry import logs
 from tests.doubles.collector import run_collector

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mathrag.cli.failures import CODES, Exit
-from services.orchestrator.access.scopes import get_declared_scope
-from services.orchestrator.api.problems import RETRY_AFTER_S
+from services.orchestrator.access.identity import get_declared_scope
+from services.orchestrator.api.routes import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
 from shared.docstrings import read_docstrings

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.calls import Lane
-from shared.runtime import process
+from shared.runtime import heartbeats
 
 PATIENCE_S = 2.0
 ANSWER_S = 5.0
@@ -63,7 +63,7 @@ def make_heartbeat_test(redis_url: str, lane: Lane) -> Test:
     async def is_ready(pid: int) -> bool:
         async with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
             try:
-                return bool(await client.exists(process.key(lane, pid)))
+                return bool(await client.exists(heartbeats.key(lane, pid)))
             except RedisError:
                 return False
 
@@ -82,9 +82,9 @@ def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
             return False
         async with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
             try:
-                if await client.exists(process.key(lane, pid)):
+                if await client.exists(heartbeats.key(lane, pid)):
                     return True
-                await client.set(WRITTEN, "", ex=process.TTL_S)  # a full Redis refuses heartbeats, too
+                await client.set(WRITTEN, "", ex=heartbeats.TTL_S)  # a full Redis refuses heartbeats, too
             except RedisError:
                 return True
             return False

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -12,22 +12,23 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+from sqlalchemy import text
 
-from services.guard import checks, ownership
-from services.guard.clock import GuardClock
+from services.guard import ownership
 from services.guard.drivers import ollama
-from services.guard.drivers.external_program import ExternalProgramDriver
-from services.guard.drivers.plugin import PluginDriver
+from services.guard.drivers.launched import ExternalProgramDriver
+from services.guard.drivers.plugin import PluginDriver, ScriptedDriver
 from services.guard.drivers.ports import Driver, DriverError, ModelServer
 from services.guard.drivers.process import ProcessDriver
 from services.guard.drivers.remote import RemoteDriver
-from services.guard.drivers.scripted import ScriptedDriver
 from services.guard.drivers.vllm_sleep import VllmSleepDriver
-from services.guard.guard import Guard, ServedModel, StaleEpoch
+from services.guard.guard import Guard, ServedModel, StaleEpoch, Warmer
+from services.guard.memory import GuardClock
 from services.guard.reconciler import Reconciler
-from services.guard.warmer import Warmer
+from shared import checks
 from shared.access import filters
 from shared.calls import Completion, Lane, RunRequest
+from shared.checks import RESTART, Check, NotReady, advise_setting, run_check
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.lease.policy import FlipState
 from shared.models import commands
@@ -37,6 +38,46 @@ from shared.settings import Model, Settings
 from shared.shapes import Architecture
 from shared.storage.database import Database
 from shared.telemetry import traces
+
+# Checks for `mathrag doctor`: whether a model is there, and is still the one that was registered.
+
+REGISTERED = text("""
+    SELECT hash, digest, version FROM models WHERE name = :name AND device = :device AND served
+    ORDER BY registered_at DESC LIMIT 1""")
+CHANGED_FIX = f"put the old one back; or {RESTART} and submit again the jobs that wait for the old one"
+
+
+async def check_model(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> Check:
+    """Check the model of this name against the settings of this guard's process."""
+    described = _describe_model(name, settings, drivers, database)
+    return await run_check(f"model {name}", described, fix=advise_setting(f"models.{name}"))
+
+
+async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> str:
+    if name not in drivers:
+        raise NotReady(
+            f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with", fix=RESTART
+        )
+    summary = await checks.check_model(name, settings)
+    try:
+        now = await drivers[name].identify()
+    except DriverError as error:
+        raise NotReady(str(error)) from error
+    async with database.transaction() as connection:
+        values = {"name": name, "device": settings.device.id}
+        registered = (await connection.execute(REGISTERED, values)).first()
+    if registered is None:
+        raise NotReady("it is found, but not registered yet", fix="wait 5 s: the guard registers it by itself")
+    if registered.hash != now.hash:
+        changed = _describe_difference(registered.digest, now.digest)
+        changed = changed or _describe_difference(registered.version, now.version) or "its options differ"
+        raise NotReady(f"it is not the one that was registered: {changed}", fix=CHANGED_FIX)
+    return summary
+
+
+def _describe_difference(before: str | None, now: str | None) -> str:
+    return f"{(before or 'none')[:12]} then, {(now or 'none')[:12]} now" if before != now else ""
+
 
 POLL_S = 0.1
 RETRY_S = 5.0
@@ -297,7 +338,7 @@ async def _state(request: Request) -> dict[str, Any]:
 @router.get("/checks/{name:path}")
 async def _check(name: str, request: Request) -> Response:
     service: Service = request.app.state.service
-    found = await checks.check_model(name, service.settings, service.drivers, service.database)
+    found = await check_model(name, service.settings, service.drivers, service.database)
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 

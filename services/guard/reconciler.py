@@ -11,8 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.guard.drivers.ports import Driver, DriverError, ModelServer, count_reloads, find_obstacle
 from services.guard.guard import Guard, ServedModel
-from services.guard.memory import MemoryMeter, NotMeasured, make_meter
-from services.guard.verification import Sleep, Verification
+from services.guard.memory import MemoryMeter, NotMeasured, Sleep, Verification, make_meter
 from shared.lease import memory as memory_module
 from shared.lease import policy, residencies
 from shared.lease.lease import Phase

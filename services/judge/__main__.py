@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
-from services.judge.embed_executor import EmbedExecutor
-from services.judge.estimate_executor import EstimateExecutor
-from services.judge.grade_executor import GradeExecutor
-from services.judge.mine_executor import MineExecutor
-from services.judge.mining_pool import MiningPool
-from services.judge.rerank_executor import RerankExecutor
-from services.judge.retrieve_executor import RetrieveExecutor
-from services.judge.rules_executor import RulesExecutor
-from services.judge.unconfigured_executor import UnconfiguredExecutor
-from services.judge.verification_pool import VerificationPool
-from services.judge.verify_executor import VerifyExecutor
+from services.judge.executors import (
+    EmbedExecutor,
+    EstimateExecutor,
+    GradeExecutor,
+    MineExecutor,
+    RerankExecutor,
+    RetrieveExecutor,
+    RulesExecutor,
+    UnconfiguredExecutor,
+    VerifyExecutor,
+)
+from services.judge.pools import MiningPool, VerificationPool
 from shared.calls import Lane
 from shared.processes.grading_pool import GradingPool
 from shared.runtime.pins import WEIGHTS

@@ -23,7 +23,7 @@ THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Import the libraries and return the function that mines, which keeps the last graph open."""
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    from services.judge import mapped_graph
+    from services.judge import graphs
     from shared.rules import miners
 
     opened: dict[str, Any] = {}
@@ -34,7 +34,7 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
         try:
             if folder not in opened:
                 opened.clear()
-                opened[folder] = mapped_graph.map_graph(Path(folder))
+                opened[folder] = graphs.map_graph(Path(folder))
             rules = miners.mine(opened[folder], request["relation"], mining)
             Path(request["file"]).write_bytes(msgspec.json.encode(rules))
         except MemoryError:

@@ -12,58 +12,34 @@ import httpx2
 from fastapi import Depends, FastAPI
 from redis.asyncio import Redis
 
-from services.orchestrator.access.headers import SecurityHeaders
-from services.orchestrator.access.identity import Identity
-from services.orchestrator.access.keyring import Keyring
-from services.orchestrator.access.limits import UPLOADS, ConcurrencyLimit
-from services.orchestrator.access.scopes import authorise
-from services.orchestrator.access.sessions import Sessions
-from services.orchestrator.access.values import check_storable
+from services.orchestrator.access.identity import Identity, Keyring, Sessions, authorise
+from services.orchestrator.access.limits import UPLOADS, ConcurrencyLimit, SecurityHeaders, check_storable
 from services.orchestrator.api import (
-    calibration,
     chat,
     comparison,
     configuration,
     corpora,
     datasets,
-    effective_settings,
-    events,
     experiments,
     gpus,
     graphs,
     health,
-    imports,
     jobs,
     labels,
-    metrics,
     models,
-    now,
-    openapi,
-    orphans,
     pipelines,
     plans,
-    plugins,
-    problems,
-    provenance,
-    questions,
-    reference,
-    rule_files,
+    routes,
     rules,
     samples,
     search,
-    training,
 )
 from services.orchestrator.deps import Deps
-from services.orchestrator.metrics.job_spans import JobSpans
-from services.orchestrator.metrics.metrics import Metrics
-from services.orchestrator.metrics.requests import CountRequests
+from services.orchestrator.metrics import CountRequests, JobSpans, Metrics
 from services.orchestrator.openai import endpoints
-from services.orchestrator.openai.batch_advancer import BatchAdvancer
-from services.orchestrator.scheduling.finaliser import Finaliser
-from services.orchestrator.scheduling.routine import Routine
+from services.orchestrator.openai.batch_work import BatchAdvancer
+from services.orchestrator.scheduling.routines import Finaliser, Routine, Sealer, Sweeper
 from services.orchestrator.scheduling.scheduler import Scheduler
-from services.orchestrator.scheduling.sealer import Sealer
-from services.orchestrator.scheduling.sweeper import Sweeper
 from services.orchestrator.web import site
 from shared.access.filters import BodyLimit, BrowserFilter, authorization, keys_required
 from shared.runtime.price import settings_for_device
@@ -135,19 +111,22 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         dependencies=[Depends(authorise), Depends(check_storable)],
         telemetry=traces.make_server_options(),
     )
-    for part in (
-        corpora, orphans, datasets, questions, training, graphs, rules, rule_files, imports, jobs, samples, events,
-        provenance, calibration, comparison, search, chat, plans, experiments, labels, gpus, now, models, pipelines,
-        plugins, configuration, effective_settings, health, reference,
+    for router in (
+        corpora.router, corpora.orphans_router, datasets.router, datasets.questions_router, datasets.training_router,
+        graphs.router, rules.router, rules.files_router, jobs.imports_router, jobs.router, samples.router,
+        jobs.events_router, samples.provenance_router, comparison.router, search.router, chat.router, plans.router,
+        experiments.router, labels.router, gpus.router, gpus.now_router, pipelines.router, models.router,
+        models.plugins_router, configuration.router, configuration.settings_router, health.router,
+        health.reference_router,
     ):  # fmt: skip
-        app.include_router(part.router)
+        app.include_router(router)
     _protect(app, settings)
     if settings.telemetry.metrics:
         _measure(app)
-    problems.install(app)
+    routes.answer_problems(app)
     endpoints.install(app)
-    site.install(app)
-    openapi.install(app)
+    site.add_pages(app)
+    routes.document_operations(app)
     return app
 
 
@@ -165,7 +144,7 @@ def _protect(app: FastAPI, settings: Settings) -> None:
 def _measure(app: FastAPI) -> None:
     """Add the request counter as the outermost middleware, so that refused requests are counted, too."""
     app.state.metrics = Metrics()
-    app.include_router(metrics.router)
+    app.include_router(health.metrics_router)
     app.add_middleware(CountRequests, requests=app.state.metrics.requests)
 
 

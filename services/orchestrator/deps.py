@@ -9,9 +9,7 @@ import httpx2
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 
-from services.orchestrator.polling.ended_counts import EndedCounts
-from services.orchestrator.polling.job_view_cache import JobViewCache
-from services.orchestrator.polling.polls import Polls
+from services.orchestrator.polling import EndedCounts, JobViewCache, Polls
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.storage.jobs import count_extractions, count_verdicts

@@ -11,14 +11,20 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.retriever import builds, checks
+from services.retriever import builds
 from services.retriever.backends import make_backends
-from services.retriever.build_queue import BuildQueue
-from services.retriever.embeddings import TextEmbedder
-from services.retriever.questions import QuestionVectors
-from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
-from services.retriever.searches import IndexSearch, Searcher
-from services.retriever.shelf import DocumentCache, IndexCache
+from services.retriever.builds import BuildQueue, DocumentCache, IndexCache
+from services.retriever.checks import ServedIndexes, check_part
+from services.retriever.elasticsearch import ElasticsearchServer
+from services.retriever.searches import (
+    IndexSearch,
+    PinnedReranker,
+    QuestionVectors,
+    RerankQuestion,
+    Searcher,
+    TextEmbedder,
+    identify_reranker,
+)
 from shared.access import filters
 from shared.access.connections import finish_while_connected
 from shared.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
@@ -171,12 +177,12 @@ async def health(state: StateDependency) -> Response:
 
 async def check(name: str, state: StateDependency) -> Response:
     """Check one part of this process, a name in `checks.NAMES`, and return its `Check`."""
-    kept = checks.ServedIndexes(
+    kept = ServedIndexes(
         database=state.database,
         data_dir=state.settings.data_dir,
         backends={backend.kind: backend for backend in state.backends},
     )
-    return _answer_json(await checks.check_part(name, state.settings.retrieval, kept))
+    return _answer_json(await check_part(name, state.settings.retrieval, kept))
 
 
 async def build(request: Request, body: BuildRequest, state: StateDependency) -> Response:
@@ -204,7 +210,6 @@ async def delete_orphans(state: StateDependency) -> Response:
 
 async def _orphans(state: RetrieverState, *, delete: bool) -> Response:
     from services.retriever import orphans
-    from services.retriever.elasticsearch.server import ElasticsearchServer
 
     server = ElasticsearchServer(state.settings.retrieval.elasticsearch)
     work = orphans.delete if delete else orphans.find

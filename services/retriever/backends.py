@@ -1,11 +1,7 @@
 """Make the back ends that the settings choose for dense and sparse indexes."""
 
-from services.retriever import gpu
-from services.retriever.dense import Faiss
-from services.retriever.layouts import Hnsw, Ivf, VectorLayout
-from services.retriever.ports import Backend, SearchIndex
-from services.retriever.sparse import Bm25
-from services.retriever.words import TermCutter
+from services.retriever import index
+from services.retriever.index import Backend, Bm25, Faiss, Hnsw, Ivf, SearchIndex, TermCutter, VectorLayout
 from shared.models.embedding import Embedder
 from shared.settings import Dense, Retrieval
 
@@ -21,8 +17,7 @@ def make_backends(retrieval: Retrieval, embedder: Embedder) -> list[Backend[Sear
 
 def _make_dense(retrieval: Retrieval, embedder: Embedder) -> Backend[SearchIndex]:
     if retrieval.dense.backend == "elasticsearch":
-        from services.retriever.elasticsearch.dense import ElasticsearchVectors
-        from services.retriever.elasticsearch.server import ElasticsearchServer
+        from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchVectors
 
         chosen = retrieval.elasticsearch
         return ElasticsearchVectors(ElasticsearchServer(chosen), embedder, retrieval.dense, chosen.vectors)
@@ -32,8 +27,7 @@ def _make_dense(retrieval: Retrieval, embedder: Embedder) -> Backend[SearchIndex
 def _make_sparse(retrieval: Retrieval) -> Backend[SearchIndex]:
     sparse, words = retrieval.sparse, TermCutter(retrieval.sparse.chinese)
     if sparse.backend == "elasticsearch":
-        from services.retriever.elasticsearch.server import ElasticsearchServer
-        from services.retriever.elasticsearch.sparse import ElasticsearchTerms
+        from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchTerms
 
         return ElasticsearchTerms(ElasticsearchServer(retrieval.elasticsearch), words, k1=sparse.k1, b=sparse.b)
     return Bm25(words, k1=sparse.k1, b=sparse.b)
@@ -46,4 +40,4 @@ def _make_layout(dense: Dense) -> VectorLayout:
         case "ivf":
             return Ivf(dense.lists, dense.probes)
         case _:
-            return gpu.make_flat(dense.gpu, dense.gpu_mib)
+            return index.make_flat(dense.gpu, dense.gpu_mib)

@@ -1,26 +1,108 @@
-"""Build the indexes of a corpus from the documents in the database.
+"""Builds of indexes: their queue, their texts, and the shelf of finished ones."""
 
-An index is determined by its recipe and the corpus's content, so no signature is built twice.
-"""
-
+import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 from anyio import CancelScope, from_thread, to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.retriever import files
-from services.retriever.build_queue import BuildQueue
-from services.retriever.ports import Backend, Batch, SearchIndex
-from services.retriever.texts import FIELDS, make_indexed_text
+from services.retriever import index as index_module
+from services.retriever.index import Backend, Batch, SearchIndex
 from shared import canonical
 from shared.errors import Conflict, NotFound
+from shared.recent import LruCache
+from shared.replies import Document
 from shared.storage.database import Database
+
+# Order the builds of indexes, so that a small corpus does not wait for a large one.
+
+AT_ONCE = 2
+"""Builds at once. At most one of them is large, and the other place is for small ones."""
+SMALL_BYTES = 8 << 20
+"""Largest text of a small build, in bytes: some 15 seconds on a core with the shipped embedder."""
+BYTES_PER_S = 1 << 19
+"""Text that a core indexes in a second, about: a build can be overtaken only for as long as it takes itself."""
+
+
+@dataclass(eq=False)
+class Turn:
+    """A build that waits or runs."""
+
+    signature: str
+    size: int
+    due: float
+    """Waiting builds start in this order: of arrival, each put back by the time that its text may take."""
+    started: anyio.Event = field(default_factory=anyio.Event)
+
+
+class BuildQueue:
+    """Starts waiting builds, small ones first, and no two of the same index at once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: list[Turn] = []
+        self._running: list[Turn] = []
+
+    @property
+    def signatures(self) -> set[str]:
+        """Signatures of the indexes that are being built now."""
+        return {turn.signature for turn in self._running}
+
+    @asynccontextmanager
+    async def take_turn(self, signature: str, size: int) -> AsyncIterator[None]:
+        """Wait until an index may be built or deleted, and hold the place for the length of the block.
+
+        Args:
+            signature: the index's signature.
+            size: length of the corpus's texts in bytes.
+        """
+        turn = Turn(signature, size, self._clock() + size / BYTES_PER_S)
+        self._waiting.append(turn)
+        try:
+            self._start_waiting()
+            await turn.started.wait()
+            yield
+        finally:  # a request that is cancelled while it waits ends here, too
+            (self._running if turn in self._running else self._waiting).remove(turn)
+            self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        for turn in sorted(self._waiting, key=lambda each: each.due):
+            if self._may_start(turn):
+                self._waiting.remove(turn)
+                self._running.append(turn)
+                turn.started.set()
+
+    def _may_start(self, turn: Turn) -> bool:
+        if len(self._running) >= AT_ONCE or turn.signature in self.signatures:
+            return False
+        return turn.size <= SMALL_BYTES or all(each.size <= SMALL_BYTES for each in self._running)
+
+
+# Choose the text of a document that is indexed.
+
+FIELDS = r"problem \n text"
+"""The fields that are indexed, as every index's signature has them."""
+
+
+def make_indexed_text(problem: str, text: str) -> str:
+    """Join problem and text on separate lines; a plain passage has no problem."""
+    return Document(problem=problem, text=text).whole
+
+
+# Build the indexes of a corpus from the documents in the database.
+#
+# An index is determined by its recipe and the corpus's content, so no signature is built twice.
 
 VERSION = "1"
 """Version of the code that determines scores; a new version makes new indexes."""
@@ -96,7 +178,7 @@ async def find_index(database: Database, index: int) -> IndexRow:
     """
     found = await _query_index(database, index=index)
     if found is None:
-        raise NotFound(f"there is no index {index}", hint=files.REBUILD)
+        raise NotFound(f"there is no index {index}", hint=index_module.REBUILD)
     return found
 
 
@@ -137,9 +219,9 @@ async def _find_reusable(
     if found is None:
         return None
     try:
-        await to_thread.run_sync(files.verify, data_dir / found.path, made, found.file_hash)
+        await to_thread.run_sync(index_module.verify, data_dir / found.path, made, found.file_hash)
         await to_thread.run_sync(backend.check, data_dir / found.path)
-    except files.UnsoundIndex:
+    except index_module.UnsoundIndex:
         return None
     return found
 
@@ -153,7 +235,7 @@ async def _make(
     def work() -> tuple[Path, bytes, int]:
         index = backend.build(_iterate_blocking(batches), canonical.digest(made).hex())
         from_thread.check_cancelled()
-        return *files.write(data_dir / FOLDER, made, index), len(index.documents)
+        return *index_module.write_index(data_dir / FOLDER, made, index), len(index.documents)
 
     folder, file_hash, documents = await to_thread.run_sync(work)
     return await _register(database, made, f"{FOLDER}/{folder.name}", file_hash, documents)
@@ -267,3 +349,94 @@ async def _point_corpus(database: Database, corpus: CorpusRow, kind: str, index:
         result = await connection.execute(_POINTERS[kind], {"index": index, "id": corpus.id, "hash": corpus.hash})
     if result.rowcount == 0:
         raise Conflict(f"Corpus {corpus.id} was deleted or replaced while it was indexed", hint="Build it again")
+
+
+# Caches of loaded indexes and of documents.
+
+INDEXES = 8
+"""Indexes that are loaded at once; the least recently used one is evicted."""
+DOCUMENTS_BYTES = 64 << 20
+"""Memory of the cached documents; MATH's 7,500 training problems take about 8 MB."""
+ENTRY_BYTES = 256
+"""Approximate overhead of the cache per document: the hash, its entry, the links."""
+DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
+
+
+class IndexCache:
+    """Loads indexes at their first search; they are immutable, so loaded ones stay valid."""
+
+    def __init__(self, database: Database, data_dir: Path, backends: list[Backend[SearchIndex]]) -> None:
+        self._database = database
+        self._data_dir = data_dir
+        self._backends = {backend.kind: backend for backend in backends}
+        self._indexes: OrderedDict[int, SearchIndex] = OrderedDict()
+        self._loading = anyio.Lock()
+
+    @property
+    def loaded(self) -> list[int]:
+        """Ids of the indexes in memory."""
+        return sorted(self._indexes)
+
+    async def index(self, index: int) -> SearchIndex:
+        """Return the index with this id, loading it if need be.
+
+        Raises:
+            NotFound: there is none.
+            Unavailable: its files are missing or changed, or this code would build it otherwise.
+        """
+        if (loaded := self._use_loaded(index)) is not None:
+            return loaded
+        async with self._loading:
+            loaded = self._use_loaded(index)  # whoever held the lock before may have loaded it
+            return await self._admit(index) if loaded is None else loaded
+
+    def _use_loaded(self, index: int) -> SearchIndex | None:
+        """Return the index if it is loaded, and mark it as used."""
+        if index in self._indexes:
+            self._indexes.move_to_end(index)
+        return self._indexes.get(index)
+
+    async def _admit(self, index: int) -> SearchIndex:
+        """Load an index and evict the least recently used one; searches of other indexes go on meanwhile."""
+        loaded = await self._load(index)
+        while len(self._indexes) >= INDEXES:
+            self._indexes.popitem(last=False)
+        self._indexes[index] = loaded
+        return loaded
+
+    async def _load(self, index: int) -> SearchIndex:
+        row = await find_index(self._database, index)
+        backend = self._backends[row.kind]
+        folder = self._data_dir / row.path
+        made = await to_thread.run_sync(make_recipe, backend, row.corpus)
+        await to_thread.run_sync(index_module.verify, folder, made, row.file_hash)
+        await to_thread.run_sync(backend.check, folder)
+        return await to_thread.run_sync(backend.load, folder)
+
+
+class DocumentCache:
+    """Caches problem and text of documents, by which near-duplicates are found; documents never change."""
+
+    def __init__(self, database: Database, most_bytes: int = DOCUMENTS_BYTES) -> None:
+        self._database = database
+        self._recent: LruCache[Document] = LruCache(most_bytes, _estimate_bytes)
+
+    async def of(self, documents: Iterable[str]) -> dict[str, Document]:
+        """Return the existing documents by hash.
+
+        A missing document could not be recognised as a near-duplicate, and the answer would leak. So the caller keeps
+        what was found, and does not read from the shared cache again.
+        """
+        wanted = set(documents)
+        found = self._recent.find(wanted)
+        if missing := [bytes.fromhex(document) for document in wanted - found.keys()]:
+            async with self._database.transaction() as connection:
+                rows = await connection.execute(DOCUMENTS, {"hashes": missing})
+                found |= {row.hash.hex(): Document(problem=row.problem, text=row.body) for row in rows}
+            self._recent.keep(found)
+        return found
+
+
+def _estimate_bytes(document: Document) -> int:
+    """Estimate the memory of a document, whose characters take 1 to 4 bytes each."""
+    return ENTRY_BYTES + sys.getsizeof(document.problem) + sys.getsizeof(document.text)

@@ -13,11 +13,8 @@ import msgspec
 from anyio import run, to_thread
 from sqlalchemy import text
 
-from services.retriever.elasticsearch.backend import FILE
-from services.retriever.elasticsearch.failures import MAJOR, MAKE_KEY, URL
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.files import UnsoundIndex
-from services.retriever.ports import Backend, SearchIndex
+from services.retriever.elasticsearch import FILE, MAJOR, MAKE_KEY, URL, ElasticsearchServer
+from services.retriever.index import Backend, SearchIndex, UnsoundIndex
 from shared import checks, settings
 from shared.checks import Check, NotReady, advise_setting, run_check
 from shared.errors import NotFound

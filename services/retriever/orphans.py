@@ -8,9 +8,9 @@ from pathlib import Path
 from anyio import to_thread
 from sqlalchemy import text
 
-from services.retriever.build_queue import BuildQueue
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.evaluation.searcher import FOLDER
+from services.retriever.builds import BuildQueue
+from services.retriever.elasticsearch import ElasticsearchServer
+from services.retriever.evaluation import FOLDER
 from shared.storage.database import Database
 
 SIGNATURES = text("SELECT encode(signature, 'hex') FROM indexes")

@@ -1,21 +1,156 @@
-"""Answer many searches at once: one batch per index, then near-duplicates are dropped and a page is taken."""
+"""Searches: embed questions, search, and rerank."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Container, Sequence
+from importlib.metadata import version
+from math import inf
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+from numpy.typing import NDArray
+from sqlalchemy.exc import SQLAlchemyError
 
-from services.retriever.ports import DenseIndex, IndexMatch, SearchIndex
-from services.retriever.questions import QuestionVectors, Vector, compute_mean_direction
-from services.retriever.shelf import DocumentCache, IndexCache
+from services.retriever.builds import DocumentCache, IndexCache
+from services.retriever.index import DenseIndex, IndexMatch, SearchIndex
 from shared.calls import RELEASE_0_1, Duplicates
-from shared.errors import Invalid
+from shared.errors import Conflict, Invalid, Unavailable
+from shared.models import files
+from shared.models.embedding import Embedder, ModelFailed, Reranker
+from shared.models.retriever_client import EmbeddedTexts
+from shared.models.servers import identity_of
+from shared.plugins.loading import find_usable
 from shared.rag.duplicates import is_left_out
-from shared.replies import Document, Hit, Retrieved
+from shared.recent import LruCache
+from shared.replies import Document, Failure, FailureKind, Hit, Retrieved, Scored
+from shared.runtime import pins
+from shared.runtime.pins import NO_RERANKER, ModelIdentity, embedder_identity
+from shared.settings import Reranker as Settings
+from shared.shapes import Kind
+from shared.storage.database import Database, retry_through_outage
+
+# Embed questions: distinct ones of a batch together, and cached ones not at all.
+
+Vector = NDArray[np.float32]
+Vectors = NDArray[np.float32]
+QUESTIONS_AT_ONCE = 8
+"""Batches that are embedded at once, so that a slow server leaves threads for sparse searches."""
+
+
+class CacheCounts(msgspec.Struct):
+    """Uses of the cache since the process started."""
+
+    asked: int = 0
+    """Questions to dense indexes, with repetitions."""
+    hits: int = 0
+    """Questions whose vector was cached, or made for an equal question of the same batch."""
+
+
+class QuestionVectors:
+    """Embeds texts, with an LRU cache of `size` vectors of questions."""
+
+    def __init__(self, embedder: Embedder, size: int) -> None:
+        self._embedder = embedder
+        self._recent: LruCache[Vector] = LruCache(size)
+        self._limiter = CapacityLimiter(QUESTIONS_AT_ONCE)
+        self.counted = CacheCounts()
+
+    async def vectors(self, questions: Sequence[str]) -> list[Vector]:
+        """Return one vector per question.
+
+        Raises:
+            TooLarge, Unavailable: see `Embedder.embed_queries`; then nothing is cached.
+        """
+        found = self._recent.find(dict.fromkeys(questions))
+        if missing := [text for text in dict.fromkeys(questions) if text not in found]:
+            made = await to_thread.run_sync(self._embedder.embed_queries, missing, limiter=self._limiter)
+            found |= dict(zip(missing, made, strict=True))
+        self.counted.asked += len(questions)
+        self.counted.hits += len(questions) - len(missing)
+        self._recent.keep(found)
+        return [found[text] for text in questions]
+
+    async def documents(self, texts: Sequence[str]) -> Vectors:
+        """Embed texts as documents, without the cache, as vectors [len(texts), dimension].
+
+        Raises:
+            TooLarge, Unavailable: see `Embedder.embed_documents`.
+        """
+        return await to_thread.run_sync(self._embedder.embed_documents, texts, limiter=self._limiter)
+
+    async def hypothetical(self, texts: Sequence[str]) -> dict[str, Vector]:
+        """Embed hypothetical documents, by text; they are not cached, since they do not repeat."""
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
+            return {}
+        made = await to_thread.run_sync(self._embedder.embed_documents, distinct, limiter=self._limiter)
+        return dict(zip(distinct, made, strict=True))
+
+
+def compute_mean_direction(vectors: Sequence[Vector]) -> Vector:
+    """Return the mean of vectors at length 1, or zeros (HyDE, Gao et al. 2023, section 3.2)."""
+    total: NDArray[np.float64] = np.stack(vectors).sum(axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(total))
+    return (total / (length or 1)).astype(np.float32)
+
+
+# Embed texts for jobs that are pinned to the configured embedder, and register that embedder in the database.
+
+AGAIN_S = 5.0
+"""Seconds before an embedder's server is asked again which model it serves."""
+
+_log = logging.getLogger(__name__)
+
+
+class TextEmbedder:
+    """Embeds texts as documents."""
+
+    def __init__(self, embedder: Embedder, questions: QuestionVectors) -> None:
+        self._embedder = embedder
+        self._questions = questions
+
+    async def register(self, database: Database) -> None:
+        """Make the embedder what new jobs are pinned to; an outage of its server or the database is waited for."""
+        identity = await self._identify()
+
+        async def write() -> None:
+            async with database.transaction() as connection:
+                await pins.register(connection, identity)
+
+        try:
+            await retry_through_outage(write, inf)
+        except SQLAlchemyError:
+            _log.exception("the embedder could not be registered: new jobs stay pinned to the previous one")
+
+    async def _identify(self) -> ModelIdentity:
+        while True:
+            try:
+                return embedder_identity(await to_thread.run_sync(lambda: self._embedder.signature))
+            except Unavailable:
+                await asyncio.sleep(AGAIN_S)
+
+    async def embed(self, texts: Sequence[str], model: str) -> EmbeddedTexts:
+        """Return a vector of length 1 for each text, in order.
+
+        Args:
+            texts: what is embedded.
+            model: hash, in hex, of the row of `models` that the asking job is pinned to; "": whatever is configured.
+
+        Raises:
+            Conflict: the job was given another embedder.
+            TooLarge: a text is longer than the model can hold.
+            Unavailable: the embedder's server does not answer now.
+        """
+        if model and model != (await self._identify()).hash.hex():
+            raise Conflict("the job is pinned to another embedder than the retriever is configured with")
+        vectors = await self._questions.documents(texts)
+        return EmbeddedTexts(vectors=tuple(vector.astype("<f4").tobytes() for vector in vectors))
+
+
+# Answer many searches at once: one batch per index, then near-duplicates are dropped and a page is taken.
 
 NO_VECTOR = "the embedder knows no token of the question, which therefore has no vector"
 SPARE = 10
@@ -151,3 +286,102 @@ def _refuse_hypothetical(searches: Sequence[IndexSearch], of_words: Container[in
 def _find_depth(searches: Sequence[IndexSearch]) -> int:
     """Return the largest depth, which serves all searches: fewer matches are a prefix of more."""
     return max(search.depth for search in searches)
+
+
+# Rerank for jobs that are pinned to the configured reranker, and register that reranker in the database.
+
+RERANKS_AT_ONCE = 4
+"""Requests that are scored at once; searches keep the other threads."""
+LIBRARIES = {"gguf": "xllamacpp", "sentence-transformers": "sentence-transformers"}
+"""The library that computes with a model in this process; its version is part of the model's identity."""
+
+START_SERVER = "start the server that `retrieval.reranker` names, or correct its `url`"
+
+
+class RerankQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a question and the texts to score for it."""
+
+    model: str
+    """Hash, in hex, of the row in `models` to which the job is pinned."""
+    question: str
+    documents: tuple[str, ...]
+
+
+class PinnedReranker:
+    """The configured reranker, or None where there is none."""
+
+    def __init__(self, identity: ModelIdentity, reranker: Reranker | None) -> None:
+        self._identity = identity
+        self._reranker = reranker
+        self._limiter = CapacityLimiter(RERANKS_AT_ONCE)
+
+    async def register(self, database: Database) -> None:
+        """Register the reranker, or that there is none, so that new jobs are pinned to it; wait out database
+        outages."""
+
+        async def write() -> None:
+            async with database.transaction() as connection:
+                await pins.register(connection, self._identity)
+
+        try:
+            await retry_through_outage(write, inf)
+        except SQLAlchemyError:
+            _log.exception("the reranker could not be registered: new jobs stay pinned to the previous one")
+
+    async def answer(self, question: RerankQuestion) -> Scored | Failure:
+        """Return one score per document, in order, or a `Failure` if the job is pinned to another reranker.
+
+        Raises:
+            Unavailable: the reranker's server does not answer now.
+        """
+        if self._reranker is None or question.model != self._identity.hash.hex():
+            detail = "the job is pinned to another reranker than the retriever is configured with: submit it again"
+            return Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
+        try:
+            scores = await to_thread.run_sync(
+                self._reranker.score, question.question, question.documents, limiter=self._limiter
+            )
+        except ModelFailed as failed:
+            if failed.kind is FailureKind.UNAVAILABLE:
+                raise Unavailable(f"no scores: {failed.detail}", hint=START_SERVER, what=failed.what) from failed
+            return Failure(kind=failed.kind, detail=failed.detail)
+        return Scored(scores=tuple(scores))
+
+
+def identify_reranker(settings: Settings) -> ModelIdentity:
+    """Return the identity of the reranker: everything that changes scores, which its address does not.
+
+    Raises:
+        WeightsMissing: there is no such file or folder.
+    """
+    if settings.kind == "none":
+        return NO_RERANKER
+    if settings.kind == "plugin":
+        return _identify_plugin(settings)
+    library = LIBRARIES.get(settings.kind)
+    return ModelIdentity(
+        name=NO_RERANKER.name,
+        backend=settings.kind,
+        digest=_compute_digest(settings),
+        version=version(library) if library else "",
+        options=settings.model_dump(include={"model", "protocol", "activation", "max_chars"}),
+    )
+
+
+def _identify_plugin(settings: Settings) -> ModelIdentity:
+    plugin = find_usable(Kind.RERANKER, settings.plugin)
+    kept = settings.model_dump(include={"activation", "max_chars"})
+    return ModelIdentity(
+        name=NO_RERANKER.name,
+        backend="plugin",
+        digest=plugin.pin.hash,
+        version=f"{plugin.distribution} {plugin.version}",
+        options={**kept, "plugin": identity_of(plugin, settings.options)},
+    )
+
+
+def _compute_digest(settings: Settings) -> str | None:
+    """Return the digest or revision of the weights; None if nothing identifies the version of the model."""
+    if settings.path is not None and not settings.model:
+        return files.digest(settings.path)
+    return settings.revision or None

@@ -23,7 +23,7 @@ PARQUET_HINT = (
 )
 
 
-def rows(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
+def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
     """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
 
     `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
@@ -98,7 +98,7 @@ def read(
     if found is Format.PARQUET:
         if names is not tables.KNOWN:
             raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")
-        return rows(file, source, longest, decompressed)
+        return read_parquet(file, source, longest, decompressed)
     if found is Format.CSV:
         return tables.rows(file, source, longest, delimiter, names)
     return _jsonl(file, source, longest)

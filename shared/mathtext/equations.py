@@ -426,19 +426,7 @@ def _text(formula: Formula, left: Sequence[Token], right: Sequence[Token]) -> st
 #
 # Not bounded in time: SymPy is not. Run it where it can be killed.
 
-SOURCES = (
-    "numerals",
-    "notation",
-    "expressions",
-    "reading",
-    "exact",
-    "counting_words",
-    "formulas",
-    "equations",
-    "approximation",
-    "symbolic",
-    "verification",
-)
+SOURCES = ("approximation", "equations", "exact", "expressions", "numbers", "reading")
 """Modules of this package that a verdict depends on."""
 POINTS = 3
 """Random points at which an equation must hold before SymPy is asked whether it always does."""

@@ -266,8 +266,8 @@ def compress_context(
 #
 # Seed documents 001 (a relevance threshold of 0.4 after reranking) and 003 (too uncertain: refuse). Both are about
 # *probabilities*: a reranker's score after its activation, or a judge's rating in [0, 1]. A score that only compares
-# the documents of one list (RRF, a batch-centred sigmoid, min-max) always has a best one, however bad; nothing here may be
-# called with such scores, and a question is never refused for them.
+# the documents of one list (RRF, a batch-centred sigmoid, min-max) always has a best one, however bad; nothing here
+# may be called with such scores, and a question is never refused for them.
 
 
 class Ranking(NamedTuple):

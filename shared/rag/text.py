@@ -180,7 +180,7 @@ def are_alike(left: Shingles, right: Shingles) -> bool:
 
 # Separate language from mathematics in a text; mathematics must not be changed.
 #
-# Mathematics is what `shared.rag.sentences` takes for a formula (between dollars or brackets, environments, braces), a
+# Mathematics is what counts as a formula in sentences (between dollars or brackets, environments, braces), a
 # command such as `\sqrt` with what follows it unspaced, and every unspaced piece that has a digit, an operator or an
 # underscore in it: `x^2+3`, `f(x)=2`, `a_n`.
 

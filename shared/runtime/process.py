@@ -5,7 +5,6 @@ import logging
 import mmap
 import os
 import socket
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -16,7 +15,7 @@ import uvloop
 from celery import Celery, signals
 from celery.worker import state
 from opentelemetry.trace import SpanKind
-from redis import Redis as redis_Redis
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -24,66 +23,23 @@ from shared import telemetry
 from shared.calls import Lane
 from shared.lease.lease import Guards
 from shared.orphans import die_with
-from shared.pipelines import registry
 from shared.queue import DRAIN, Ticker, celery_app, queue_key
+from shared.runtime import heartbeats
 from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import read_code
 from shared.runtime.worker import Executor, LaneWorker
-from shared.settings import Settings, Workers, load
+from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from shared.telemetry import logs
 from shared.telemetry import traces as traces_module
 from shared.telemetry.traces import SpanRef
-
-# Heartbeats: a worker's key in Redis, which readiness, the supervisor and health checks read.
-#
-# `python -m shared.runtime.process judge` exits with 0 if this host has a live judge worker.
-
-BEAT_S = 5
-TTL_S = 15
-PATIENCE_S = 3.0
-_log = logging.getLogger(__name__)
-
-
-def key(lane: Lane, process: int | str) -> str:
-    """Return the key of a worker process on this host; `*` matches any process."""
-    return f"mathrag:worker:{lane.value}:{socket.gethostname()}:{process}"
-
-
-def start_heartbeats(lane: Lane, redis_url: str) -> None:
-    """Send heartbeats until this process ends; each holds the hash of the imported pipelines' source."""
-    arguments = (key(lane, os.getpid()), registry.source_hash(), redis_url)
-    threading.Thread(target=_beat, args=arguments, daemon=True).start()
-
-
-def is_alive(lane: Lane, redis_url: str) -> bool:
-    """Tell whether a worker of this lane on this host has a current heartbeat."""
-    with redis_Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as redis:
-        try:
-            return any(redis.scan_iter(match=key(lane, "*"), count=1000))
-        except RedisError:
-            return False
-
-
-def _beat(name: str, source: str, redis_url: str) -> None:
-    redis = redis_Redis.from_url(redis_url)
-    stop = threading.Event()
-    while not stop.wait(0):
-        try:
-            redis.set(name, source, ex=TTL_S)
-        except RedisError as error:
-            _log.warning("heartbeat not written: %s", error)
-        stop.wait(BEAT_S)
-
-
-if __name__ == "__main__":
-    sys.exit(0 if is_alive(Lane(sys.argv[1]), load().redis_url) else 1)
 
 # Watchdog for Celery: end a worker that takes no tick although some are queued, so that it is started again.
 #
 # If Redis restarts while Celery acknowledges a tick, Celery counts that tick as running for ever and never asks for the
 # next one. Its process lives, reconnects and sends heartbeats all the while.
 
+_log = logging.getLogger(__name__)
 LOOK_S = 5.0
 LOOKS = 3
 """Consecutive idle checks before the worker ends; a single one may just precede a tick."""
@@ -112,10 +68,10 @@ def start_watchdog(lane: Lane, redis_url: str) -> None:
     """Watch this process in a thread and end it if it is stuck; it runs nothing then, and its children die with it."""
     watch = TickWatch()
     signals.task_received.connect(watch.note_tick, weak=False)
-    threading.Thread(target=_watch, args=(watch, lane, redis_Redis.from_url(redis_url)), daemon=True).start()
+    threading.Thread(target=_watch, args=(watch, lane, BlockingRedis.from_url(redis_url)), daemon=True).start()
 
 
-def _watch(watch: TickWatch, lane: Lane, redis: redis_Redis) -> None:
+def _watch(watch: TickWatch, lane: Lane, redis: BlockingRedis) -> None:
     pause = threading.Event()
     while not pause.wait(LOOK_S):
         try:
@@ -265,7 +221,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
-        start_heartbeats(lane, settings.redis_url)
+        heartbeats.start(lane, settings.redis_url)
         start_watchdog(lane, settings.redis_url)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]

@@ -19,11 +19,15 @@ from unittest.mock import patch
 from elastic_transport import Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch
 
-from services.retriever.elasticsearch.backend import ServerIndex
-from services.retriever.elasticsearch.dense import ElasticsearchVectors, ServedVectors
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.elasticsearch.sparse import ElasticsearchTerms, ServedTerms
-from services.retriever.words import PAIRS
+from services.retriever.elasticsearch import (
+    ElasticsearchServer,
+    ElasticsearchTerms,
+    ElasticsearchVectors,
+    ServedTerms,
+    ServedVectors,
+    ServerIndex,
+)
+from services.retriever.index import PAIRS
 from shared import settings
 from shared.errors import MathragError, Unavailable
 from tests.unit.retrieval import HashedWords

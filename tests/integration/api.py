@@ -13,8 +13,7 @@ from sqlalchemy import text
 
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
-from services.orchestrator.polling.job_view_cache import JobViewCache
-from services.orchestrator.polling.polls import Polls
+from services.orchestrator.polling import JobViewCache, Polls
 from shared.access.filters import keys_required
 from shared.settings import Settings
 from shared.storage.database import Database

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 
-from services.judge.rules_executor import RulesExecutor
+from services.judge.executors import RulesExecutor
 from shared import canonical
 from shared.replies import Atom, Miner, Rule
 from shared.runtime.queue import AnsweredCall, ClaimedCall

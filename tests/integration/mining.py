@@ -8,8 +8,8 @@ from unittest.mock import patch
 import numpy as np
 
 from services.judge import mining_process
-from services.judge.mine_executor import MineExecutor
-from services.judge.mining_pool import MiningPool
+from services.judge.executors import MineExecutor
+from services.judge.pools import MiningPool
 from shared.calls import Lane
 from shared.replies import CorpusRecord, Document, Failure, FailureKind
 from shared.rules import miners

@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx2
 import pytest
 
-from services.orchestrator.openai.batch_advancer import BatchAdvancer
+from services.orchestrator.openai.batch_work import BatchAdvancer
 from shared.errors import Conflict, Invalid, NotFound
 from shared.settings import Access, Limits
 from shared.shapes import Scope, prefix_of

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.python import asgi
 
-from services.orchestrator.api.openapi import EXAMPLES
+from services.orchestrator.api.routes import EXAMPLES
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from services.orchestrator.experiments import lifecycle

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from redis.asyncio import Redis
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard.app import create_app
-from services.orchestrator.probes.registry import list_readiness_probes
+from services.orchestrator.probes import list_readiness_probes
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
 from shared.calls import Decoding, Lane, ModelCall
@@ -65,7 +65,7 @@ async def schedulers(settings: Settings, database: Database, redis: Redis) -> li
 async def guards(
     schedulers: list[Scheduler], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[dict[str, str]]:
-    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
+    monkeypatch.setattr(app_module, "POLL_S", 0.05)
     async with AsyncExitStack() as stack:
         yield {
             device: await stack.enter_async_context(serve_app(create_app(settings_for_device(settings, device))))

@@ -9,12 +9,12 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.guard import checks as guard_checks
+from services.guard import app as app_module
 from services.guard.drivers import ollama
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
+from services.orchestrator import probes
 from services.orchestrator.deps import Deps
-from services.orchestrator.probes import device, models, unserved_models
 from services.retriever.app import create_app
 from shared.checks import Check, NotReady
 from shared.runtime.pins import register
@@ -43,10 +43,10 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)
-    assert await unserved_models.check_models(deps) == "none waits for a model that is not served"
+    assert await probes.check_models(deps) == "none waits for a model that is not served"
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
     with pytest.raises(NotReady, match="a-job for a-generator") as found:
-        await unserved_models.check_models(deps)
+        await probes.check_models(deps)
     assert "mathrag job cancel a-job" in found.value.fix
     assert "restore the model as it was" in found.value.fix
 
@@ -59,11 +59,11 @@ async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps,
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE models SET footprint_mib = 1100 WHERE id = 1"))
         await connection.execute(text(measure), {"mib": 1200})
-    assert "1 model was measured" in await device.check_footprints(deps)
+    assert "1 model was measured" in await probes.check_footprints(deps)
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE footprints SET most_mib = 3010"))
     with pytest.raises(NotReady, match="a-judge used 3010 MiB, but 1100 MiB are declared"):
-        await device.check_footprints(deps)
+        await probes.check_footprints(deps)
 
 
 async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, database: Database) -> None:
@@ -73,11 +73,11 @@ async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, data
         " VALUES ('cpu:0', 0, '{}', 'test', 'quarantined', 'no room', now())",
     )
     with pytest.raises(NotReady, match=r"quarantined: no room; tried again in \d+ s"):
-        await device.check_state(deps)
+        await probes.check_state(deps)
 
 
 async def test_a_guard_that_does_not_answer_is_mended_first(deps: Deps) -> None:
-    [probe] = models.list_probes(deps.settings)
+    [probe] = probes.list_model_probes(deps.settings)
     with pytest.raises(NotReady, match=r"not checked: http://127\.0\.0\.1:9 does not answer"):
         await probe.run(deps)
 
@@ -89,7 +89,7 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
     drivers: Any = {"m": ProcessDriver("m", settings.models["m"], settings.device)}
 
     async def looked(name: str = "m") -> Check:
-        return await guard_checks.check_model(name, settings, drivers, database)
+        return await app_module.check_model(name, settings, drivers, database)
 
     assert "not registered yet" in (await looked()).detail
     async with database.transaction() as connection:
@@ -112,9 +112,9 @@ async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) ->
         drivers: Any = {"m": made}
         async with database.transaction() as connection:
             await register(connection, await made.identify())
-        assert (await guard_checks.check_model("m", settings, drivers, database)).ok
+        assert (await app_module.check_model("m", settings, drivers, database)).ok
         double.pull("judge:1b", "v2")
-        found = await guard_checks.check_model("m", settings, drivers, database)
+        found = await app_module.check_model("m", settings, drivers, database)
     assert not found.ok
     assert "is not the one that was registered" in found.detail
 

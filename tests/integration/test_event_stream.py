@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import fastapi.routing
 import pytest
 
-from services.orchestrator.polling.polls import Polls
+from services.orchestrator.polling import Polls
 from shared.storage import jobs
 from shared.storage.database import Database
 from tests.integration import scene

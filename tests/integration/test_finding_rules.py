@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from services.judge.rules_executor import NO_BANK, NO_PHRASES, RulesExecutor
+from services.judge.executors import NO_BANK, NO_PHRASES, RulesExecutor
 from shared.calls import FindRules, RuleChoice
 from shared.params import Params
 from shared.pipelines.binding import Binding, Pin, bind

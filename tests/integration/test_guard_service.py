@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisDown
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard.app import create_app
 from services.guard.ownership import DeviceTaken
 from services.orchestrator.scheduling.scheduler import Scheduler
@@ -105,17 +105,17 @@ def calls(model_id: int, *numbers: int) -> list[ModelCall]:
 @pytest.fixture
 def drivers(monkeypatch: pytest.MonkeyPatch) -> dict[str, PuppetDriver]:
     drivers = {name: PuppetDriver(name, 96) for name in ("judge", "generator")}
-    monkeypatch.setattr(guard_app, "make_driver", lambda name, *_: drivers[name])
-    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
+    monkeypatch.setattr(app_module, "make_driver", lambda name, *_: drivers[name])
+    monkeypatch.setattr(app_module, "POLL_S", 0.05)
     return drivers
 
 
 @pytest.fixture
 async def renewing(guard: "Running", monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    monkeypatch.setattr(guard_app, "RENEW_S", 0.05)
+    monkeypatch.setattr(app_module, "RENEW_S", 0.05)
     await guard.restart()
     yield
-    monkeypatch.setattr(guard_app, "RENEW_S", 3600)
+    monkeypatch.setattr(app_module, "RENEW_S", 3600)
     await asyncio.sleep(0.5)
 
 
@@ -142,7 +142,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def probing(guard: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard_app, "PROBE_S", 0.02)
+    monkeypatch.setattr(app_module, "PROBE_S", 0.02)
     await guard.restart()
 
 

@@ -12,7 +12,7 @@ from redis import Redis
 from mathrag.stack.readiness import make_heartbeat_answer_test
 from shared import probe
 from shared.calls import Lane
-from shared.runtime import process
+from shared.runtime import heartbeats
 
 
 class OnlyTheRoot(http.server.BaseHTTPRequestHandler):
@@ -31,21 +31,21 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 
 def test_a_worker_without_a_heartbeat_is_not_well(redis_url: str) -> None:
-    assert not process.is_alive(Lane.JUDGE, redis_url)
-    assert not process.is_alive(Lane.JUDGE, "redis://127.0.0.1:1/0")
+    assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.JUDGE, "redis://127.0.0.1:1/0")
 
 
 def test_a_worker_with_a_heartbeat_is_well(redis: Redis, redis_url: str) -> None:
-    redis.set(process.key(Lane.JUDGE, os.getpid()), "alive")
-    assert process.is_alive(Lane.JUDGE, redis_url)
-    assert not process.is_alive(Lane.GENERATE, redis_url)
+    redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
+    assert heartbeats.is_alive(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.GENERATE, redis_url)
 
 
 def test_workers_of_other_hosts_do_not_count(redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    redis.set(process.key(Lane.JUDGE, 7), "alive")
+    redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-    assert not process.is_alive(Lane.JUDGE, redis_url)
-    redis.set(process.key(Lane.JUDGE, 7), "alive")
+    assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
+    redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
     assert len(redis.keys("mathrag:worker:judge:*")) == 2
 
 
@@ -62,9 +62,9 @@ def test_a_service_is_well_while_it_answers() -> None:
 @pytest.mark.anyio
 async def test_a_worker_whose_heartbeat_has_lapsed_does_not_answer(redis: Redis, redis_url: str) -> None:
     answers = make_heartbeat_answer_test(redis_url, Lane.JUDGE)
-    redis.set(process.key(Lane.JUDGE, os.getpid()), "alive")
+    redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
     assert await answers(os.getpid())
-    redis.delete(process.key(Lane.JUDGE, os.getpid()))
+    redis.delete(heartbeats.key(Lane.JUDGE, os.getpid()))
     assert not await answers(os.getpid())
     assert not redis.keys("mathrag:worker:*")
 

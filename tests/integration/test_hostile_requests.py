@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 import pytest
 
-from services.orchestrator.api.openapi import EXAMPLES
+from services.orchestrator.api.routes import EXAMPLES
 from services.orchestrator.experiments import lifecycle
 from shared.params import EXAMPLE as EXPERIMENT
 from shared.params import Experiment, Params

@@ -8,9 +8,9 @@ import httpx2
 import msgspec
 import pytest
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard.app import create_app
-from services.guard.drivers.scripted import ScriptedDriver
+from services.guard.drivers.plugin import ScriptedDriver
 from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Model, Settings
@@ -32,8 +32,8 @@ async def registered(database: Database, *names: str) -> None:
 async def test_a_model_that_is_slow_to_be_identified_delays_neither_the_guard_nor_other_models(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_app, "REGISTER_S", 0.2)
-    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
+    monkeypatch.setattr(app_module, "REGISTER_S", 0.2)
+    monkeypatch.setattr(app_module, "RETRY_S", 0.01)
     known, identify = asyncio.Event(), ScriptedDriver.identify
 
     async def slow(self: ScriptedDriver) -> ModelIdentity:
@@ -53,7 +53,7 @@ async def test_a_model_that_is_slow_to_be_identified_delays_neither_the_guard_no
 async def test_a_guard_that_stops_waits_for_no_version(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_app, "REGISTER_S", 0.2)
+    monkeypatch.setattr(app_module, "REGISTER_S", 0.2)
     broken_off = asyncio.Event()
 
     async def endless(_: ScriptedDriver) -> ModelIdentity:
@@ -74,7 +74,7 @@ async def test_a_guard_that_stops_waits_for_no_version(
 async def test_a_remote_server_that_serves_something_else_is_registered_anew(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
+    monkeypatch.setattr(app_module, "RETRY_S", 0.01)
     sha = ["aaaa"]
 
     def tgi(seen: Seen) -> Reply:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.polling.job_view_cache import COST, FRESH_S, TRUSTED_S, JobViewCache
+from services.orchestrator.polling import COST, FRESH_S, TRUSTED_S, JobViewCache
 from shared.errors import NotFound
 from shared.runtime.lifecycle import cancel
 from shared.storage.database import Database

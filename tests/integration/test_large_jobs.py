@@ -6,8 +6,8 @@ import anyio
 import pytest
 from sqlalchemy import text
 
-from services.orchestrator.scheduling import finaliser
-from services.orchestrator.scheduling.finaliser import POSTPONED_S, Finaliser
+from services.orchestrator.scheduling import routines
+from services.orchestrator.scheduling.routines import POSTPONED_S, Finaliser
 from shared.audit import check
 from shared.calls import Lane
 from shared.runtime import lifecycle
@@ -105,7 +105,7 @@ async def test_a_job_that_cannot_be_finalised_holds_up_no_other(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hands = Hands()
-    monkeypatch.setattr(finaliser, "time", hands)
+    monkeypatch.setattr(routines, "time", hands)
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 9 WHERE job_id = 1 AND ordinal = 1")
     one = Finaliser(database)

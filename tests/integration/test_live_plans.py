@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.orchestrator.scheduling import live
-from services.orchestrator.scheduling.live import LivePlan
-from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
+from services.orchestrator.scheduling import scheduler
+from services.orchestrator.scheduling.demands import MeasuredSecondsReader
+from services.orchestrator.scheduling.scheduler import LivePlan
 from shared.lease.policy import ModelGroup
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
@@ -86,13 +86,13 @@ async def test_a_plan_is_used_again_until_a_job_comes_or_its_time_is_over(
     await scene.submit_job(database, "closed-book")
     made = planner()
     first = await groups(made, database)
-    monkeypatch.setattr(live, "TRUSTED_S", 3600)
+    monkeypatch.setattr(scheduler, "TRUSTED_S", 3600)
     assert await groups(made, database) is first
-    monkeypatch.setattr(live, "TRUSTED_S", 0)
+    monkeypatch.setattr(scheduler, "TRUSTED_S", 0)
     again = await groups(made, database)
     assert again is not first
     assert again == first
-    monkeypatch.setattr(live, "TRUSTED_S", 3600)
+    monkeypatch.setattr(scheduler, "TRUSTED_S", 3600)
     await scene.submit_job(database, "closed-book", name="another")
     assert await groups(made, database) is not again
 

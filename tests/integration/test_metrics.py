@@ -13,11 +13,7 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE
-from services.orchestrator.metrics.metric_values import BOUNDS
-from services.orchestrator.metrics.metrics import Metrics
-from services.orchestrator.metrics.row_counters import ATTEMPTED, PLANS
-from services.orchestrator.metrics.window import Window, horizon
+from services.orchestrator.metrics import ATTEMPTED, BOUNDS, BY_NAME, CATALOGUE, PLANS, Metrics, Window, horizon
 from shared.calls import Generate, Request
 from shared.params import Params
 from shared.rag.answering import make_refusal_outcome

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from redis.asyncio import Redis
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard.app import create_app
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
@@ -179,7 +179,7 @@ async def test_the_child_dies_with_its_guard() -> None:
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
+    monkeypatch.setattr(app_module, "POLL_S", 0.05)
     paths = {"world-judge": JUDGE, "world-generator": GENERATOR}
     models = {name: Model(driver="process", path=path, footprint_mib=96) for name, path in paths.items()}
     return Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models)

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard.app import create_app
 from shared.settings import Device, Model, Settings
 from shared.storage.database import Database
@@ -35,7 +35,7 @@ async def registered(database: Database, *names: str) -> None:
 async def test_a_model_that_is_pulled_later_is_registered(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
+    monkeypatch.setattr(app_module, "RETRY_S", 0.01)
     async with ollama_server() as (double, http):
         settings.models = {TAG: Model(driver="ollama", url=http.url)}
         respond, broken = http.respond, [Reply(status=500), Reply(missing=1, reset=True), Reply(body=b"?")]
@@ -50,8 +50,8 @@ async def test_a_model_that_is_pulled_later_is_registered(
 async def test_a_failure_of_ours_does_not_end_the_tries(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
-    register, failures = guard_app.models.register, [ConnectionError("the database is away")]
+    monkeypatch.setattr(app_module, "RETRY_S", 0.01)
+    register, failures = app_module.models.register, [ConnectionError("the database is away")]
 
     async def unlucky(*arguments: object) -> int:
         if failures:
@@ -61,7 +61,7 @@ async def test_a_failure_of_ours_does_not_end_the_tries(
     async with ollama_server() as (double, http):
         settings.models = {TAG: Model(driver="ollama", url=http.url)}
         async with serve_app(create_app(settings)):
-            monkeypatch.setattr(guard_app.models, "register", unlucky)
+            monkeypatch.setattr(app_module.models, "register", unlucky)
             double.pull(TAG)
             await registered(database, TAG)
     assert "registering failed" in caplog.text

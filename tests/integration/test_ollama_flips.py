@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from services.guard.drivers import confirmation, ollama, ollama_residents
+from services.guard.drivers import ollama, ports
 from services.guard.drivers.ollama import OllamaDriver, list_tags
 from services.guard.guard import Guard, StaleEpoch
 from services.guard.reconciler import Reconciler
@@ -89,8 +89,8 @@ class Rig:
 
 @pytest.fixture
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(ollama_residents, "POLL_S", 0.01)
-    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(ollama, "POLL_S", 0.01)
+    monkeypatch.setattr(ports, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = await Rig(database, double, http).register()

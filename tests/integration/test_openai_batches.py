@@ -12,8 +12,8 @@ import openai
 import pytest
 from openai.types import Batch
 
-from services.orchestrator.openai import batch_advancer, uploads
-from services.orchestrator.openai.batch_advancer import BatchAdvancer
+from services.orchestrator.openai import batch_work, files
+from services.orchestrator.openai.batch_work import BatchAdvancer
 from shared.audit import check
 from shared.calls import Request
 from shared.errors import Conflict
@@ -143,7 +143,7 @@ async def test_a_file_expires_when_its_owner_says(client: openai.AsyncOpenAI, da
 async def test_an_upload_that_cannot_be_taken_is_refused_by_field(
     client: openai.AsyncOpenAI, database: Database, monkeypatch: pytest.MonkeyPatch, sent: dict[str, Any], param: str
 ) -> None:
-    monkeypatch.setattr(uploads, "LARGEST", 2000)
+    monkeypatch.setattr(files, "LARGEST", 2000)
     monkeypatch.setattr("services.orchestrator.openai.files.LARGEST", 2000)
     with pytest.raises(openai.APIStatusError) as refused:
         await client.files.create(**{"file": b"{}", "purpose": "batch", **sent})
@@ -167,7 +167,7 @@ async def test_a_body_without_an_end_is_refused_before_it_is_parsed(api: Api, mo
         "/openai/v1/files", content=endless(), headers={"Content-Type": "multipart/form-data; boundary=b"}
     )
     assert reply.status_code == 413
-    assert sent < uploads.FORM_BYTES + 4 * 65536
+    assert sent < files.FORM_BYTES + 4 * 65536
 
 
 async def test_a_batch_over_models_and_a_pipeline_answers_every_line_once(
@@ -395,7 +395,7 @@ async def test_a_cancel_that_comes_before_the_jobs_is_not_overtaken(
     batch = await submitted(client, [request("a")])
     (seen_before,) = await batches.list_live(database)
     await client.batches.cancel(batch.id)
-    await batch_advancer.advance_batch(database, SETTINGS, seen_before)
+    await batch_work.advance_batch(database, SETTINGS, seen_before)
     assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
     assert (await settled(client, database, batch)).status == "cancelled"
 
@@ -410,12 +410,12 @@ async def test_a_batch_says_that_the_service_failed(
 
     await step(database)
     with monkeypatch.context() as broken:
-        broken.setattr(batch_advancer, "validate", fails)
+        broken.setattr(batch_work, "validate", fails)
         third = await submitted(client, [request("c")])
         await step(database)
     assert "internal_error" in str((await client.batches.retrieve(third.id)).errors)
     with monkeypatch.context() as broken:
-        broken.setattr(batch_advancer, "finish", fails)
+        broken.setattr(batch_work, "finish", fails)
         await finished(database)
         await step(database)
     assert (await client.batches.retrieve(first.id)).status == "finalizing"

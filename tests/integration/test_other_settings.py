@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 
 from services.retriever.app import create_app
-from services.retriever.files import REBUILD
+from services.retriever.index import REBUILD
 from shared.settings import Dense, Elasticsearch, Retrieval, Settings, Sparse
 from shared.storage.database import Database
 from tests.doubles.search_server import SearchServer, search_server

@@ -8,7 +8,7 @@ import pytest
 
 from services.guard.drivers.plugin import PluginDriver
 from services.guard.drivers.ports import DriverError
-from services.retriever.reranks import identify_reranker
+from services.retriever.searches import identify_reranker
 from shared.errors import Unavailable
 from shared.models import servers
 from shared.models.embedding import ModelFailed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.probes import plugins as probes
+from services.orchestrator import probes
 from shared.checks import NotReady
 from shared.errors import Invalid
 from shared.pipelines import registry

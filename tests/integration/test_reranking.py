@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
-from services.judge.rerank_executor import RerankExecutor
+from services.judge.executors import RerankExecutor
 from services.retriever.app import MAX_RERANKED, create_app
 from shared.calls import DocumentRef, Request
 from shared.models.retriever_client import RetrieverClient

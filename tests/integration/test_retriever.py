@@ -17,10 +17,8 @@ from sqlalchemy import text
 from mathrag.stack.ports import find_free_port
 from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
-from services.retriever.build_queue import BuildQueue
-from services.retriever.ports import UNSIGNED, Batch, SearchIndex
-from services.retriever.shelf import IndexCache
-from services.retriever.sparse import Bm25, Bm25Index
+from services.retriever.builds import BuildQueue, IndexCache
+from services.retriever.index import UNSIGNED, Batch, Bm25, Bm25Index, SearchIndex
 from shared import canonical
 from shared.errors import Conflict
 from shared.replies import Document
@@ -323,7 +321,7 @@ async def test_too_many_searches_and_too_large_bodies_are_refused(client: httpx2
 async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
     client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.retriever.shelf.INDEXES", 2)
+    monkeypatch.setattr("services.retriever.builds.INDEXES", 2)
     built = [
         await build(client, await add_corpus(database, str(at), DOCUMENTS[at : at + 2]))
         for at in range(len(DOCUMENTS) - 1)

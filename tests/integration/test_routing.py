@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 import pytest
 
-from services.judge.estimate_executor import EstimateExecutor
+from services.judge.executors import EstimateExecutor
 from services.orchestrator.reports.report import report
 from shared import audit
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from services.judge import mine_executor
+from services.judge import executors
 from shared.audit import check
 from shared.calls import Estimate, TemporalSimple
 from shared.errors import Conflict, Invalid
@@ -133,11 +133,11 @@ async def test_a_cancelled_bank_is_mined_again_from_where_it_was(api: Api, datab
 async def test_a_relation_in_work_is_given_up_when_its_job_is_cancelled(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mine_executor, "CHECK_S", 0.02)
+    monkeypatch.setattr(executors, "CHECK_S", 0.02)
     started = await post(api, 202)
     await scene.advance(database)
     stop, pool = asyncio.Event(), StuckPool()
-    executor = mine_executor.MineExecutor(database, pool)
+    executor = executors.MineExecutor(database, pool)
     working = asyncio.create_task(mining_worker(database, executor, 2, stop).mine())
     await pool.asked.wait()
     await api.http.post(f"/v1/jobs/{started['job']}/cancel")

@@ -11,9 +11,9 @@ from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.scheduling import snapshots as picture
+from services.orchestrator.scheduling import scheduler as scheduler_module
+from services.orchestrator.scheduling.routines import Sweeper
 from services.orchestrator.scheduling.scheduler import Scheduler
-from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase, RedisLease
@@ -251,7 +251,7 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     hands = Hands()
-    monkeypatch.setattr(picture, "time", hands)
+    monkeypatch.setattr(scheduler_module, "time", hands)
     generator = await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     await submit_job(database, "sparse", name="searching")

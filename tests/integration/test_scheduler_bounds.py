@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from services.orchestrator.scheduling import measured_seconds as measures
-from services.orchestrator.scheduling import snapshots as picture
-from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader, load_seconds
+from services.orchestrator.scheduling import demands
+from services.orchestrator.scheduling import scheduler as scheduler_module
+from services.orchestrator.scheduling.demands import MeasuredSecondsReader, load_seconds
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.calls import Generate, Judge, Lane
 from shared.lease import residencies
@@ -34,8 +34,8 @@ BOUNDED = Device(max_wait_s=MAX_WAIT, max_residency_s=MAX_RESIDENCY, online_pati
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
-    monkeypatch.setattr(picture, "time", hands)
-    monkeypatch.setattr(measures, "time", hands)
+    monkeypatch.setattr(scheduler_module, "time", hands)
+    monkeypatch.setattr(demands, "time", hands)
     return hands
 
 

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from services.orchestrator.scheduling import live
-from services.orchestrator.scheduling.demands import ModelCalls
-from services.orchestrator.scheduling.live import merge_needs
-from services.orchestrator.scheduling.needs import Needs
-from services.orchestrator.scheduling.scheduler import Scheduler
+from services.orchestrator.scheduling import scheduler as scheduler_module
+from services.orchestrator.scheduling.demands import ModelCalls, Needs
+from services.orchestrator.scheduling.scheduler import Scheduler, merge_needs
 from shared.calls import Lane
 from shared.queue import Ticker
 from shared.settings import Device, Settings
@@ -110,7 +108,7 @@ async def test_a_device_with_work_makes_no_plan(
     async def plan(*_: object) -> None:
         raise AssertionError("a plan was made")
 
-    monkeypatch.setattr(live.LivePlan, "groups", plan)
+    monkeypatch.setattr(scheduler_module.LivePlan, "groups", plan)
     await scheduler(2 * MIB)._look()
     assert await wishes(database) == []
 
@@ -121,7 +119,7 @@ async def test_a_plan_that_cannot_be_made_does_not_stop_the_device(
     def plan(*_: object, **__: object) -> None:
         raise ValueError("too many choices")
 
-    monkeypatch.setattr(live, "plan", plan)
+    monkeypatch.setattr(scheduler_module, "plan", plan)
     await judging(database)
     await scheduler(2 * MIB)._look()
     ((models, _),) = await wishes(database)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard.app import create_app
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
@@ -85,7 +85,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 def stack(
     database: Database, redis: Redis, database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Stack:
-    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
+    monkeypatch.setattr(app_module, "POLL_S", 0.05)
     settings = Settings(
         database_url=database_url, redis_url=redis_url, data_dir=tmp_path,
         models={"a-judge": Model(driver="scripted", footprint_mib=96)},

@@ -5,7 +5,7 @@ import uuid
 import pytest
 from redis.asyncio import Redis
 
-from services.orchestrator.metrics.job_spans import JobSpans
+from services.orchestrator.metrics import JobSpans
 from shared.calls import Lane
 from shared.replies import Failure, FailureKind
 from shared.runtime import worker as worker_runtime

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from services.orchestrator.api import training
+from services.orchestrator.api import datasets
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 
@@ -55,7 +55,7 @@ async def test_each_question_and_rule_comes_with_its_documents(api: Api, monkeyp
     assert asked["rule"] == "[Entity1, met, Entity2] leads to [Entity1, knows, Entity2]"
     assert asked["positives"] == ["p3 met q3."]
     assert set(asked["negatives"]) == {"p3 sued q6.", "p0 knows p1."}
-    monkeypatch.setattr(training, "BATCH", 3)
+    monkeypatch.setattr(datasets, "BATCH", 3)
     assert await lines(api) == found
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.judge.verification_pool import VerificationPool
-from services.judge.verify_executor import VerifyExecutor
+from services.judge.executors import VerifyExecutor
+from services.judge.pools import VerificationPool
 from shared.calls import DocumentRef, Request
 from shared.replies import Failure, FailureKind, Verified
 from shared.runtime.pins import VERIFIER

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from redis.asyncio import Redis
 
-from services.orchestrator.scheduling import snapshots as picture
+from services.orchestrator.scheduling import scheduler as scheduler_module
+from services.orchestrator.scheduling.routines import Sweeper
 from services.orchestrator.scheduling.scheduler import Scheduler
-from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.audit import check
 from shared.calls import Lane
 from shared.queue import Ticker
@@ -221,7 +221,7 @@ async def test_calls_that_wait_for_a_server_hold_back_a_flip_for_no_longer_than_
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hands = Hands()
-    monkeypatch.setattr(picture, "time", hands)
+    monkeypatch.setattr(scheduler_module, "time", hands)
     await furnish(database, 3)
     await without_gold(database)
     await submit_job(database, "closed-book")

@@ -5,10 +5,9 @@ import asyncio
 import anyio
 import pytest
 
-from services.guard import warmer
-from services.guard.clock import GuardClock
-from services.guard.guard import Guard, ServedModel
-from services.guard.warmer import Warmer
+from services.guard import guard
+from services.guard.guard import Guard, ServedModel, Warmer
+from services.guard.memory import GuardClock
 from shared.storage.database import Database
 from tests.doubles.puppets import PuppetDriver, PuppetServer
 from tests.integration.scene import furnish, model, run_sql, submit_job
@@ -57,7 +56,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(database: Database, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(warmer, "POLL_S", 0.0)
+    monkeypatch.setattr(guard, "POLL_S", 0.0)
     await furnish(database, 2)
     return Scene(database)
 

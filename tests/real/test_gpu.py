@@ -16,9 +16,7 @@ import pytest
 from bench.search_gpu import make_vectors
 from bench.staging_gpu import find_gpu, hold_all_but
 from services.guard.memory import NvmlMemory
-from services.retriever.dense import FaissIndex
-from services.retriever.gpu import GpuFlat, make_flat
-from services.retriever.layouts import Flat, Vectors
+from services.retriever.index import FaissIndex, Flat, GpuFlat, Vectors, make_flat
 from tests.faults.gates import Session
 from tests.real.lacking import Lacking
 from tests.real.llama_server import LlamaServer, served_by

@@ -7,8 +7,8 @@ import httpx2
 import psutil
 import pytest
 
-from services.guard.drivers import trees
-from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers import launched
+from services.guard.drivers.launched import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError
 from shared.settings import Device, Model
 from tests.integration.test_model_servers import (
@@ -48,7 +48,7 @@ async def server(llama: LlamaServer, tmp_path: Path) -> AsyncIterator[ExternalPr
     started = await driver(llama, tmp_path).launch(2)
     yield started
     await started.stop()
-    assert list(trees.find_marked(trees.OWNER, str(tmp_path))) == []
+    assert list(launched.find_marked(launched.OWNER, str(tmp_path))) == []
 
 
 async def test_a_model_is_its_file_and_the_build_that_serves_it(llama: LlamaServer, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_file_that_is_no_model_does_not_come_up(llama: LlamaServer, tmp_
     broken.write_bytes(JUDGE.read_bytes()[:1000])
     with pytest.raises(DriverError, match=r"'world': its server ended with \d+ while it was loading: .*broken\.gguf"):
         await driver(llama, tmp_path, broken).start()
-    assert list(trees.find_marked(trees.OWNER, str(tmp_path))) == []
+    assert list(launched.find_marked(launched.OWNER, str(tmp_path))) == []
 
 
 async def test_an_argument_that_the_program_does_not_know_is_in_the_error(llama: LlamaServer, tmp_path: Path) -> None:

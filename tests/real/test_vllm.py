@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.guard.drivers import trees
-from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers import launched
+from services.guard.drivers.launched import ExternalProgramDriver, ExternalProgramServer
 from shared.settings import Device
 from tests.integration.test_model_servers import (
     test_a_greedy_answer_is_the_same_again_and_among_others,
@@ -30,7 +30,7 @@ async def server(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     started = await driver.launch(4)
     yield started
     await started.stop()
-    assert list(trees.find_marked(trees.OWNER, owner)) == []
+    assert list(launched.find_marked(launched.OWNER, owner)) == []
 
 
 async def test_a_model_is_its_folder_and_the_version_that_serves_it(vllm: Vllm) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
-from services.guard import app as guard_app
+from services.guard import app as app_module
 from services.guard import memory, reconciler
 from services.guard.guard import StaleEpoch
-from services.orchestrator.scheduling import finaliser, scheduler, sweeper
-from services.orchestrator.scheduling.routine import Routine
+from services.orchestrator.scheduling import routines, scheduler
+from services.orchestrator.scheduling.routines import Routine
 from shared import canonical
 from shared.calls import Completion, Lane, ModelCall, Request, RunRequest
 from shared.lease import lease
@@ -83,11 +83,11 @@ class PacedScheduler(scheduler.Scheduler):
         await current().world.until_changed(seconds, self._woken, PICTURED)
 
 
-class PacedService(guard_app.Service):
+class PacedService(app_module.Service):
     """The real one, likewise."""
 
     async def _pause(self, seconds: float) -> None:
-        if seconds == guard_app.POLL_S:
+        if seconds == app_module.POLL_S:
             await current().world.until_changed(seconds, self.stopping, RESIDENCIES)
         else:
             await super()._pause(seconds)
@@ -96,11 +96,11 @@ class PacedService(guard_app.Service):
 def install() -> Callable[[], None]:
     """Put the simulated ports where the services take theirs from; returns how to undo it."""
     replaced = [
-        (guard_app, "Database", lambda url, *, pinned: ActorDatabase(current())),
-        (guard_app, "Redis", _Connects),
-        (guard_app, "celery_app", lambda url, tick_s: ActorCelery()),
-        (guard_app, "make_driver", ModelDriver),
-        (guard_app, "POLL_S", LOOK_S / 2),
+        (app_module, "Database", lambda url, *, pinned: ActorDatabase(current())),
+        (app_module, "Redis", _Connects),
+        (app_module, "celery_app", lambda url, tick_s: ActorCelery()),
+        (app_module, "make_driver", ModelDriver),
+        (app_module, "POLL_S", LOOK_S / 2),
         (reconciler, "FlipMachine", ObservedFlips),
         (reconciler, "make_meter", lambda device: current().world.machine),
         (memory, "find_children", lambda processes: ()),
@@ -108,8 +108,8 @@ def install() -> Callable[[], None]:
         (scheduler, "celery_app", lambda url, tick_s: ActorCelery()),
         (scheduler, "LOOK_S", 2 * LOOK_S),
         (scheduler, "LONGEST_PAUSE_S", 2 * LOOK_S),
-        (sweeper, "celery_app", lambda url, tick_s: ActorCelery()),
-        (finaliser, "LOOK_S", 4 * LOOK_S),
+        (routines, "celery_app", lambda url, tick_s: ActorCelery()),
+        (routines, "LOOK_S", 4 * LOOK_S),
         (worker, "POLL_S", LOOK_S),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
@@ -139,11 +139,11 @@ class Orchestrator(Actor):
     async def main(self) -> None:
         """Its routines."""
         redis, database = cast("Any", ActorRedis()), ActorDatabase(self)
-        swept = sweeper.Sweeper(self.world.settings, database, redis)
+        swept = routines.Sweeper(self.world.settings, database, redis)
         self._routines = [
             PacedScheduler(self.world.settings, database, redis),
             swept,
-            finaliser.Finaliser(database, swept.wake),
+            routines.Finaliser(database, swept.wake),
         ]
         async with asyncio.TaskGroup() as group:
             for routine in self._routines:

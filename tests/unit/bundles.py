@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import msgspec
 
+from services.orchestrator.api.jobs import EXAMPLE as JOB
 from services.orchestrator.api.samples import SAMPLE
-from services.orchestrator.api.views import EXAMPLE as JOB
 from services.orchestrator.reports import EXAMPLE
 from shared import canonical
 from shared.calls import Request

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.retriever import files
-from services.retriever.ports import UNSIGNED, Backend, DenseIndex, IndexMatch, SearchIndex
-from services.retriever.tokens import tokenise
+from services.retriever import index as index_module
+from services.retriever.index import UNSIGNED, Backend, DenseIndex, IndexMatch, SearchIndex, tokenise
 from shared.errors import Invalid, Unavailable
 from tests.unit.back_ends import BEHIND
 
@@ -105,14 +104,14 @@ class Conformance:
 
     def test_damage_is_refused(self, tmp_path: Path) -> None:
         recipe = {"kind": self.backend.kind}
-        folder, registered = files.write(tmp_path, recipe, self.built())
+        folder, registered = index_module.write_index(tmp_path, recipe, self.built())
         for file in folder.iterdir():
             sound = file.read_bytes()
             file.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
             with pytest.raises(Unavailable, match=file.name):
-                files.verify(folder, recipe, registered)
+                index_module.verify(folder, recipe, registered)
             file.write_bytes(sound)
-        files.verify(folder, recipe, registered)
+        index_module.verify(folder, recipe, registered)
         self.backend.check(folder)
         self.backend.point(folder, 1)
 

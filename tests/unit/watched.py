@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from services.orchestrator.api.parameters import Parameter, parameters
+from services.orchestrator.api.pipelines import Parameter, parameters
 from shared.pipelines.switches import covers
 
 Tree = dict[str, Any]

@@ -12,9 +12,9 @@ from importlib.metadata import version
 
 import psutil
 
-from services.guard.drivers import files
+from services.guard.drivers import launched
+from services.guard.drivers.launched import read_ahead
 from services.guard.drivers.ports import DriverError
-from services.guard.page_cache import read_ahead
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models.chat import LLAMA, OpenAICompatible
 from shared.models.commands import deterministic_options
@@ -42,7 +42,7 @@ class ProcessDriver:
         return ModelIdentity(
             name=self._name,
             backend="llama.cpp",
-            digest=await files.digest(self._path),
+            digest=await launched.digest(self._path),
             version=version("xllamacpp"),
             options={
                 "context": self._model.context,
@@ -60,7 +60,7 @@ class ProcessDriver:
 
     async def architecture(self) -> Architecture | None:
         """Read the architecture from the file's header."""
-        return await files.read_architecture(self._name, self._path)
+        return await launched.read_architecture(self._name, self._path)
 
     async def warm(self) -> None:
         """Read the file into the page cache: the server maps it, so the load does not wait for the disk."""
@@ -68,7 +68,7 @@ class ProcessDriver:
 
     async def start(self, parallel: int | None = None) -> "LlamaServer":
         """Start the child and wait until it prints its URL."""
-        key, weights = secrets.token_urlsafe(16), await files.watch_weights(self._path)
+        key, weights = secrets.token_urlsafe(16), await launched.watch_weights(self._path)
         arguments = [
             *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
             *("--context", str(self._model.context), "--parallel", str(parallel or self._model.parallel)),
@@ -99,7 +99,7 @@ class LlamaServer:
     """A child that serves one model."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, chat: OpenAICompatible, weights: files.WatchedWeights
+        self, process: asyncio.subprocess.Process, chat: OpenAICompatible, weights: launched.WatchedWeights
     ) -> None:
         self._process = process
         self._chat = chat

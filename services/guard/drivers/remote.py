@@ -12,8 +12,7 @@ from typing import Any
 
 import httpx2
 
-from services.guard.drivers.confirmation import Confirmation
-from services.guard.drivers.ports import DriverError
+from services.guard.drivers.ports import Confirmation, DriverError
 from shared.access.filters import authorization
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models import ollama

@@ -14,7 +14,7 @@ from contextlib import suppress
 import httpx2
 import psutil
 
-from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers.launched import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError, ModelServer
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.settings import Device, Model

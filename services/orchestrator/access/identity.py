@@ -1,22 +1,270 @@
-"""Identifies the caller by the name of the API key, or as `local` if no key is required."""
+"""Who calls: keys, sessions of browsers, and the scopes that they have."""
 
-from collections.abc import Collection
-from typing import Annotated, NamedTuple
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from http.cookies import CookieError, SimpleCookie
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 from fastapi import Depends, Request
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.orchestrator.access.keyring import Keyring
-from services.orchestrator.access.pages import SIGN_IN, is_open, is_page, wants_page
-from services.orchestrator.access.sessions import Sessions
 from shared import shapes
 from shared.access.filters import OPEN, SAFE, key_of, refuse
-from shared.errors import Forbidden, MathragError, Unauthorized
+from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
+from shared.shapes import Scope as shapes_Scope
+from shared.shapes import allows
+from shared.storage import keys
 from shared.storage.database import LOCAL, Database
 from shared.storage.keys import ValidKey
+
+# Sessions of people who signed in with an API key: a cookie that only the services can make.
+#
+# The cookie is signed with the service key, which is not in the database: somebody who reads the stored hashes of keys
+# can make no session of them. The server stores nothing, a revoked or expired key ends its sessions, and every process
+# of the API accepts them.
+
+COOKIE = "mathrag_session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""Name of the cookie under HTTPS: browsers then accept it from this host alone, and only under HTTPS."""
+LIFETIME_S = 12 * 3600
+"""A working day in seconds; after it the key is required again."""
+FIELD = "csrf"
+"""Hidden field of every form that changes something."""
+
+
+class Session(NamedTuple):
+    """A session whose signature was checked."""
+
+    prefix: str
+    """Prefix of the key that was signed in with."""
+    csrf: str
+    """Token that a form must send back: only a page that was drawn for this session knows it."""
+
+
+class Sessions:
+    """Issues and checks the cookies."""
+
+    def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
+        """`secret` is the service key. Without one, sessions are valid in this process only."""
+        self._secret = secret.encode() or secrets.token_bytes(32)
+        self._clock = clock
+
+    def start(self, response: Response, prefix: str, *, https: bool) -> None:
+        """Set the cookie for the key with this prefix."""
+        issued_at = int(self._clock())
+        value = f"{prefix}.{issued_at}.{self._sign('session', prefix, str(issued_at))}"
+        _set_cookie(response, value, LIFETIME_S, https=https)
+
+    def find(self, headers: Headers, *, https: bool) -> Session | None:
+        """Return the session of a request; None if it has none, or one that is forged or has expired."""
+        prefix, _, rest = _read_cookie(headers, SECURE_COOKIE if https else COOKIE).partition(".")
+        issued_at, _, signature = rest.partition(".")
+        if not are_equal(self._sign("session", prefix, issued_at), signature):
+            return None
+        if not 0 <= self._clock() - int(issued_at) < LIFETIME_S:
+            return None
+        return Session(prefix, self._sign("form", signature))
+
+    def _sign(self, *parts: str) -> str:
+        return hmac.new(self._secret, " ".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def end(response: Response, *, https: bool) -> None:
+    """Remove the cookie from the browser."""
+    _set_cookie(response, "", 0, https=https)
+
+
+def are_equal(one: str, other: str) -> bool:
+    """Return whether two tokens are equal, in constant time."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _set_cookie(response: Response, value: str, lifetime_s: int, *, https: bool) -> None:
+    name = SECURE_COOKIE if https else COOKIE
+    response.set_cookie(name, value, max_age=lifetime_s, path="/", httponly=True, samesite="strict", secure=https)
+
+
+def _read_cookie(headers: Headers, name: str) -> str:
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+# Caches the valid API keys in this process for a few seconds, so that polling costs no query.
+
+FRESH_S = 5.0
+"""Seconds after which a revoked key is refused."""
+UNKNOWN_S = 0.1
+"""Shortest time in seconds between look-ups of unknown keys: a new key works at once, and strangers cause no more
+queries than this.
+"""
+USED_S = 60.0
+WRONG_KEYS = 20
+"""Wrong keys that an address may send to the sign-in form in a minute."""
+
+
+@contextmanager
+def report_outages() -> Iterator[None]:
+    """Turn errors of the database into `Unavailable`: no caller can be admitted without it."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        raise Unavailable("keys cannot be checked: the database does not answer", hint="see its log") from error
+
+
+class Keyring:
+    """The valid keys; there are only a few."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._known: dict[str, ValidKey] = {}
+        self._read_at = float("-inf")
+        self._used_at: dict[int, float] = {}
+        self._wrong: Counter[str] = Counter()
+        self._wrong_minute = 0.0
+
+    async def find(self, database: Database, key: str) -> ValidKey | None:
+        """Return the valid key that matches `key`; None if there is none.
+
+        Raises:
+            Unavailable: the database does not answer, so no caller can be admitted.
+        """
+        prefix = shapes.prefix_of(key)
+        found = None if prefix is None else await self._load_key(database, prefix)
+        if found is None or not shapes.matches_digest(key, found.digest):
+            return None
+        await self._note_use(database, found)
+        return found
+
+    async def find_session(self, database: Database, session: Session) -> ValidKey | None:
+        """Return the key that was signed in with; None if it is no longer valid.
+
+        Raises:
+            Unavailable: the database does not answer, so no caller can be admitted.
+        """
+        found = await self._load_key(database, session.prefix)
+        if found is not None:
+            await self._note_use(database, found)
+        return found
+
+    async def _load_key(self, database: Database, prefix: str) -> ValidKey | None:
+        async with self._lock:
+            if self._clock() - self._read_at >= (FRESH_S if prefix in self._known else UNKNOWN_S):
+                with report_outages():
+                    self._known = await keys.load_valid_keys(database)
+                self._read_at = self._clock()
+            return self._known.get(prefix)
+
+    async def _note_use(self, database: Database, key: ValidKey) -> None:
+        if self._clock() - self._used_at.get(key.id, float("-inf")) >= USED_S:
+            self._used_at[key.id] = self._clock()
+            with report_outages():
+                await keys.record_use(database, key)
+
+    def count_wrong_key(self, address: str) -> None:
+        """Count a wrong key that `address` sent to the sign-in form. A valid key is admitted whatever the count: a key
+        of 256 bits cannot be guessed, and a limit on all would let one client lock out the others.
+
+        Raises:
+            TooMany: it has sent too many in this minute.
+        """
+        minute = self._clock() // 60
+        if minute != self._wrong_minute:
+            self._wrong.clear()
+            self._wrong_minute = minute
+        self._wrong[address] += 1
+        if self._wrong[address] > WRONG_KEYS:
+            raise TooMany("too many wrong keys were sent from your address", hint="wait a minute, then sign in again")
+
+
+# Recognises requests of browsers, which are answered with pages.
+
+SIGN_IN = "/sign-in"
+OPEN_PATHS = frozenset({SIGN_IN, "/favicon.ico"})
+OPEN_FOLDERS = ("/assets/",)
+API = ("/v1/", "/openai/")
+
+
+def is_open(path: str) -> bool:
+    """Return whether a browser needs what is at `path` before anybody has signed in."""
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)
+
+
+def is_page(path: str) -> bool:
+    """Return whether `path` is outside the API."""
+    return not path.startswith(API)
+
+
+def wants_page(scope: Scope) -> bool:
+    """Return whether a person reads the answer in a browser."""
+    return is_page(scope["path"]) and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+# The scope of an API key that each route requires. A route that declares none refuses every request.
+
+Handler = Callable[..., Any]
+
+_declared: dict[Handler, shapes_Scope | None] = {}
+
+
+def declare_scope(handler: Handler, scope: shapes_Scope | None) -> None:
+    """Require `scope` of the keys that call `handler`; None admits everybody."""
+    _declared[handler] = scope
+
+
+def get_declared_scope(handler: Handler) -> shapes_Scope | None:
+    """Return the scope that `handler` requires; None if it is open to everybody.
+
+    Raises:
+        KeyError: the handler declares no scope.
+    """
+    return _declared[handler]
+
+
+async def authorise(request: Request) -> None:
+    """Check before every route that the key has the scope that the route requires.
+
+    Raises:
+        Forbidden: it has not, or the route declares no scope.
+    """
+    try:
+        scope = get_declared_scope(request.scope["endpoint"])
+    except KeyError:
+        route = f"{request.method} {request.scope['route'].path}"
+        raise Forbidden(
+            f"{route} declares no scope",
+            hint="this is a defect of the service: declare the route with `api.routes.route`",
+        ) from None
+    if scope is not None:
+        check_scope(request.state.scopes, scope)
+
+
+def check_scope(scopes: Collection[str], wanted: shapes_Scope) -> None:
+    """Check that a key with these scopes has `wanted`.
+
+    Raises:
+        Forbidden: it has not.
+    """
+    if not allows(scopes, wanted):
+        raise Forbidden(
+            f"this API key lacks the scope {wanted.value!r}", hint=f"mathrag key create NAME --scope {wanted.value}"
+        )
+
+
+# Identifies the caller by the name of the API key, or as `local` if no key is required.
 
 HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator creates one with `mathrag key create`"
 EVERYTHING = (shapes.Scope.OPERATE,)

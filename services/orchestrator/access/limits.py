@@ -1,14 +1,19 @@
-"""Limits the number of concurrent long requests."""
+"""Limits of requests: headers, and values in JSON bodies."""
 
 import re
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.access.filters import refuse
-from shared.errors import MathragError, TooMany, Unavailable
+from shared.errors import Invalid, MathragError, NotFound, TooMany, Unavailable
 from shared.settings import Limits
+
+# Limits the number of concurrent long requests.
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)|/openai/v1/files")
 TRAINING = re.compile(r"/v1/datasets/[^/]+/training")
@@ -63,3 +68,143 @@ def _find_kind(scope: Scope) -> RequestKind | None:
     if scope["type"] != "http":
         return None
     return next((kind for kind in KINDS if scope["method"] == kind.method and kind.path.fullmatch(scope["path"])), None)
+
+
+# Adds the security headers to every answer: no type guessing, no framing, no scripts, no caching.
+
+ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+HSTS = "max-age=31536000"
+
+
+class SecurityHeaders:
+    """Adds the headers that a route has not set itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add(MutableHeaders(scope=message), secure=scope["scheme"] == "https")
+            await send(message)
+
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _add(headers: MutableHeaders, *, secure: bool) -> None:
+    for name, value in ALWAYS.items():
+        headers.setdefault(name, value)
+    # Answers with an ETag may be cached and revalidated; all others must not be stored.
+    headers.setdefault("Cache-Control", "private, no-cache" if "etag" in headers else "no-store")
+    if secure:
+        headers.setdefault("Strict-Transport-Security", HSTS)
+
+
+# Refuses values that cannot be stored, in every part of a request and before every route, and names the field.
+#
+# PostgreSQL's text can hold neither NUL nor a lone surrogate, and the encoders here write no number of more than 64
+# bits. One check covers all fields, because a list of fields would miss the next one.
+
+SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1
+"""Range of the integers that msgspec writes."""
+DEEPEST = 32
+"""Upper bound of a body's nesting; the deepest meaningful body has eight levels."""
+LONGEST_PATH = 200
+"""Length in characters to which a refusal cuts a field's name."""
+
+Place = tuple[str, ...]
+
+
+async def check_storable(request: Request) -> None:
+    """Check the path, the query and, if the route takes one, the JSON body.
+
+    Raises:
+        NotFound: the path holds a name that cannot exist.
+        Invalid: a text, number or nesting cannot be stored.
+    """
+    for name, text in request.path_params.items():
+        if "\x00" in str(text):
+            raise NotFound(f"there is no {name} {text!r}", hint="the list shows all names")
+    for name, text in request.query_params.multi_items():
+        if name != "cursor":  # never stored; whatever is none of ours is 400 (`shared.storage.database`)
+            _check((name,), text)
+    # Forms are checked where they are read (`web.page.checked_form`).
+    if request.scope["route"].body_field is not None and not is_form(request):
+        check_body(await _read_body(request))
+
+
+def check_body(body: Any) -> None:
+    """Refuse a JSON value that cannot be stored.
+
+    Raises:
+        Invalid: a text, number or nesting in it cannot be stored; the message names its position.
+    """
+    for place, value in _walk_values(body):
+        _check(place, value)
+
+
+def is_form(request: Request) -> bool:
+    """Return whether the body is a page's form, not JSON."""
+    return request.headers.get("content-type", "").startswith(
+        ("application/x-www-form-urlencoded", "multipart/form-data")
+    )
+
+
+async def _read_body(request: Request) -> Any:
+    """Return the body as FastAPI has parsed it; the route itself refuses invalid JSON."""
+    try:
+        return await request.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _walk_values(body: Any) -> Iterator[tuple[Place, Any]]:
+    """Yield every name and value with its position. It does not recurse, because the client chooses the depth."""
+    stack: list[tuple[Place, int, Any]] = [((), 0, body)]
+    while stack:
+        place, depth, value = stack.pop()
+        yield place, value
+        if depth == DEEPEST:
+            raise Invalid(f"{_format_place(place)}: is nested more than {DEEPEST} levels deep")
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield place, name
+                stack.append(((*place, name), depth + 1, inner))
+        elif isinstance(value, list):
+            stack += [(place, depth + 1, inner) for inner in value]
+
+
+def check_text(place: Place, text: str) -> None:
+    """Refuse a text that cannot be stored.
+
+    Raises:
+        Invalid: it holds NUL or a lone surrogate; the message names `place`.
+    """
+    if "\x00" in text:
+        raise Invalid(f"{_format_place(place)}: holds the character \\u0000", hint="remove it")
+    if not _is_whole(text):
+        raise Invalid(f"{_format_place(place)}: holds a lone surrogate, which is not valid text")
+
+
+def _check(place: Place, value: Any) -> None:
+    if isinstance(value, str):
+        check_text(place, value)
+    elif isinstance(value, int) and not SMALLEST <= value <= LARGEST:
+        raise Invalid(f"{_format_place(place)}: is a number of more than 64 bits", hint="write a smaller one")
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _format_place(place: Place) -> str:
+    return f"`{'.'.join(place)[:LONGEST_PATH] or 'body'}`"

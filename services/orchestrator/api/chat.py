@@ -9,11 +9,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import RequestCaller
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
+from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.reports.work import count_work
+from services.orchestrator.reports.report import count_work
 from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry

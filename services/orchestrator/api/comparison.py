@@ -5,15 +5,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
+from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.api.samples import PROVENANCE
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.reports.comparison import compare_jobs
-from services.orchestrator.reports.comparison_example import EXAMPLE
-from services.orchestrator.reports.comparison_views import Comparison
-from services.orchestrator.reports.measure_means import parse_measure
-from services.orchestrator.reports.side_by_side import SideBySide, load_side_by_side
+from services.orchestrator.reports.comparison import (
+    EXAMPLE,
+    Comparison,
+    SideBySide,
+    compare_jobs,
+    load_side_by_side,
+    parse_measure,
+)
 from shared.params import WHOLE
 from shared.shapes import ACCURACY, PATTERN, Scope
 from shared.storage import database

@@ -1,5 +1,6 @@
-"""Serves `/v1/corpora`: uploads documents and has them indexed."""
+"""Serves `/v1/corpora`, and the indexes that no corpus uses."""
 
+from collections.abc import Awaitable
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -7,16 +8,17 @@ import httpx2
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
 from shared.access.connections import finish_while_connected
 from shared.errors import Unavailable
-from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
+from shared.models.retriever_client import Indexes, NoReply, Orphans, RetrieverClient
 from shared.shapes import Scope
 from shared.storage import corpora, database, datasets
+
+# Serves `/v1/corpora`: uploads documents and has them indexed.
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 
@@ -181,3 +183,47 @@ async def document(
 ) -> Response:
     """Returns the document with this hash in full, with every position that it has in the corpus."""
     return json(await corpora.load_document(deps.database, name, document))
+
+
+# Serves `/v1/indexes/orphans`: indexes on Elasticsearch that no corpus uses.
+
+orphans_router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
+
+ORPHANS: dict[str, Any] = {"orphans": ["mathrag-dense-51c9…"], "deleted": False}
+
+
+@route(orphans_router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans, ORPHANS))
+async def list_orphans(deps: RequestDeps) -> Response:
+    """Lists the indexes that interrupted builds, or a database that was replaced, left on Elasticsearch
+    (docs/how-to/retrieval.md#back-ends).
+
+    Only indexes whose name has the form PREFIX-KIND-SIGNATURE are considered. Those that are being built are left out.
+    """
+    return await _answer(RetrieverClient(deps.http, deps.settings).list_orphans())
+
+
+@route(
+    orphans_router, "DELETE", "", Scope.OPERATE, "Delete unused indexes", answers(Orphans, {**ORPHANS, "deleted": True})
+)
+async def delete_orphans(deps: RequestDeps) -> Response:
+    """Deletes the indexes that `GET /v1/indexes/orphans` lists, permanently.
+
+    If another database's retriever uses the same prefix, its indexes would be deleted too: give each retriever its own
+    prefix.
+    """
+    return await _answer(RetrieverClient(deps.http, deps.settings).delete_orphans())
+
+
+async def _answer(asked: Awaitable[Orphans]) -> Response:
+    """Return the retriever's answer.
+
+    Raises:
+        Unavailable: the retriever does not answer.
+    """
+    try:
+        return json(await asked)
+    except NoReply as error:
+        if error.status == httpx2.codes.SERVICE_UNAVAILABLE and error.problem.detail:
+            raise Unavailable(error.problem.detail, hint=error.problem.hint) from error
+        hint = "see GET /readyz and the retriever's log"
+        raise Unavailable(f"the retriever did not list its indexes ({error.cause})", hint=hint) from error

@@ -1,20 +1,44 @@
-"""Serves `/v1/datasets`: uploads and lists questions."""
+"""Serves `/v1/datasets`: uploads, questions from a graph, and training data."""
 
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any
+from itertools import islice
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+import numpy as np
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
+from services.orchestrator.api import uploads
+from services.orchestrator.api.graphs import open_fact_lines
+from services.orchestrator.api.routes import Limit, answers, json, route
+from services.orchestrator.api.uploads import SOURCE, Rejected, Uploaded, read_batches, report_rejections, spool
 from services.orchestrator.deps import RequestDeps
+from shared.errors import Conflict, Invalid
+from shared.ingest import facts
 from shared.ingest.datasets import ItemReader
+from shared.questions.items import ALWAYS, SIDES, Bank, Choice, Counts, Grader, QuestionSet, Wording
+from shared.questions.training import Form, Known, Neighbours, Told, TrainingQuestion, lines
+from shared.rag.guidance import write_rule
+from shared.replies import Rule
+from shared.rules import graph as graph_module
+from shared.rules.graph import Graph, phrase
 from shared.runtime.parameters import check_grader
+from shared.samples import DatasetItem
+from shared.settings import Limits
 from shared.shapes import Scope
-from shared.storage import database
+from shared.storage import database, datasets, graphs
 from shared.storage import datasets as stored_datasets
+from shared.storage import rules as stored_rules
+from shared.storage.database import Database
+from shared.storage.datasets import Dataset, LedQuestion
+from shared.storage.graphs import GraphFacts, StoredGraph
+from shared.storage.rules import RuleBank
+
+# Serves `/v1/datasets`: uploads and lists questions.
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -60,7 +84,7 @@ class DatasetUpload(stored_datasets.Dataset, frozen=True, kw_only=True):
 @route(
     router, "POST", "", Scope.SUBMIT, "Upload a dataset",
     answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
-    refuses=(409, 429), status_code=201, openapi_extra=BODY,
+    refuses=(409, 429), status_code=201, openapi_extra=uploads.BODY,
 )  # fmt: skip
 async def create(
     deps: RequestDeps,
@@ -120,3 +144,302 @@ async def get(deps: RequestDeps, name: str) -> Response:
 async def items(deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the questions with their expected answers in the dataset's order, page by page."""
     return json(await stored_datasets.list_items(deps.database, name, limit, cursor))
+
+
+# Serves `POST /v1/datasets/from-graph`: makes a dataset of questions from a graph and facts held out from it.
+
+questions_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
+
+TEMPLATE = (
+    '{"relation": "Make_statement", "object_question": "To whom did {subject} make a statement?",'
+    ' "subject_question": "Who made a statement to {object}?"}\n'
+)
+FACT = '{"subject": "Malaysia", "relation": "Make_statement", "object": "China", "time": "2014-11-11"}\n'
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "text/tab-separated-values": {
+                "schema": {"type": "string"}, "example": "Malaysia\tMake_statement\tChina\t2014-11-11\n",
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": TEMPLATE + FACT},
+            "application/gzip": {"schema": {"type": "string", "format": "binary"}, "example": "…"},
+        },
+    }
+}  # fmt: skip
+MADE: dict[str, Any] = {
+    **EXAMPLE, "name": "icews14", "items": 1000, "grader": "text",
+    "counts": {
+        "available": 20983, "answers": 1133, "answered_by_graph": 0, "unnamed_answers": 71, "not_after_graph": 0,
+        "with_leads": 619, "with_documents": 619,
+        "left_out": {"repeated": 0, "known": 0, "unknown_relation": 52, "unknown_entity": 2332, "many_answers": 0,
+                     "answered": 0, "long": 0},
+    },
+}  # fmt: skip
+
+
+class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
+    """The dataset, and what it is made of."""
+
+    counts: Counts
+
+
+@route(
+    questions_router, "POST", "/from-graph", Scope.SUBMIT, "Make a dataset from a graph",
+    answers(QuestionUpload, MADE) | answers(QuestionUpload, MADE, status=201),
+    refuses=(404, 409, 429), status_code=201, openapi_extra=BODY,
+)  # fmt: skip
+async def create_from_graph(
+    request: Request,
+    deps: RequestDeps,
+    name: Annotated[str, Query(examples=["icews14"])],
+    graph: Annotated[str, Query(description="Graph that the facts are held out from.", examples=["icews14"])],
+    rules: Annotated[str | None, Query(description="Rule bank whose rules lead to the answers.")] = None,
+    limit: Annotated[int | None, Query(ge=1, description="Number of questions to draw; by default all.")] = None,
+    seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
+    side: Annotated[
+        Literal["object", "subject", "both"], Query(description="Which end of a fact a question asks for.")
+    ] = "both",
+    grader: Annotated[
+        Grader, Query(description="`set` asks for all answers; otherwise any of them counts as correct.")
+    ] = "text",
+    unanswered: Annotated[  # noqa: FBT002 - a query parameter is named
+        bool, Query(description="Leave out questions that the graph itself answers.")
+    ] = False,
+) -> Response:
+    """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, as `POST
+    /v1/graphs` takes them, and templates of questions as JSON lines (docs/how-to/graphs.md#questions).
+
+    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload.
+    """
+    choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
+    await graphs.get(deps.database, graph)  # an unknown one is refused before the body is read
+    async with spool(request, deps.settings.limits) as file, deps.graph_reading:
+        stored, loaded = await graphs.load(deps.database, graph)
+        read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
+        _check_times(stored, read.facts.upload)
+        bank = (
+            None if rules is None else await _load_bank(deps.database, rules, stored, read.facts.upload.graph.relations)
+        )
+        wording = Wording(loaded.phrases, read.templates, stored.time_unit)
+        with tempfile.TemporaryFile() as items:
+            counts = await to_thread.run_sync(_make, loaded.graph, read.facts, wording, choice, bank, items)
+            async with aclosing(_read_batches(items)) as batches:
+                created = await datasets.create(deps.database, name, batches, grader)
+    answer = QuestionUpload(**msgspec.structs.asdict(created.dataset), counts=counts)
+    return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
+
+
+def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) -> facts.ParsedQuestions:
+    reading = facts.QuestionReader(frozenset(graph.graph.relations), graph.time_unit is not None)
+    return reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+
+
+def _check_times(graph: StoredGraph, held_out: GraphFacts) -> None:
+    if graph.time_unit != held_out.time_unit:
+        own, other = facts.UNITS[held_out.time_unit], facts.UNITS[graph.time_unit]
+        message = f"each fact has {own}, but graph {graph.name!r} has {other}"
+        raise Invalid(
+            message, hint="write the times in the unit of the graph, or name the graph that the facts are held out from"
+        )
+
+
+async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
+    """Return the bank with its rules for these relations.
+
+    Raises:
+        NotFound: there is no such bank.
+        Conflict: it is of another graph, or not ready.
+        Invalid: it has no rule for any of the relations.
+    """
+    asked = frozenset(heads)
+    async with database.transaction() as connection:
+        bank = await stored_rules.get_bank(connection, name)
+    if bank.hash is None:
+        hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
+        raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
+    if bank.graph_hash not in (None, graph.hash):
+        hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
+        raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
+    found, behind = [], 0
+    async for batch in stored_rules.read_rules(database, bank):
+        found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
+        behind += len(batch)
+    if not found:
+        hint = f"mathrag rules show {name}, or leave out `rules`"
+        raise Invalid(f"`rules`: bank {name!r} has no rule for any relation of the facts", hint=hint)
+    return Bank(bank.hash, bank.miner, found)
+
+
+def _make(
+    graph: Graph,
+    held_out: facts.ParsedGraph,
+    wording: Wording,
+    choice: Choice,
+    bank: Bank | None,
+    file: IO[bytes],
+) -> Counts:
+    """Write the items to a file first, so that no transaction is open while they are made."""
+    made = QuestionSet(graph, held_out.upload.graph, wording, choice, bank)
+    file.writelines(msgspec.json.encode(item) + b"\n" for item in made.items())
+    file.seek(0)
+    made.counts.left_out.repeated = held_out.repeated
+    return made.counts
+
+
+async def _read_batches(file: IO[bytes]) -> AsyncGenerator[list[DatasetItem], None]:
+    while lines := await to_thread.run_sync(lambda: list(islice(file, uploads.BATCH))):
+        yield [msgspec.json.decode(line, type=DatasetItem) for line in lines]
+
+
+# Serves `/v1/datasets/{name}/training`: training data for retrievers and generators, from questions that rules lead
+# to.
+
+training_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
+
+BATCH = 200
+"""Number of questions whose documents are read together."""
+PAIR: dict[str, Any] = {
+    "query": "On 2014-11-11, Malaysia sign formal agreement whom or what?",
+    "rule": "[Entity1, consult, Entity2] leads to [Entity1, sign formal agreement, Entity2]",
+    "positives": ["Time 2014-11-09 Malaysia consult China."], "negatives": ["Time 2014-11-02 Malaysia visit Japan."],
+}  # fmt: skip
+
+
+class LineOptions(NamedTuple):
+    """How to write the lines."""
+
+    form: Form
+    cot: bool
+    seed: int
+
+
+class ExportSource(NamedTuple):
+    """What the lines are made from."""
+
+    dataset: Dataset
+    bank: RuleBank
+    graph: StoredGraph
+    content: GraphFacts
+    neighbours: Neighbours
+
+    @property
+    def phrases(self) -> dict[str, str]:
+        """Return the phrases for the graph's relations; empty if it has none."""
+        return {relation: phrase(relation, declared) for relation, declared in self.content.phrases.items()}
+
+
+@route(
+    training_router, "GET", "/{name}/training", Scope.READ, "Export training data",
+    answers(Any, PAIR, media="application/x-ndjson"), refuses=(404, 409, 422),
+)  # fmt: skip
+async def training(
+    name: str,
+    deps: RequestDeps,
+    rules: Annotated[str, Query(description="Rule bank whose rules lead to the answers.", examples=["kinship"])],
+    form: Annotated[Form, Query(alias="as")] = "pairs",
+    graph: Annotated[str | None, Query(description="Graph that an imported bank was mined from.")] = None,
+    limit: Annotated[
+        int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
+    ] = None,
+    seed: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
+    cot: Annotated[bool, Query(description="With `messages`: let the reply first name rule and document.")] = False,  # noqa: FBT002
+) -> Response:
+    """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
+    (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The
+    same seed gives the same lines.
+    """
+    source = await _load_source(deps.database, name, rules, graph)
+    chosen = await _choose_places(deps.database, source.dataset.id, limit, seed)
+    found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
+    return StreamingResponse(found, media_type="application/x-ndjson")
+
+
+async def _load_source(database: Database, name: str, rules: str, graph: str | None) -> ExportSource:
+    """Return everything that is needed, checked before the answer begins.
+
+    Raises:
+        NotFound: there is no such dataset, bank or graph.
+        Conflict: the dataset was made with another bank, or the bank is of another graph.
+        Invalid: the dataset has no questions about a graph, no rule leads to its answers, or the graph must be named.
+    """
+    dataset = await datasets.get(database, name)
+    async with database.transaction() as connection:
+        bank = await stored_rules.get_bank(connection, rules)
+        summary = await datasets.count_questions(connection, dataset.id)
+    _check(name, bank, summary)
+    wanted = bank.graph if graph is None else graph
+    if wanted is None:
+        raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
+    stored, content = await graphs.load(database, wanted)
+    if bank.graph_hash not in (None, stored.hash):
+        raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
+    neighbours = await to_thread.run_sync(Neighbours, content.graph)
+    return ExportSource(dataset, bank, stored, content, neighbours)
+
+
+def _check(name: str, bank: RuleBank, summary: datasets.GraphQuestionCounts) -> None:
+    made = f"make one with: mathrag dataset from-graph NAME --graph G --facts FILE --rules {bank.name}"
+    if not summary.queries:
+        raise Invalid(f"dataset {name!r} has no questions about a graph", hint=made)
+    if not summary.led:
+        raise Invalid(f"no rule leads to an answer of dataset {name!r}", hint=made)
+    if summary.banks != {bank.hash}:
+        raise Conflict(f"the rules that lead to dataset {name!r} are of another bank than {bank.name!r}", hint=made)
+
+
+async def _choose_places(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
+    """Return the positions of the questions, in order."""
+    async with database.transaction() as connection:
+        places = await datasets.list_ordinals(connection, dataset)
+    if limit is None or limit >= len(places):
+        return places
+    drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
+    return sorted(drawn)
+
+
+async def _stream_lines(
+    database: Database, source: ExportSource, places: Sequence[int], options: LineOptions
+) -> AsyncIterator[bytes]:
+    for first in range(0, len(places), BATCH):
+        async with database.transaction() as connection:
+            batch = await datasets.load_questions(connection, source.dataset.id, places[first : first + BATCH])
+            numbers = {lead.rule for each in batch for lead in each.query.leads}
+            rules = await stored_rules.find_rules_by_number(connection, source.bank.id, numbers)
+            questions = await to_thread.run_sync(_draw_questions, source, batch, options.seed)
+            texts = await datasets.load_texts(connection, source.graph.corpus, _collect_documents(questions))
+        known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)
+        yield await to_thread.run_sync(_write_lines, questions, known, options)
+
+
+def _draw_questions(source: ExportSource, led: Sequence[LedQuestion], seed: int) -> list[TrainingQuestion]:
+    return [_draw_question(source, each, seed) for each in led]
+
+
+def _draw_question(source: ExportSource, led: LedQuestion, seed: int) -> TrainingQuestion:
+    oracle = {document for lead in led.query.leads for document in lead.documents}
+    before = ALWAYS if led.query.time is None else graph_module.parse(led.query.time)[1]
+    drawn = source.neighbours.draw(led.query, before, oracle, np.random.default_rng([seed, led.ordinal]))
+    return TrainingQuestion(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
+
+
+def _collect_documents(asked: Sequence[TrainingQuestion]) -> set[str]:
+    ids = {document for each in asked for lead in each.query.leads for document in lead.documents}
+    return ids | {document for each in asked for document in each.negatives}
+
+
+def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, str]) -> Known:
+    phrases = source.phrases
+    sentences = {number: write_rule(rule, phrases) for number, rule in rules.items()}
+    graph = source.content.graph
+
+    def fact(document: str) -> Told:
+        subject, relation, object_ = graph.triples[int(document.removesuffix("-inverse"))].tolist()
+        return Told(document, graph.entities[subject], graph.relations[relation], graph.entities[object_])
+
+    return Known(rules, sentences, texts, fact)
+
+
+def _write_lines(asked: Sequence[TrainingQuestion], known: Known, options: LineOptions) -> bytes:
+    found = (line for each in asked for line in lines(options.form, each, known, cot=options.cot))
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in found)

@@ -9,19 +9,30 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.access.identity import Caller, RequestCaller
 from services.orchestrator.api.comparison import MeasureName
-from services.orchestrator.api.etags import UNCHANGED, Seen, respond_with_tag
-from services.orchestrator.api.flaws import list_ungraded_warnings, list_version_warnings
-from services.orchestrator.api.jobs import POLL_S, REPLAYED
-from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
-from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.jobs import (
+    POLL_S,
+    REPLAYED,
+    list_edit_warnings,
+    list_ungraded_warnings,
+    list_version_warnings,
+)
 from services.orchestrator.api.plans import ANSWER as PLANNED
 from services.orchestrator.api.plans import PlanView, make_plan
-from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.views import list_edit_warnings
+from services.orchestrator.api.routes import (
+    UNCHANGED,
+    IdempotencyKey,
+    Limit,
+    Seen,
+    answers,
+    json,
+    make_keyed_request,
+    respond_with_tag,
+    route,
+)
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import lifecycle, planning
 from services.orchestrator.experiments.report import ExperimentReport, report
-from services.orchestrator.reports.measure_means import parse_measure
+from services.orchestrator.reports.comparison import parse_measure
 from shared.params import Experiment
 from shared.shapes import ACCURACY, Scope
 from shared.storage import database, experiments

@@ -10,8 +10,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from services.orchestrator.api.corpora import build_indexes
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import Deps, RequestDeps
 from shared.errors import Invalid

@@ -1,17 +1,25 @@
-"""Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix)."""
+"""Serves probes, metrics and the reference of the API."""
 
+import base64
+import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
+from html import escape
+from json import dumps
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
+from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.probes.probe import checks
-from services.orchestrator.probes.registry import list_readiness_probes, probes
+from services.orchestrator.metrics import Metrics
+from services.orchestrator.probes import checks, list_readiness_probes, probes
 from shared.checks import Check
 from shared.shapes import Scope
+
+# Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix).
 
 router = APIRouter(tags=["health"])
 
@@ -61,3 +69,98 @@ async def run_every_check(deps: RequestDeps) -> Response:
     """
     found = await checks(probes(deps.settings), deps)
     return json(Readiness(ready=all(check.ok for check in found), checks=found))
+
+
+# Serves `/metrics`: the metrics for Prometheus.
+
+metrics_router = APIRouter(tags=["health"])
+
+RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Metrics in the text format of Prometheus.",
+        "content": {"text/plain": {"schema": {"type": "string"}, "example": 'mathrag_workers{lane="judge"} 1.0\n'}},
+    }
+}
+
+
+@route(metrics_router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
+async def metrics(request: Request, deps: RequestDeps) -> Response:
+    """Returns the metrics for Prometheus (docs/how-to/telemetry.md#metrics); an answer is cached for five seconds.
+    Answers 404 if the operator has switched metrics off.
+    """
+    found: Metrics = request.app.state.metrics
+    return Response(await found.text(deps), media_type=CONTENT_TYPE_LATEST)
+
+
+# Serves `/openapi.json` for programs and `/docs` for people.
+#
+# `/docs` is one page without a script: it loads nothing from other servers, and runs no foreign code on an origin whose
+# requests may do everything.
+
+reference_router = APIRouter(include_in_schema=False)
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+:root { color-scheme: light dark }
+p { white-space: pre-line }
+pre { overflow-x: auto; padding: .5rem; border: 1px solid #8886; font-size: .9em }
+details { border-bottom: 1px solid #8886 }
+summary { cursor: pointer; padding: .3rem 0 }
+summary b { display: inline-block; width: 4.5rem }
+td { padding: .1rem 1rem .1rem 0 }
+"""
+_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'"
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>
+<h1>{title}</h1><p>{summary}</p>
+<p>For programs: <a href="openapi.json">openapi.json</a>. If keys are required, send <code>Authorization: Bearer
+KEY</code>.</p>
+{operations}</html>
+"""
+
+
+@route(reference_router, "GET", "/openapi.json", Scope.READ, "Get the OpenAPI document", {})
+async def openapi(request: Request) -> Response:
+    """Returns the OpenAPI 3.1 document of this API."""
+    return Response(dumps(request.app.openapi()), media_type="application/json")
+
+
+@route(reference_router, "GET", "/docs", Scope.READ, "Get the reference page", {})
+async def docs(request: Request) -> Response:
+    """Returns a page with every operation, its parameters and examples."""
+    document = request.app.openapi()
+    title, summary = (escape(document["info"][name]) for name in ("title", "summary"))
+    page = PAGE.format(title=title, summary=summary, style=STYLE, operations="".join(_draw_operations(document)))
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
+
+
+def _draw_operations(document: dict[str, Any]) -> Iterator[str]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield (
+                f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
+                f"{escape(operation.get('summary', ''))}</summary><p>{escape(operation.get('description', ''))}</p>"
+                f"{_draw_parameters(operation)}{_draw_examples(operation)}</details>"
+            )
+
+
+def _draw_parameters(operation: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(each['name'])}</code></td><td>{each['in']}</td>"
+        f"<td>{escape(each.get('description', ''))}</td></tr>"
+        for each in operation.get("parameters", ())
+    )
+    return f"<table>{rows}</table>" if rows else ""
+
+
+def _draw_examples(operation: dict[str, Any]) -> str:
+    answers = {"request": operation.get("requestBody", {}), **operation.get("responses", {})}
+    examples = ((title, media["example"]) for title, answer in answers.items()
+             for media in answer.get("content", {}).values() if "example" in media)  # fmt: skip
+    return "".join(f"<h4>{escape(str(title))}</h4><pre>{_format_example(example)}</pre>" for title, example in examples)
+
+
+def _format_example(example: Any) -> str:
+    words = example if isinstance(example, str) else dumps(example, indent=2, ensure_ascii=False)
+    return escape(words)

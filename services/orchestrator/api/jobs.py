@@ -1,33 +1,321 @@
-"""Serves `/v1/jobs`: submits, shows, changes, pauses, cancels, requeues, reports on and audits jobs."""
+"""Serves `/v1/jobs`: submissions, imports, changes, events and calibrations."""
 
+import re
 import uuid
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from anyio import to_thread
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from sqlalchemy import text
+from starlette.exceptions import HTTPException
 
 from services.orchestrator import reports
 from services.orchestrator.access.identity import Caller, RequestCaller
-from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, respond_with_tag
-from services.orchestrator.api.flaws import list_rule_warnings, list_ungraded_warnings, list_version_warnings
-from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
-from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
-from services.orchestrator.api.views import EXAMPLE, JobView, list_edit_warnings, load_accuracies, make_view, page
+from services.orchestrator.api.routes import (
+    UNCHANGED,
+    IdempotencyKey,
+    RequiredVersions,
+    Seen,
+    Versions,
+    answers,
+    json,
+    make_keyed_request,
+    respond_with_tag,
+    route,
+)
+from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
 from services.orchestrator.deps import Deps, RequestDeps
-from shared import audit
-from shared.runtime.lifecycle import amend
+from services.orchestrator.reports.tally import Accuracy, compute_accuracy
+from shared import audit, canonical
+from shared.errors import BadRequest
+from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
+from shared.ingest.lines import LISTED, Reader
+from shared.models import commands
+from shared.params import MOST_REPEATS, WHOLE, Key, Metadata, Rank, Stored
+from shared.pipelines import registry
+from shared.pipelines.imported import IMPORTED
+from shared.plurals import format_count
+from shared.runtime import pins
+from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
 from shared.runtime.lifecycle import resume as resume_job
-from shared.runtime.submit import Submission, repeat_submission, submit_once
+from shared.runtime.parameters import check_read, list_known_paths, parse_params
+from shared.runtime.pins import TRUST, Calibrated, calibrate_crag
+from shared.runtime.submit import Submission, Submitted, load_items, repeat_submission, submit_imported, submit_once
 from shared.shapes import Scope
-from shared.storage import configurations, database
+from shared.storage import configurations, database, jobs
 from shared.storage import jobs as stored_jobs
-from shared.storage.database import KeyedRequest
+from shared.storage.configurations import SHIPPED, Configuration
+from shared.storage.database import PATTERN, TERMINAL, Database, KeyedRequest, check_name
+from shared.storage.jobs import JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
+
+# Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored.
+
+SUBMISSION: dict[str, Any] = {
+    "name": "first", "dataset": "math-500", "corpus": "math", "pipeline": "mathrag-gate", "repeats": 1,
+    "params": {"candidates": 10, "gate": {"tau": 0.45}}, "models": {"judge": "world-judge"},
+    "metadata": {"run": "paper-table-2"},
+}  # fmt: skip
+
+
+Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
+Part = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")]
+State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
+
+
+class JobRequest(BaseModel):
+    """A job to submit."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": SUBMISSION})
+
+    name: str
+    dataset: Stored
+    pipeline: Stored
+    corpus: Stored | None = None
+    limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
+    """Number of items to use, from the start of the dataset; all if it has fewer."""
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    reuse: Literal["all", "none"] = "all"
+    """"none" computes every reply again, even if other jobs have it."""
+    params: dict[str, Any] = {}
+    """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
+    """
+    models: dict[Key, Stored] = {}
+    """Model names by role, such as {"judge": "world-judge"}."""
+    rank: Rank = 100
+    """Priority: calls of a smaller rank are claimed first."""
+    metadata: Metadata = {}
+    """Your own data about the job; the service does not read it."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return what its idempotency key stands for. A missing `limit` is left out, so that keys of older releases
+        still match.
+        """
+        return self.model_dump(exclude={"limit"} if self.limit is None else None)
+
+    def submission(self, holding: Configuration = SHIPPED) -> Submission:
+        """Return the request after checking it; parameters that it does not set are taken from `holding`.
+
+        Raises:
+            Invalid: a field cannot be used; the message names it.
+        """
+        fields = self.model_dump(exclude={"params"}) | {"name": check_name(self.name)}
+        params = parse_params(self.params, holding.params)
+        check_read(self.params, [(self.pipeline, params)])
+        given = frozenset(list_known_paths(self.params))
+        return Submission(params=params, given=given, configuration=holding.version, **fields)
+
+
+class JobChange(BaseModel):
+    """Fields of a job to change; those that are left out stay."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
+    )
+
+    name: str | None = None
+    rank: Rank | None = None
+    """New rank, also of its queued calls."""
+    metadata: Metadata | None = None
+    """New metadata; it replaces the old one completely."""
+
+    def make_amendment(self) -> Amendment:
+        """Return the change after checking it.
+
+        Raises:
+            Invalid: the name cannot be used.
+        """
+        if self.name is not None:
+            check_name(self.name)
+        return Amendment(**self.model_dump())
+
+
+class JobFilters(BaseModel):
+    """Which jobs to list, and which page of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: State | None = None
+    pipeline: Named | None = None
+    dataset: Named | None = None
+    corpus: Named | None = None
+    name: Named | None = None
+    name_contains: Part | None = None
+    """Part of the name, regardless of case."""
+    experiment: Named | None = None
+    submitted_by: Named | None = None
+    """Name of the key that submitted the job."""
+    sort: Sort = "newest"
+    """Order of the list; `state` puts running jobs first, then those that did not end well."""
+    limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    cursor: str | None = None
+
+    def make_selection(self) -> JobSelection:
+        """Return the filters without the page."""
+        return JobSelection(**self.model_dump(exclude={"limit", "cursor", "sort"}))
+
+
+# A job as the API shows it, with the addresses of everything that belongs to it.
+
+_EXAMPLE_ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
+_PARAMS: dict[str, Any] = {
+    "candidates": 10, "context_size": 1, "rrf_k": 60, "rrf_weight": 0.1, "quality_weight": 0.9,
+    "gate": {"tau": 0.45, "items": 50, "top": 5, "max_documents": 200, "min_pairs": 30, "on_unusable": "fail"},
+    "generate": {"temperature": 0.0, "max_tokens": 512}, "judge": {"temperature": 0.1, "max_tokens": 10},
+    "anchors": {}, "seed": 0,
+}  # fmt: skip
+EXAMPLE: dict[str, Any] = {
+    **SUBMISSION, "params": _PARAMS,
+    "id": _EXAMPLE_ID, "state": "running", "reuse": "all", "rank": 100, "version": 2,
+    "requeued_from": None, "reason": None,
+    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
+    "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
+    "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None,
+    "eta_seconds": 95, "eta_between": [79, 115], "chain": None,
+    "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
+    "gate": {"strategy": "judge", "reason": "rho = 0.312 <= tau = 0.45: judge", "tau": 0.45, "rho": 0.312,
+             "low": 0.17, "high": 0.44, "pairs": 171, "asked": 173, "unparsed": 2},
+    "links": {
+        "self": f"/v1/jobs/{_EXAMPLE_ID}",
+        **{part: f"/v1/jobs/{_EXAMPLE_ID}/{part}" for part in ("events", "samples", "results", "report", "provenance")},
+    },
+}  # fmt: skip
+"""Example of a job; a test validates it against the schema."""
+
+
+class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
+    """Addresses of what belongs to a job."""
+
+    itself: str
+    events: str
+    samples: str
+    results: str
+    report: str
+    provenance: str
+
+
+class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
+    """A job with the addresses of what belongs to it."""
+
+    links: Links
+    accuracy: Accuracy | None = None
+    """Accuracy as in the job's report; missing until the job has ended."""
+    warnings: tuple[str, ...] = ()
+    """Things to know before waiting for the job; only in the answer to its submission."""
+
+
+def make_view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | None = None) -> JobView:
+    """Return `job` with its links; `found` is its accuracy."""
+    at = f"/v1/jobs/{job.id}"
+    parts = ("events", "samples", "results", "report", "provenance")
+    links = Links(itself=at, **{part: f"{at}/{part}" for part in parts})
+    return JobView(links=links, accuracy=found, warnings=tuple(warnings), **msgspec.structs.asdict(job))
+
+
+def list_edit_warnings(pipelines: Iterable[str]) -> list[str]:
+    """Return a warning for each source file of these pipelines that was edited after this process had imported it."""
+    changed = {change.file: change for name in pipelines for change in registry.list_changed_files(name)}
+    return [
+        f"{change.file} was edited after the service had imported it (imported {_shorten(change.imported)}, on disk"
+        f" {_shorten(change.on_disk)}): the imported version runs; restart the service"
+        " (`mathrag down`, `mathrag up`) to run the file"
+        for change in changed.values()
+    ]
+
+
+def _shorten(hash_: str | None) -> str:
+    return hash_[:12] if hash_ else "no such file"
+
+
+async def load_accuracies(deps: Deps, found: Sequence[jobs.Job]) -> dict[uuid.UUID, Accuracy]:
+    """Return the accuracy of those jobs that have ended, in two statements at most."""
+    graded = await deps.verdicts.get(deps.database, found)
+    # In a thread: the first interval imports scipy, which takes a second.
+    return await to_thread.run_sync(lambda: {job: compute_accuracy(items) for job, items in graded.items()})
+
+
+async def page(deps: Deps, found: database.Page[jobs.Job]) -> database.Page[JobView]:
+    """Return every job of a page with its links and, if it has ended, its accuracy."""
+    known = await load_accuracies(deps, found.data)
+    return database.Page(
+        data=[make_view(job, found=known.get(job.id)) for job in found.data], next_cursor=found.next_cursor
+    )
+
+
+# Warnings about what a job or an experiment uses: flawed versions of model servers, relations without rules, datasets
+# without expected answers.
+
+USED = text("""
+    SELECT DISTINCT m.name, m.backend, m.version
+    FROM jobs j, jsonb_each(j.pins) p JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
+    WHERE j.public_id = :job OR j.experiment_id = :experiment ORDER BY m.name""")
+
+UNGRADED = text("""
+    SELECT name, items FROM (
+        SELECT DISTINCT d.id, d.name, LEAST(d.items, COALESCE(CAST(j.code ->> 'limit' AS integer), d.items)) AS items
+        FROM jobs j JOIN datasets d ON d.id = j.dataset_id
+        WHERE (j.public_id = :job OR j.experiment_id = :experiment)
+            AND COALESCE(CAST(convert_from(j.params, 'UTF8') AS jsonb) #>> '{grading,grader}', '') <> 'rubric') asked
+    WHERE NOT EXISTS (
+        SELECT FROM items i WHERE i.dataset_id = asked.id AND i.ordinal < asked.items AND i.gold IS NOT NULL)
+    ORDER BY name, items""")
+
+UNRULED = text("""
+    WITH asked AS (
+        SELECT j.id, b.id AS bank, b.name, i.query ->> 'relation' AS relation, count(*) AS n
+        FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
+        JOIN LATERAL (SELECT r.id, r.name FROM rule_banks r WHERE encode(r.hash, 'hex') = m.digest
+                      ORDER BY r.id LIMIT 1) b ON true
+        JOIN items i ON i.dataset_id = j.dataset_id AND i.query IS NOT NULL
+            AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+        WHERE j.public_id = :job GROUP BY j.id, b.id, b.name, relation)
+    SELECT name, sum(n) AS items, sum(n) FILTER (WHERE relation NOT IN (
+        SELECT DISTINCT head FROM rules WHERE bank_id = a.bank)) AS unruled
+    FROM asked a GROUP BY name""")
+
+
+async def list_rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
+    """Warn if items ask for relations that no rule of the job's bank predicts."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(UNRULED, {"job": job})).all()
+    return [
+        f"{row.unruled} of {row.items} items ask for relations that no rule of bank {row.name!r} leads to:"
+        " they are searched for plainly"
+        for row in rows
+        if row.unruled
+    ]
+
+
+async def list_ungraded_warnings(
+    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
+) -> list[str]:
+    """Return a warning for each dataset of the job or experiment of which no item has an expected answer."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(UNGRADED, {"job": job, "experiment": experiment})).all()
+    return [
+        f"none of the {row.items} items of dataset {row.name!r} has an expected answer: no answer can be graded"
+        for row in rows
+    ]
+
+
+async def list_version_warnings(
+    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
+) -> list[str]:
+    """Return a warning for each model of the job or experiment whose server has a known flaw in its version."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(USED, {"job": job, "experiment": experiment})).all()
+    found = ((row.name, commands.find_warning(row.backend, row.version)) for row in rows)
+    return [f"model {name!r}: {warning}" for name, warning in found if warning]
+
+
+# Serves `/v1/jobs`: submits, shows, changes, pauses, cancels, requeues, reports on and audits jobs.
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 POLL_S = "1"
@@ -234,3 +522,275 @@ async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
     violations = await audit.check_in_thread(deps.database, job)
     changed = await audit.describe_changed_source(deps.database, job)
     return Audit(clean=not violations, violations=violations, source_changed=changed)
+
+
+# Serves `/v1/jobs/{job}/events`: what happens to a job, as server-sent events.
+#
+# An event's id encodes everything that its reader has seen by then. A client that reconnects with it, to any process,
+# continues exactly there, and the server stores nothing for a client.
+
+events_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+EVENT: dict[str, Any] = {
+    "event": "state", "id": "2.0.-",
+    "data": '{"version":2,"state":"running","reason":null,"at":"2026-11-21T08:00:00Z"}',
+}  # fmt: skip
+_EVENT_ID = re.compile(r"(?P<version>\d{1,9})\.(?P<gate>[01])\.(?P<progress>[0-9a-f]{16}|-)")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of the stream: three lines, followed by an empty one."""
+
+    event: Literal["state", "gate", "progress"]
+    data: str
+    """JSON object: a change of state, the gate's decision, or the progress of the job."""
+    id: str
+    """Id to send as `Last-Event-ID` in order to continue after this event."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of the job; none of its counts of finished work ever falls."""
+
+    request_counts: stored_jobs.RequestCounts
+    stages: dict[str, stored_jobs.StageCount]
+    unserved: tuple[str, ...]
+    """Models that the job's calls wait for and that no guard serves in the version of the job's submission."""
+    waiting: tuple[Waiting, ...]
+    """Services that the job's calls need and that are unavailable."""
+
+
+class StreamPosition(NamedTuple):
+    """What a client has been told so far."""
+
+    version: int = 0
+    """Version of the job's last change."""
+    gate: bool = False
+    progress: str = "-"
+    """Digest of the last progress."""
+
+    def __str__(self) -> str:
+        return f"{self.version}.{self.gate:d}.{self.progress}"
+
+
+def parse_event_id(last_event_id: str | None) -> StreamPosition:
+    """Parse a Last-Event-ID into what its client has seen.
+
+    Raises:
+        BadRequest: the id was not issued by this service.
+    """
+    if last_event_id is None:
+        return StreamPosition()
+    found = _EVENT_ID.fullmatch(last_event_id)
+    if found is None:
+        raise BadRequest(
+            "`Last-Event-ID`: was not issued by this service",
+            hint="send the `id` of the last event, or leave the header out to start from the beginning",
+        )
+    return StreamPosition(int(found["version"]), found["gate"] == "1", found["progress"])
+
+
+class StreamMessage(NamedTuple):
+    """An event, and what its client has seen once it has received it."""
+
+    seen: StreamPosition
+    event: ServerSentEvent
+
+
+def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[StreamMessage]:
+    """Yield the messages for a client that has seen `seen`; the job's end comes last."""
+    fresh = [change for change in picture.changes if change.version > seen.version]
+    for change in (change for change in fresh if change.state not in TERMINAL):
+        seen = seen._replace(version=change.version)
+        yield _make_message("state", change, seen)
+    if picture.job.gate is not None and not seen.gate:
+        seen = seen._replace(gate=True)
+        yield _make_message("gate", picture.job.gate, seen)
+    job = picture.job
+    stages = job.stages or {}
+    progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
+    digest = canonical.digest(progress).hex()[:16]
+    if digest != seen.progress:
+        seen = seen._replace(progress=digest)
+        yield _make_message("progress", progress, seen)
+    for change in (change for change in fresh if change.state in TERMINAL):
+        seen = seen._replace(version=change.version)
+        yield _make_message("state", change, seen)
+
+
+def _make_message(name: str, data: JobStateChange | stored_jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
+    return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
+
+
+class WatchedJob(NamedTuple):
+    """A job, and what the client that watches it has seen."""
+
+    picture: JobSnapshot
+    seen: StreamPosition
+
+
+async def _check_watch(
+    job: str,
+    deps: RequestDeps,
+    last_event_id: Annotated[
+        str | None,
+        Header(description="Id of the last event received; the stream continues after it.", examples=["2.0.-"]),
+    ] = None,
+) -> WatchedJob:
+    """Check the request before the stream begins, so that an error can still be answered with a status.
+
+    Raises:
+        HTTPException: with 204, which ends a browser's reconnects, if the client has seen the end of the job.
+    """
+    seen = parse_event_id(last_event_id)
+    async with deps.database.transaction() as connection:
+        row = await stored_jobs.resolve(connection, job)
+    picture = await stored_jobs.take_snapshot(deps.database, row)
+    if seen.version > picture.job.version:
+        raise BadRequest(
+            "`Last-Event-ID`: belongs to another job", hint="leave the header out to start from the beginning"
+        )
+    if picture.job.ended and not any(list_messages(picture, seen)):
+        raise HTTPException(204)
+    return WatchedJob(picture, seen)
+
+
+RESPONSES: dict[int | str, Any] = {
+    **answers(Event, EVENT, media="text/event-stream"),
+    204: {"description": "The job has ended, and the client has seen all events: it stops reconnecting."},
+}
+
+
+@route(
+    events_router, "GET", "/{job}/events", Scope.READ, "Watch a job",
+    RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
+)  # fmt: skip
+async def events(
+    watched: Annotated[WatchedJob, Depends(_check_watch)], deps: RequestDeps
+) -> AsyncIterator[ServerSentEvent]:
+    """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change, `progress`
+    when counts have changed, `gate` when the gate has decided. The final state comes last.
+
+    A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
+    event; after the last event of a job that has ended the answer is 204, at which a browser stops reconnecting.
+    """
+    picture, seen = watched
+    while True:
+        for message in list_messages(picture, seen):
+            seen = message.seen
+            yield message.event
+        if picture.job.ended:
+            return
+        picture = await deps.polls.wait_for_next(
+            ("job", picture.row), partial(stored_jobs.take_snapshot, deps.database, picture.row)
+        )
+
+
+# Serves `GET /v1/jobs/{job}/calibration`: thresholds for `crag`, estimated from labelled or judged retrieval lists.
+
+Trust = Annotated[
+    float,
+    Query(
+        ge=0.5,
+        lt=1,
+        description="Share of relevant lists that must score above `upper`, and of irrelevant ones below `lower`.",
+    ),
+]
+
+JudgedBy = Annotated[
+    str | None,
+    Query(description="Job over the same dataset and corpus whose judge decides which lists are relevant."),
+]
+
+
+@route(
+    router, "GET", "/{job}/calibration", Scope.READ, "Calibrate CRAG's thresholds",
+    answers(Calibrated, pins.EXAMPLE), refuses=(404, 409),
+)  # fmt: skip
+async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
+    """Returns `upper` and `lower` for the evaluator of a `crag` job, with 95 % intervals
+    (docs/how-to/retrieval.md#calibration). Its lists must be labelled, either by the dataset's gold documents or by the
+    judge of `judged_by`.
+    """
+    async with deps.database.transaction() as connection:
+        return json(await calibrate_crag(connection, job, trust, judged_by))
+
+
+# Serves `POST /v1/jobs/import`: turns another system's answers into a job that grades them.
+
+imports_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@route(
+    imports_router, "POST", "/import", Scope.SUBMIT, "Import answers", answers(JobView, EXAMPLE, status=202),
+    refuses=(404, 409, 429), status_code=202, openapi_extra=BODY,
+)  # fmt: skip
+async def import_answers(
+    deps: RequestDeps,
+    name: Annotated[str, Query(examples=["theirs"], description="Name of the job.")],
+    dataset: Annotated[str, Query(examples=["math-500"], description="Dataset whose items were answered.")],
+    upload: Uploaded,
+    caller: RequestCaller,
+    column: Annotated[
+        list[str] | None,
+        Query(
+            description="Mapping of a field to a column, such as `answer=prediction`; see docs/how-to/imports.md.",
+            max_length=20,
+        ),
+    ] = None,
+    first_repeat: Annotated[int, Query(ge=0, le=1000, description="The number of an item's first repeat.")] = 0,
+    grader: Annotated[str | None, Query(description="Grader of the answers; by default the dataset's.")] = None,
+    layout: Annotated[Layout | None, Query(description="Program whose log the body is, in place of `format`.")] = None,
+) -> Response:
+    """Imports the answers of another system, as JSON lines, CSV or the log of a program, as a job of the pipeline
+    `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all answers
+    are stored; grading goes on.
+
+    Items are identified by `id`, the exact `question` or `index`; the answer is in `answer` or `text`. An empty answer
+    is wrong. An item without a line, or whose line says that the other system failed (`error`), gets no sample, and
+    `warnings` says which. A line that cannot be used rejects the whole upload; with `on_error=skip` such lines are left
+    out and named in `warnings`.
+    """
+    columns = make_mapping(column or (), first_repeat)
+    holding = await configurations.load_newest(deps.database)
+    params = parse_params({"grading": {"grader": grader}} if grader else {}, holding.params)
+    submission = Submission(
+        name=check_name(name),
+        dataset=dataset,
+        pipeline=IMPORTED,
+        params=params,
+        configuration=holding.version,
+        submitted_by=caller.name,
+    )
+    items = await load_items(deps.database, dataset)
+    async with upload.read_answers(items, columns, layout) as reader, aclosing(read_batches(reader)) as records:
+        submitted = await submit_imported(deps.database, deps.settings, submission, items, records)
+    deps.wake()
+    deps.job_views.forget()
+    found = await jobs.get(deps.database, str(submitted.job))
+    headers = {"Location": f"/v1/jobs/{submitted.job}"}
+    warnings = await list_ungraded_warnings(deps.database, job=submitted.job)
+    warnings += _list_warnings(submitted, reader)
+    return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
+
+
+def _list_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:
+    warnings = []
+    if submitted.missing:
+        items = format_count(submitted.missing, "item of the dataset has", "items of the dataset have")
+        warnings.append(f"{items} no answer and will not be part of the job")
+    if submitted.empty:
+        places = "; ".join(f"upload, line {line}" for line in submitted.empty[:LISTED])
+        answers = format_count(len(submitted.empty), "answer is empty and counts", "answers are empty and count")
+        warnings.append(f"{answers} as wrong: {places}")
+    if by_order := submitted.matched.get("order"):
+        answers = format_count(by_order, "answer was", "answers were")
+        warnings.append(
+            f"{answers} matched by order, because neither id nor question is in the dataset; compare some of them with "
+            "their items"
+        )
+    if reader.skipped:
+        lines = format_count(reader.skipped, "line without an answer was", "lines without an answer were")
+        warnings.append(f"{lines} left out, because the other system failed")
+    if reader.rejected:
+        lines = format_count(reader.rejected, "unusable line was", "unusable lines were")
+        warnings.append(f"{lines} left out")
+    return [*warnings, *map(str, (*reader.skips, *reader.rejections))]

@@ -10,8 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import Actor
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import label_agreement
 from services.orchestrator.reports.label_agreement import LabelAgreement

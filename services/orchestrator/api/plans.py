@@ -11,15 +11,18 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
-from services.orchestrator.api.submissions import JobRequest
+from services.orchestrator.api.jobs import JobRequest
+from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning
-from services.orchestrator.scheduling import needs, whatif
-from services.orchestrator.scheduling.demands import load_demands, load_rooms
-from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
-from services.orchestrator.scheduling.needs import Needs
+from services.orchestrator.scheduling import demands, whatif
+from services.orchestrator.scheduling.demands import (
+    MeasuredSeconds,
+    MeasuredSecondsReader,
+    Needs,
+    load_demands,
+    load_rooms,
+)
 from services.orchestrator.scheduling.whatif import (
     MOST_DEVICES,
     MOST_MODELS,
@@ -140,7 +143,7 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
         row = await jobs.resolve(connection, job)
         spec = (await Jobs().load(connection, {row}, set()))[row]
         found = await jobs.view(connection, row)
-        wanted = await needs.estimate_live(connection, row, spec, found.request_counts.total)
+        wanted = await demands.estimate_live(connection, row, spec, found.request_counts.total)
         return json(await make_plan(connection, deps, wanted))
 
 
@@ -171,7 +174,7 @@ async def plan_request(request: PlanRequest, deps: Deps) -> PlanView:
         submission = request.job.submission(await configurations.find_newest(connection))
         draft = await Drafting(connection, deps.settings).draft(submission, request.questions)
         work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, [draft]))
-        alone = await to_thread.run_sync(needs.estimate_new, draft.spec, draft.samples)
+        alone = await to_thread.run_sync(demands.estimate_new, draft.spec, draft.samples)
         views = [
             await _plan_view(connection, each.demands, there, each.order, retrieval)
             for each in [

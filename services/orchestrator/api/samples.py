@@ -1,22 +1,213 @@
-"""Serves `/v1/jobs/{job}/samples` and `/results`: the outcome of each question."""
+"""Serves the samples of a job: pages, exports in several formats, and provenance."""
 
-from typing import Annotated, Any, Literal
+import csv
+import io
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
+from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from services.orchestrator.api import formats
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
+from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
+from shared import provenance as provenance_module
 from shared.params import WHOLE
 from shared.rag.provenance import Ending
-from shared.records import Provenance
+from shared.records import Provenance, SampleLine
 from shared.samples import SampleRow, Strategy
 from shared.shapes import Scope
-from shared.storage import database, jobs, provenance, samples
+from shared.storage import database, jobs, samples
+from shared.storage import provenance as storage_provenance
+from shared.storage.provenance import ResultRow
 from shared.storage.samples import SampleSelection
+
+# Writes results as a typed Parquet file and sends it row group by row group.
+
+GROUP = 5000
+"""Rows of a row group: the most that is held in memory, and the unit that a reader may skip."""
+
+
+class Outlet(io.RawIOBase):
+    """A file that only grows: what is written is taken away and sent."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        """Return True: the file is for writing alone."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Keep a copy of the data, because the caller reuses its buffer."""
+        part = bytes(data)
+        self._parts.append(part)
+        self._size += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        """Return the number of bytes written so far, taken or not."""
+        return self._size
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+async def write_parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[bytes]:
+    """Yield a whole Parquet file; without rows it still has its schema."""
+    # The import takes half a second and 60 MiB, so only requests for Parquet pay for it.
+    from pyarrow.parquet import ParquetWriter
+
+    outlet, columns = Outlet(), make_schema()
+    writer = await to_thread.run_sync(ParquetWriter, outlet, columns)
+    async for group in _regroup_rows(batches):
+        await to_thread.run_sync(_write, writer, columns, group)
+        yield outlet.take()
+    await to_thread.run_sync(writer.close)
+    yield outlet.take()
+
+
+async def _regroup_rows(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[list[ResultRow]]:
+    group: list[ResultRow] = []
+    async for batch in batches:
+        group += batch
+        if len(group) >= GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _write(writer: Any, columns: Any, rows: Sequence[ResultRow]) -> None:
+    import pyarrow as pa
+
+    writer.write_batch(pa.RecordBatch.from_pylist([msgspec.structs.asdict(row) for row in rows], schema=columns))
+
+
+def make_schema() -> Any:
+    """Return the columns of the other formats with their types."""
+    import pyarrow as pa
+
+    whole = {"index": pa.int32(), "repeat": pa.int16(), "duplicates": pa.int32()}
+    took = {"prompt_tokens": pa.int64(), "completion_tokens": pa.int64(), "seconds": pa.float64()}
+    judged = {"judged": pa.list_(pa.string()), "ratings": pa.list_(pa.int8())}
+    flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
+    others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
+    types = {**whole, **flags, **others, **took, **judged, "score": pa.float64()}
+    required = {
+        *took,
+        *judged,
+        "index",
+        "repeat",
+        "question",
+        "state",
+        "truncated",
+        "context",
+        "duplicates",
+        "unscored",
+    }
+    return pa.schema(
+        [pa.field(name, types.get(name, pa.string()), name not in required) for name in ResultRow.__struct_fields__]
+    )
+
+
+# Writes results as JSON lines, CSV or Parquet, batch by batch as they are read, so that memory does not grow with
+# them.
+
+Batches = AsyncIterator[list[ResultRow]]
+Name = Literal["jsonl", "csv", "parquet"]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""First characters that make a spreadsheet evaluate a cell as a formula; it strips the last three before it looks."""
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+
+
+class ResultFormat(NamedTuple):
+    """Tells the media type of a format of results, and the function that writes it."""
+
+    media: str
+    write: Callable[[Batches], AsyncIterator[bytes]]
+
+
+async def write_jsonl(batches: Batches) -> AsyncIterator[bytes]:
+    """Write one JSON object per line."""
+    encoder = msgspec.json.Encoder()
+    async for batch in batches:
+        yield encoder.encode_lines(batch)
+
+
+async def write_csv(batches: Batches) -> AsyncIterator[bytes]:
+    """Write CSV according to RFC 4180 in UTF-8: a header, CRLF, quotes where they are needed."""
+    yield _encode_lines([ResultRow.__struct_fields__])
+    async for batch in batches:
+        yield _encode_lines(
+            [[format_cell(getattr(row, field)) for field in ResultRow.__struct_fields__] for row in batch]
+        )
+
+
+def _encode_lines(rows: Any) -> bytes:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(rows)
+    return file.getvalue().encode()
+
+
+def format_cell(value: object) -> str:
+    """Return a value as a CSV cell. Texts that a spreadsheet would evaluate get a leading apostrophe; numbers stay."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return " ".join(map(str, value))
+        case str() if value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+            return f"'{value}"
+    return str(value)
+
+
+FORMATS: dict[str, ResultFormat] = {
+    "jsonl": ResultFormat("application/x-ndjson", write_jsonl),
+    "csv": ResultFormat("text/csv", write_csv),
+    "parquet": ResultFormat("application/vnd.apache.parquet", write_parquet),
+}
+
+
+def add_other_formats(responses: dict[int | str, Any]) -> dict[int | str, Any]:
+    """Add the other formats to the `responses` that describe JSON lines."""
+    table = {"schema": {"type": "string"}, "example": "index,repeat,custom_id\r\n0,0,test/algebra/12\r\n"}
+    binary = {"schema": {"type": "string", "format": "binary"}, "example": "PAR1…PAR1"}
+    content = {**responses[200]["content"], FORMATS["csv"].media: table, FORMATS["parquet"].media: binary}
+    return {**responses, 200: {**responses[200], "content": content}}
+
+
+def choose_format(asked: str | None, accept: str | None) -> str:
+    """Choose the format that is requested by name, else the one that `Accept` prefers, else JSON lines."""
+    if asked is not None:
+        return asked
+    preferred = sorted(_parse_preferences(accept or ""), key=lambda each: -each[1])
+    by_media = {format_.media: name for name, format_ in FORMATS.items()}
+    return next((by_media[media] for media, quality in preferred if media in by_media and quality > 0), "jsonl")
+
+
+def _parse_preferences(accept: str) -> list[tuple[str, float]]:
+    """Return (media type, quality) in the order of the header; a quality that is not a number counts as 1."""
+    found = []
+    for part in accept.split(","):
+        media, *parameters = (word.strip().lower() for word in part.split(";"))
+        quality = next((word[2:] for word in parameters if word.startswith("q=")), "1")
+        found.append((media, float(quality) if _NUMBER.fullmatch(quality) else 1.0))
+    return found
+
+
+# Serves `/v1/jobs/{job}/samples` and `/results`: the outcome of each question.
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -99,13 +290,13 @@ class SampleFilters(BaseModel):
 
 @route(
     router, "GET", "/{job}/results", Scope.READ, "Stream results",
-    formats.add_other_formats(answers(provenance.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
+    add_other_formats(answers(storage_provenance.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
 )  # fmt: skip
 async def results(
     job: str,
     deps: RequestDeps,
     format: Annotated[  # noqa: A002 - the API's word
-        formats.Name | None, Query(description="Format of the results; it takes precedence over `Accept`.")
+        Name | None, Query(description="Format of the results; it takes precedence over `Accept`.")
     ] = None,
     prompts: Annotated[bool, Query(description="Include the generator's prompts.")] = False,  # noqa: FBT002 - a query parameter
     accept: Annotated[str | None, Header()] = None,
@@ -115,12 +306,12 @@ async def results(
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    name = formats.choose_format(format, accept)
-    media, write = formats.FORMATS[name]
+    name = choose_format(format, accept)
+    media, write = FORMATS[name]
     # `job` has resolved, so it is an id or a name and needs no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
     return StreamingResponse(
-        write(provenance.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
+        write(storage_provenance.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
     )
 
 
@@ -154,4 +345,35 @@ async def sample(
     """Returns all calls that the sample waited for, with their attempts (who answered, when, in which epoch), and the
     texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
-    return json(await provenance.load_provenance(deps.database, job, index, repeat, prompts=prompts))
+    return json(await storage_provenance.load_provenance(deps.database, job, index, repeat, prompts=prompts))
+
+
+# Serves `/v1/jobs/{job}/provenance`: everything that a job's answers were made from, to verify elsewhere.
+
+provenance_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+EXAMPLE: dict[str, Any] = {
+    "line": "sample", "sequence": 0, "hash": "5d0c…", "previous": "91be…",
+    "record": '{"index":0,"repeat":0,"item":"c0de…","state":"completed","outcome":"77aa…","calls":[…]}',
+    "texts": {"77aa…": '{"answer":"5",…}'},
+}  # fmt: skip
+RESPONSES = answers(SampleLine, EXAMPLE, media="application/x-ndjson")
+
+
+@route(
+    provenance_router,
+    "GET",
+    "/{job}/provenance",
+    Scope.READ,
+    "Stream the provenance of a job",
+    RESPONSES,
+    refuses=(404, 409),
+)
+async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl"] = "jsonl") -> Response:  # noqa: A002, ARG001 - clients send it
+    """Streams everything that an ended job's answers were made from, to keep and to verify
+    (docs/how-to/api.md#provenance): one line per sample with its link of the hash chain. Answers 409 if the job has not
+    ended.
+    """
+    async with deps.database.transaction() as connection:
+        row = await jobs.resolve(connection, job)
+    exported = await provenance_module.read_job(deps.database, row)
+    return StreamingResponse(provenance_module.export_lines(deps.database, exported), media_type="application/x-ndjson")

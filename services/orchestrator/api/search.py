@@ -8,12 +8,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import json, route
+from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.searching.call_answerer import CallAnswerer
-from services.orchestrator.searching.contributions import SearchFusion, contributions, fusion
-from services.orchestrator.searching.steps import SearchOptions, run_steps, verdict
+from services.orchestrator.searching import (
+    CallAnswerer,
+    SearchFusion,
+    SearchOptions,
+    contributions,
+    fusion,
+    run_steps,
+    verdict,
+)
 from shared.calls import MAX_QUESTION
 from shared.errors import Unavailable
 from shared.params import WHOLE, Params

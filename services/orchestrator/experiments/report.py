@@ -1,24 +1,116 @@
-"""Computes an experiment's report at each request: one row per cell, from the rows of all its jobs."""
+"""Report an experiment: compare its variants, over all data and along its axes."""
 
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from anyio import to_thread
 
-from services.orchestrator.experiments.comparisons import MOST_PAIRS, Comparisons, compare_systems, make_family
-from services.orchestrator.reports.comparison import BY_VERDICT
-from services.orchestrator.reports.facts import load_facts
-from services.orchestrator.reports.measure_means import check_scores, compute_mean
-from services.orchestrator.reports.tally import Accuracy, compute_accuracy
+from services.orchestrator.reports.comparison import BY_VERDICT, Comparison, System, check_scores, compare, compute_mean
+from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load_facts
+from shared.errors import Invalid
 from shared.plurals import format_count
 from shared.shapes import Measure
 from shared.statistics.intervals import Graded
 from shared.statistics.significance import Mean
 from shared.storage import experiments, jobs
 from shared.storage.database import Database
+from shared.storage.experiments import Cell, Member, Standing
 from shared.storage.jobs import Costs, load_costs
+
+# Compares the systems of an experiment, on each dataset and pooled over all of them.
+#
+# A system is a variant at one point of the grid and one seed. It is compared with the baseline at the same point and
+# seed; without a baseline every pair is compared. Systems that are answered by the same jobs count as one.
+
+MOST_PAIRS = 500
+"""Number of pairs above which no comparison is made: it would be unreadable, and its bootstraps take minutes."""
+
+
+class Comparisons(msgspec.Struct, frozen=True, kw_only=True):
+    """Comparisons of an experiment. Each is a family of its own: p-values are corrected within it."""
+
+    pooled: Comparison
+    """Comparison over all datasets, stratified by dataset."""
+    datasets: dict[str, Comparison]
+    """Comparison on each dataset alone; empty if there is only one."""
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Systems, and the pairs of their names that are compared."""
+
+    systems: list[System]
+    pairs: list[tuple[str, str]]
+
+    def on(self, dataset: str) -> "Family":
+        """Return the family restricted to one dataset."""
+        systems = [System(each.name, {dataset: each.jobs[dataset]}) for each in self.systems if dataset in each.jobs]
+        names = {each.name for each in systems}
+        return Family(systems=systems, pairs=[pair for pair in self.pairs if names.issuperset(pair)])
+
+
+async def compare_systems(
+    database: Database, found: Standing, members: Mapping[int, Member], measure: Measure
+) -> Comparisons | None:
+    """Return the comparisons; None if there is nothing to compare, or more than `MOST_PAIRS` pairs."""
+    whole = make_family(found, members)
+    if not 0 < len(whole.pairs) <= MOST_PAIRS:
+        return None
+    names = list(dict.fromkeys(dataset for system in whole.systems for dataset in system.jobs))
+    alone = names if len(names) > 1 else []
+    return Comparisons(
+        pooled=await _compare(database, whole, found.baseline, measure),
+        datasets={name: await _compare(database, whole.on(name), found.baseline, measure) for name in alone},
+    )
+
+
+async def _compare(database: Database, of: Family, baseline: str | None, measure: Measure) -> Comparison:
+    return await compare(database, of.systems, baseline, measure=measure, against=of.pairs)
+
+
+def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
+    """Return the systems of an experiment whose jobs are `members`, by row id."""
+    rows = {member.id: row for row, member in members.items()}
+    jobs: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    labels, seeds = _label_datasets(found.grid), {cell.seed for cell in found.grid}
+    for cell in found.grid:
+        if cell.job is not None:
+            where = _describe_point(cell, several_seeds=len(seeds) > 1)
+            jobs[cell.variant, where][labels[cell.dataset, cell.corpus]] = rows[cell.job]
+    alike: dict[frozenset[tuple[str, int]], str] = {}
+    names = {key: alike.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
+    systems = {names[key]: System(names[key], of) for key, of in jobs.items()}
+    if found.baseline is None:
+        return Family(systems=list(systems.values()), pairs=list(combinations(systems, 2)))
+    against = [
+        (names[variant, where], names[found.baseline, where])
+        for variant, where in jobs
+        if variant != found.baseline and (found.baseline, where) in jobs
+    ]
+    different = dict.fromkeys(pair for pair in against if pair[0] != pair[1])
+    return Family(systems=list(systems.values()), pairs=list(different))
+
+
+def _label_datasets(grid: Collection[Cell]) -> dict[tuple[str, str | None], str]:
+    """Name the datasets; those that are searched in several corpora are named with the corpus."""
+    both = dict.fromkeys((cell.dataset, cell.corpus) for cell in grid)
+    often = [dataset for dataset, _ in both]
+    return {
+        (dataset, corpus): dataset if often.count(dataset) == 1 else f"{dataset} in {corpus}"
+        for dataset, corpus in both
+    }
+
+
+def _describe_point(cell: Cell, *, several_seeds: bool) -> str:
+    """Describe the cell's point, such as "context_size=3 seed=1"."""
+    values = {**cell.point, **({"seed": cell.seed} if several_seeds else {})}
+    return " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in values.items())
+
+
+# Computes an experiment's report at each request: one row per cell, from the rows of all its jobs.
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,3 +248,79 @@ def notes(found: experiments.Standing, members: Mapping[int, experiments.Member]
         )
         if count
     ]
+
+
+# Finds what varies within an experiment, and arranges its cells along one or two axes.
+
+AnyCell = TypeVar("AnyCell", bound=Cell)
+DATASET, VARIANT, SEED = "dataset", "variant", "seed"
+NO_AXIS = "none"
+Axes = Mapping[str, Sequence[str]]
+"""Values by the name of the axis, in the order of the document; only axes that vary."""
+
+
+class ChosenAxes(NamedTuple):
+    """Names the axes that were chosen for a figure."""
+
+    x: str | None
+    """Name of the horizontal axis; None if nothing varies."""
+    y: str | None
+    """Name of the vertical axis; None if one axis is enough."""
+
+
+def find_axes(cells: Sequence[Cell]) -> Axes:
+    """Return the datasets, variants, grid parameters and seeds that have several values."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for name, value in locate_cell(cell).items():
+            found.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in found.items() if len(values) > 1}
+
+
+def locate_cell(cell: Cell) -> dict[str, str]:
+    """Return a cell's value on every axis."""
+    dataset = cell.dataset if cell.corpus in (None, cell.dataset) else f"{cell.dataset} in {cell.corpus}"
+    point = {path: format_value(value) for path, value in cell.point.items()}
+    return {**point, VARIANT: cell.variant, DATASET: dataset, SEED: str(cell.seed)}
+
+
+def format_value(value: Any) -> str:
+    """Return a parameter's value as text."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def choose(known: Axes, x: str | None, y: str | None) -> ChosenAxes:
+    """Return the requested axes; by default parameters are preferred to variants and datasets.
+
+    Raises:
+        Invalid: there is no such axis, or both are the same.
+    """
+    for field, name in (("x", x), ("y", y)):
+        if name is not None and name not in known and (field, name) != ("y", NO_AXIS):
+            raise Invalid(f"`{field}`: {name!r} does not vary here", hint=f"use one of: {', '.join(known) or 'none'}")
+    if x is not None and x == y:
+        raise Invalid("`y`: the same as `x`", hint=f"y={NO_AXIS} shows one axis")
+    ordered = sorted(known, key=lambda name: name in (DATASET, VARIANT))
+    along = x or next((name for name in ordered if name != y), None)
+    return ChosenAxes(along, None if y == NO_AXIS else y or _choose_second(ordered, along))
+
+
+def _choose_second(ordered: Sequence[str], x: str | None) -> str | None:
+    """Return another parameter as the second axis; variants and datasets are used only if there is no parameter at
+    all.
+    """
+    others = [name for name in ordered if name != x]
+    parameters = [name for name in others if name not in (DATASET, VARIANT)]
+    if parameters:
+        return parameters[0]
+    return next(iter(others), None) if x in (DATASET, VARIANT) else None
+
+
+def split_by_figure(cells: Iterable[AnyCell], known: Axes, without: Iterable[str | None]) -> dict[str, list[AnyCell]]:
+    """Return the cells of each figure by what they have in common, such as "variant dense, seed 1"."""
+    names = [name for name in known if name not in without]
+    found: dict[str, list[AnyCell]] = {}
+    for cell in cells:
+        at = locate_cell(cell)
+        found.setdefault(", ".join(f"{name} {at[name]}" for name in names), []).append(cell)
+    return found

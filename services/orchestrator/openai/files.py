@@ -1,17 +1,166 @@
-"""Serves `/openai/v1/files`: the input, output and error files of batches."""
+"""OpenAI's files: uploads, and the ids of files and batches."""
 
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
-from services.orchestrator.access.scopes import declare_scope
-from services.orchestrator.api.routes import json
+from services.orchestrator.access.identity import declare_scope
+from services.orchestrator.access.limits import check_text
+from services.orchestrator.api.routes import json, make_openai_refusal
+from services.orchestrator.api.uploads import refuse_full_disk
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.openai.identifiers import FILE, format_id, parse_id
-from services.orchestrator.openai.uploads import LARGEST, receive_upload
+from shared.errors import BadRequest, Invalid, TooLarge
 from shared.shapes import Scope
 from shared.storage import files
+from shared.storage.files import KEPT_S
+
+# Formats and parses ids in the form of OpenAI's: a prefix for the kind, then a UUID without its hyphens.
+
+FILE = "file-"
+BATCH = "batch_"
+
+
+def format_id(prefix: str, number: uuid.UUID | None) -> str | None:
+    """Return the id that clients see; None if there is no number."""
+    return None if number is None else f"{prefix}{number.hex}"
+
+
+def parse_id(prefix: str, given: str) -> uuid.UUID:
+    """Return the UUID in `given`; for anything that `format_id` did not make, an id that nothing has."""
+    digits = given.removeprefix(prefix)
+    if not given.startswith(prefix) or len(digits) != 32:
+        return uuid.UUID(int=0)
+    try:
+        return uuid.UUID(hex=digits)
+    except ValueError:
+        return uuid.UUID(int=0)
+
+
+# Receives a multipart upload of OpenAI's clients: counts it as it arrives, spools it to disk, and checks each
+# field.
+
+LARGEST = 200 * 1000 * 1000
+"""Upper bound of a batch's file in bytes: OpenAI's 200 MB."""
+FORM_BYTES = 1 << 20
+"""Bytes that the form may have around the file."""
+LONGEST_NAME = 255
+SHORTEST_S, LONGEST_S = 3600, KEPT_S
+
+
+class ExpiresAfter(BaseModel):
+    """When a file expires."""
+
+    model_config = ConfigDict(extra="forbid")
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)]
+
+
+class FileFields(BaseModel):
+    """The form's fields besides the file."""
+
+    model_config = ConfigDict(extra="forbid")
+    purpose: Literal["batch"]
+    expires_after: ExpiresAfter | None = None
+
+
+class ReceivedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that has arrived completely."""
+
+    file: UploadFile
+    name: str
+    fields: FileFields
+
+
+@asynccontextmanager
+async def receive_upload(request: Request, most: int) -> AsyncIterator[ReceivedFile]:
+    """Yield the upload, which is on disk until the context ends.
+
+    Raises:
+        BadRequest: the client has disconnected.
+        Invalid: a field is missing, unknown or wrong; the message names it.
+        OutOfSpace: there is no space for it.
+        TooLarge: the file has more than `most` bytes; raised as soon as that is known.
+    """
+    if int(request.headers.get("content-length", "0")) > most + FORM_BYTES:
+        raise _make_too_large(most)
+    counted = Request(request.scope, _Counting(request, most).receive)
+    try:
+        with refuse_full_disk():
+            async with counted.form(max_files=1, max_fields=10) as form:
+                yield _upload(form, most)
+    except ClientDisconnect as error:
+        raise BadRequest("the upload broke off before its end", hint="send it again") from error
+
+
+class _Counting:
+    """Receives a request's body, and refuses one that is too long before parsing its next bytes."""
+
+    def __init__(self, request: Request, most: int) -> None:
+        self._receive = request.receive
+        self._most = most
+        self._received = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > self._most + FORM_BYTES:
+            raise _make_too_large(self._most)
+        return message
+
+
+def _make_too_large(most: int) -> TooLarge:
+    return TooLarge(
+        f"`file`: is too large: at most {most} bytes are allowed", hint="split it, and create a batch for each part"
+    )
+
+
+def _upload(form: FormData, most: int) -> ReceivedFile:
+    file = form.get("file")
+    if not isinstance(file, UploadFile):
+        raise Invalid("`file`: is missing", hint="send it as a part of a form (multipart/form-data)")
+    if not file.size:
+        raise Invalid("`file`: is empty", hint="send one request a line")
+    if file.size > most:
+        raise _make_too_large(most)
+    name = file.filename or "file"
+    check_text(("file", "filename"), name)
+    return ReceivedFile(file=file, name=name[:LONGEST_NAME], fields=_read_fields(form))
+
+
+def _read_fields(form: FormData) -> FileFields:
+    """Return the fields; OpenAI's clients send `expires_after` as `expires_after[anchor]` and
+    `expires_after[seconds]`.
+    """
+    values: dict[str, object] = {}
+    for name, value in form.multi_items():
+        if name == "file":
+            continue
+        outer, _, inner = name.removesuffix("]").partition("[")
+        if inner and isinstance(group := values.setdefault(outer, {}), dict):
+            group[inner] = value
+        else:
+            values[name] = value
+    return _parse_fields(values)
+
+
+def _parse_fields(values: Mapping[str, object]) -> FileFields:
+    try:
+        return FileFields.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise make_openai_refusal({**first, "loc": ("body", *first["loc"])}) from error
+
+
+# Serves `/openai/v1/files`: the input, output and error files of batches.
 
 router = APIRouter(prefix="/files")
 MOST_LISTED = 10_000

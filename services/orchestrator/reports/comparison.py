@@ -1,32 +1,276 @@
-"""Compares jobs by one measure: each with its uncertainty, and which of them differ on the items that they share."""
+"""Compare jobs: measures, differences with their significance, and prompts side by side."""
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from anyio import to_thread
 
-from services.orchestrator.reports.comparison_views import Compared, Comparison, Versus
-from services.orchestrator.reports.drawing import describe_spread
-from services.orchestrator.reports.endings import ByContent, Counts, Endings, count_moves, index_by_content, sort_counts
-from services.orchestrator.reports.facts import load_facts
-from services.orchestrator.reports.headline import write_finding
-from services.orchestrator.reports.measure_means import check_scores, compute_mean, make_conflict
-from services.orchestrator.reports.tally import compute_accuracy
+from services.orchestrator.reports.tally import (
+    Accuracy,
+    ByContent,
+    Counts,
+    Endings,
+    compute_accuracy,
+    count_moves,
+    describe_spread,
+    index_by_content,
+    load_facts,
+    sort_counts,
+)
 from shared.errors import Conflict, Invalid
 from shared.plurals import format_count
+from shared.rag.grading import GRADERS, grader_of_results
 from shared.rag.provenance import Ending
-from shared.shapes import ACCURACY, Measure
-from shared.statistics import intervals
+from shared.records import Provenance
+from shared.replies import Generated
+from shared.shapes import ACCURACY, EXACT, SCORE, Measure, find_measure
+from shared.statistics import intervals, significance
 from shared.statistics import significance as significance_module
-from shared.statistics.intervals import Graded, Table, bootstrap, measure_spread
-from shared.statistics.significance import PairComparison
+from shared.statistics.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
+from shared.statistics.significance import Mean, PairComparison
 from shared.storage import jobs as stored_jobs
+from shared.storage import samples
 from shared.storage import samples as stored_samples
 from shared.storage.database import TERMINAL, Database, try_decode_params
+from shared.storage.provenance import load_provenance
+
+# Describes the result of a comparison: the systems, and the pairs of them that were tested.
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One system over all its datasets."""
+
+    name: str
+    jobs: tuple[uuid.UUID, ...]
+    """Jobs, one for each dataset, in the order of `datasets`."""
+    datasets: tuple[str, ...]
+    pipeline: str
+    items: int
+    """Number of items that have a value of the measure, over all datasets."""
+    accuracy: Accuracy
+    measured: Mean
+    """Mean of the measure: with Wilson's interval over items for a yes-or-no measure, with Student's for a score."""
+    bootstrap: Interval | None
+    """Mean of the measure over items, resampled within datasets; null if nothing was measured."""
+    repeats: Repeats
+    endings: dict[str, int]
+    """Samples by how they ended (docs/explanation/statistics.md); empty unless requested, because it reads every
+    reply.
+    """
+
+
+class Versus(PairComparison, frozen=True, kw_only=True):
+    """Two systems on their common items: `difference` is left minus right."""
+
+    left: str
+    right: str
+    left_only: int
+    """Items that only the left system has a value for; they count in no figure of the pair. An item that a dataset
+    lists twice is one item of a pair.
+    """
+    right_only: int
+    moved: dict[str, dict[str, int]]
+    """Common samples by their ending on the left, then on the right; empty unless requested."""
+    words: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Systems, and pairs of them, which are corrected together as one family of tests (Holm)."""
+
+    measure: str
+    """Measure that was compared: `accuracy`, `exact`, `score` or `answer@K`."""
+    baseline: str | None
+    """System on the right side of every pair; null if every pair was compared."""
+    finding: str
+    """The result in one sentence, which ranks only systems that the tests tell apart."""
+    jobs: list[Compared]
+    pairs: list[Versus]
+    notes: list[str]
+
+
+# States the result of a comparison in one sentence that ranks only systems which the tests tell apart.
+
+MOST_NAMED = 3
+"""Number of systems above which the sentence gives their count in place of their names."""
+
+
+def find_best(systems: Sequence[Compared]) -> str | None:
+    """Return the name of the first system with the highest value; None if no system has one."""
+    known = [each for each in systems if each.measured.value is not None]
+    return max(known, key=lambda each: each.measured.value or 0.0).name if known else None
+
+
+def find_pair(found: Sequence[Versus], name: str, other: str | None) -> Versus | None:
+    """Return the pair of `name` with `other`, or with its baseline if `other` is None; `name` is the left side."""
+    for each in found:
+        if each.left == name and other in (None, each.right):
+            return each
+        if other is not None and (each.right, each.left) == (name, other):
+            return swap_sides(each)
+    return None
+
+
+def swap_sides(found: Versus) -> Versus:
+    """Exchange the sides of a pair; `moved` is left out."""
+    changed = msgspec.structs.replace(
+        significance.reverse_pair(found),
+        left=found.right, right=found.left, left_only=found.right_only, right_only=found.left_only, moved={},
+    )  # fmt: skip
+    return msgspec.structs.replace(changed, words=significance.describe_pair(changed))
+
+
+def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline: str | None) -> str:
+    """Return the headline of a comparison; `baseline` is the right side of all pairs, None if every pair was
+    compared.
+    """
+    known, first = [each for each in found if each.items], find_best(systems)
+    if not known or first is None:
+        return "Nothing can be compared yet: no item has been measured in two systems"
+    return _compare_with_baseline(known, baseline) if baseline is not None else _compare_all_pairs(known, first)
+
+
+def _compare_with_baseline(found: Sequence[Versus], baseline: str) -> str:
+    ordered = sorted(found, key=_get_difference, reverse=True)
+    better = [each for each in ordered if each.separable and _get_difference(each) > 0]
+    worse = [each for each in reversed(ordered) if each.separable and _get_difference(each) < 0]
+    n = _format_items(found)
+    if better:
+        beats = _choose_verb(better, "beats", "beat")
+        sentence = f"{_join_names(better)} {beats} {baseline} at {n}, by {_format_points(better)}"
+    else:
+        sentence = f"No variant beats {baseline} at {n}{_describe_lead(ordered[0])}"
+    return (
+        f"{sentence}; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
+        if worse
+        else sentence
+    )
+
+
+def _compare_all_pairs(found: Sequence[Versus], first: str) -> str:
+    of_first = [swap_sides(each) if each.left == first else each for each in found if first in (each.left, each.right)]
+    others = sorted(of_first, key=_get_difference, reverse=True)
+    beaten = [each for each in others if each.separable]
+    n = _format_items(found)
+    if beaten and len(beaten) == len(others):
+        whom = beaten[0].left if len(beaten) == 1 else "all others"
+        return f"{first} beats {whom} at {n}, by {_format_points(beaten)}"
+    if beaten:
+        level = [each for each in others if not each.separable]
+        beats = f"{first} beats {_join_names(beaten)} at {n}"
+        return f"{beats}; {_join_names(level)} {_choose_verb(level, 'is', 'are')} not separable from it"
+    some = any(each.separable for each in found)
+    sentence = f"No variant stands out at {n}" if some else f"No two are separable at {n}"
+    return sentence + (_describe_lead(swap_sides(others[0])) if others else "")
+
+
+def _get_difference(each: Versus) -> float:
+    return each.difference.value or 0.0 if each.difference else 0.0
+
+
+def _describe_lead(each: Versus) -> str:
+    return f"; {each.left} leads by {_format_points([each])}, not separable" if _get_difference(each) > 0 else ""
+
+
+def _join_names(found: Sequence[Versus]) -> str:
+    """Name the left sides."""
+    names = [each.left for each in found]
+    if len(names) > MOST_NAMED:
+        return f"{names[0]} and {len(names) - 1} others"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _choose_verb(found: Sequence[Versus], one: str, several: str) -> str:
+    return one if len(found) == 1 else several
+
+
+def _format_points(found: Sequence[Versus]) -> str:
+    """Return the range of differences, such as "10 points" or "2.5 to 10 points"."""
+    sizes = sorted({f"{100 * abs(_get_difference(each)):.1f}".removesuffix(".0") for each in found}, key=float)
+    return f"{' to '.join(dict.fromkeys((sizes[0], sizes[-1])))} {'point' if sizes == ['1'] else 'points'}"
+
+
+def _format_items(found: Sequence[Versus]) -> str:
+    """Return the range of item counts, such as "n = 40" or "n = 36 to 40"."""
+    counts = sorted({each.items for each in found})
+    return f"n = {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))}"
+
+
+# Computes the mean of a measure, and explains why a job has no value of it.
+
+_ANSWER = (
+    "its searches were not checked for gold answers: it searches nothing, its grader ({}) is not one of"
+    f" {', '.join(name for name, each in GRADERS.items() if each.worded)}, its items have no gold answer, or it ran"
+    " before answers were looked for"
+)
+WHY = {
+    EXACT: "its grader ({}) does not report exact matches",
+    SCORE: "its grader ({}) gives no scores, only verdicts; `f1` and `set` give scores",
+}
+
+
+def parse_measure(name: str) -> Measure:
+    """Return the measure that a request names.
+
+    Raises:
+        Invalid: there is no measure of this name.
+    """
+    try:
+        return find_measure(name)
+    except LookupError as error:
+        raise Invalid(f"`measure`: {error.args[0]}") from error
+
+
+def compute_mean(measured: Measure, items: Graded, unit: int = 1) -> Mean:
+    """Return the mean over items: of a score with Student's interval, of a yes-or-no measure with Wilson's."""
+    if measured.has_degrees:
+        values = intervals.count_values(items, unit)
+        return significance.estimate_mean([float(value) for value, count in values.items() for _ in range(count)])
+    found = compute_accuracy(items)
+    known = found.value is not None
+    return Mean(
+        value=found.value, low=found.low if known else None, high=found.high if known else None, n=sum(items.values())
+    )  # fmt: skip
+
+
+def check_scores(measured: Measure, jobs: Iterable[Any]) -> None:
+    """Check that the scores of these jobs are shares of the same kind, if scores are measured.
+
+    Raises:
+        Conflict: they are ratings, or mix token F1 with F1 of sets.
+    """
+    if measured.name != SCORE:
+        return
+    kinds = {found.score: job.name for job in jobs if (found := grader_of_results(_find_grader(job))).score}
+    if any(each.most != 1 for each in GRADERS.values() if each.score in kinds):
+        raise Conflict(
+            "`score`: ratings from 1 to 5 cannot be compared as shares",
+            hint="use `accuracy`, which counts ratings of at least `grading.rating`",
+        )
+    if len(kinds) > 1:
+        kind_list = "; ".join(f"of job {name!r} it is {kind}" for kind, name in kinds.items())
+        raise Conflict(f"`score` is of different kinds: {kind_list}", hint="give all jobs the same `grading.grader`")
+
+
+def make_conflict(measured: Measure, job: Any) -> Conflict:
+    """Return the error for a job without a value of a measure, with the reason and what to do."""
+    why = WHY.get(measured.name, _ANSWER).format(_find_grader(job))
+    return Conflict(
+        f"job {job.name!r} was not measured by `{measured.name}`: {why}",
+        hint="leave the job out, choose another `measure`, or submit it again with another `grading.grader`",
+    )
+
+
+def _find_grader(job: Any) -> str:
+    params, _ = try_decode_params(job.params, "")
+    return (params.grading.grader if params else "") or "math"
+
+
+# Compares jobs by one measure: each with its uncertainty, and which of them differ on the items that they share.
 
 APART = "items that only one side has a value for are left out of the pair; see `left_only` and `right_only`"
 CORRECTED = (
@@ -266,3 +510,140 @@ def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
     if len(found) > 1:
         said[CORRECTED.format(len(found))] = None
     return list(said)
+
+
+# Compares two prompts line by line, with limits that keep hostile texts from taking long.
+
+MOST_CHARACTERS, MOST_LINES = 20_000, 400
+"""Limits of each prompt. Lines are compared pairwise at worst: 400 take 0.2 s, 10,000 took 26 s."""
+AROUND = 3
+"""Number of equal lines shown around a difference."""
+Side = Literal["both", "left", "right", "gap"]
+
+
+class DiffLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of one prompt or of both; "gap" stands for equal lines that are left out."""
+
+    side: Side
+    text: str
+
+
+class PromptDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The differences between two prompts, without their equal parts."""
+
+    lines: list[DiffLine]
+    """Lines of the difference; empty if the compared parts are equal."""
+    cut: bool
+    """Whether only the first 20,000 characters, or 400 lines, of each were compared."""
+
+
+def compare_prompts(left: str, right: str) -> PromptDifference:
+    """Return the lines that only one of two prompts has, with the lines around them."""
+    one, other = _split_lines(left), _split_lines(right)
+    cut = ["\n".join(one), "\n".join(other)] != [left, right]
+    return PromptDifference(lines=list(_list_changes(one, other)), cut=cut)
+
+
+def _split_lines(prompt: str) -> list[str]:
+    return prompt[:MOST_CHARACTERS].split("\n")[:MOST_LINES]
+
+
+def _list_changes(left: list[str], right: list[str]) -> Iterator[DiffLine]:
+    end = 0
+    for group in SequenceMatcher(None, left, right).get_grouped_opcodes(AROUND):
+        if group[0][1] > end:
+            yield DiffLine(side="gap", text=f"{group[0][1] - end} equal lines")
+        for tag, from_left, to_left, from_right, to_right in group:
+            if tag == "equal":
+                yield from _mark_all("both", left[from_left:to_left])
+            else:
+                yield from _mark_all("left", left[from_left:to_left])
+                yield from _mark_all("right", right[from_right:to_right])
+        end = group[-1][2]
+    if 0 < end < len(left):
+        yield DiffLine(side="gap", text=f"{len(left) - end} equal lines")
+
+
+def _mark_all(side: Side, lines: list[str]) -> Iterator[DiffLine]:
+    return (DiffLine(side=side, text=line) for line in lines)
+
+
+# Compares the answers of two jobs to one question.
+
+
+class SideBySide(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples of one question in two jobs."""
+
+    left_name: str
+    right_name: str
+    """Name of the right job."""
+    left: Provenance
+    right: Provenance
+    prompts: PromptDifference | None
+    """Differences between the prompts of the generated answers; null if one sample has no prompt, or if its template
+    belongs to another release.
+    """
+
+
+async def load_side_by_side(database: Database, left: str, right: str, index: int, repeat: int) -> SideBySide:
+    """Return the left job's sample, and the right job's sample of the same question.
+
+    Raises:
+        NotFound: there is no such job or sample, or the right job has no sample of the question.
+        Conflict: a reference is ambiguous.
+        Invalid: both references name the same job.
+    """
+    found = await samples.find_match(database, left, right, index, repeat)
+    one = await load_provenance(database, left, index, repeat, prompts=True)
+    two = await load_provenance(database, right, found.right_index, repeat, prompts=True)
+    asked, of_other = find_prompt(one), find_prompt(two)
+    difference = (
+        None if asked is None or of_other is None else await to_thread.run_sync(compare_prompts, asked, of_other)
+    )
+    return SideBySide(left_name=found.left_name, right_name=found.right_name, left=one, right=two, prompts=difference)
+
+
+def find_prompt(sample: Provenance) -> str | None:
+    """Return the prompt of the text that the sample answers with; None if nothing was generated."""
+    for step in reversed(sample.steps):
+        reply = step.attempt.reply if step.attempt else None
+        if step.role == "generate" and isinstance(reply, Generated) and reply.text == sample.text:
+            return step.prompt
+    return None
+
+
+# Example of a comparison for the OpenAPI document; a test validates it against the schema.
+
+EXAMPLE: dict[str, Any] = {
+    "measure": "accuracy",
+    "baseline": "dense",
+    "finding": "No variant beats dense at n = 500; gate leads by 0.8 points, not separable",
+    "jobs": [
+        {"name": "dense", "jobs": ["6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"], "datasets": ["world"], "pipeline": "dense",
+         "items": 500,
+         "accuracy": {"value": 0.612, "low": 0.569, "high": 0.654, "items": 500, "correct": 306, "graded": 500},
+         "measured": {"value": 0.612, "low": 0.569, "high": 0.654, "n": 500},
+         "bootstrap": {"value": 0.612, "low": 0.57, "high": 0.654},
+         "repeats": {"accuracies": [0.612], "items": 500, "mean": 0.612, "std": None},
+         "endings": {"correct": 306, "truncated": 2, "arithmetic": 61, "logic": 131}},
+        {"name": "gate", "jobs": ["0d3f4f0f-6a11-4c0e-9a55-6b0c1e9e5f0f"], "datasets": ["world"],
+         "pipeline": "mathrag-gate", "items": 500,
+         "accuracy": {"value": 0.62, "low": 0.577, "high": 0.661, "items": 500, "correct": 310, "graded": 500},
+         "measured": {"value": 0.62, "low": 0.577, "high": 0.661, "n": 500},
+         "bootstrap": {"value": 0.62, "low": 0.578, "high": 0.662},
+         "repeats": {"accuracies": [0.62], "items": 500, "mean": 0.62, "std": None},
+         "endings": {"correct": 310, "truncated": 1, "arithmetic": 58, "logic": 131}},
+    ],
+    "pairs": [
+        {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,
+         "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032},
+         "corrected": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
+         "needed": 9319, "left_only": 0, "right_only": 0,
+         "moved": {"correct": {"correct": 289, "arithmetic": 6, "logic": 15}, "truncated": {"truncated": 1},
+                   "arithmetic": {"correct": 5, "arithmetic": 53},
+                   "logic": {"correct": 12, "truncated": 1, "arithmetic": 2, "logic": 116}},
+         "words": "not separable at n = 500: +0.8 points (-1.6 to +3.2), +21 -17 of 500, p = 0.627; a difference like "
+                  "this needs about 9,319 items"}
+    ],
+    "notes": [],
+}  # fmt: skip

@@ -1,38 +1,378 @@
-"""Assembles the report: figures of the samples, cost of the calls, and the settings that both depend on."""
+"""The report of a job: accuracy, answers, scores, disagreements, contamination, cost and work."""
 
 import uuid
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
-from sqlalchemy import text
+from msgspec.structs import asdict
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.reports.answers import AnswerAt, AnswersFound
-from services.orchestrator.reports.contamination import Contaminated, Contamination
-from services.orchestrator.reports.cost import TokenCost, compute_cost
-from services.orchestrator.reports.disagreements import Disagreement, Disagreements
-from services.orchestrator.reports.drawing import describe_spread, find_drawn_roles
-from services.orchestrator.reports.endings import Endings
-from services.orchestrator.reports.guidance import Guided, Guiding
 from services.orchestrator.reports.repeatability import Repeatability, load_repeatability
-from services.orchestrator.reports.retrieval import Findings, Retrieval
-from services.orchestrator.reports.scores import Score, Scores
-from services.orchestrator.reports.tally import Accuracy, SampleTally, TheirScores
-from services.orchestrator.reports.work import Stage, Work, count_work
+from services.orchestrator.reports.retrieval import Findings, Guided, Guiding, Retrieval
+from services.orchestrator.reports.tally import (
+    Accuracy,
+    Endings,
+    Grades,
+    SampleTally,
+    TheirScores,
+    compute_accuracy,
+    describe_spread,
+    find_drawn_roles,
+)
+from shared.calls import CALL_KINDS
 from shared.pages.formatting import format_accuracy
 from shared.params import Params
 from shared.pipelines.binding import Pin
 from shared.plurals import format_count
+from shared.rag.grading import grader_of_results
 from shared.records import Residency
 from shared.samples import GateDecision
-from shared.settings import Model
-from shared.statistics.intervals import Interval, Repeats
+from shared.settings import Model, TokenPrice
+from shared.shapes import make_answer_measure, measure_within
+from shared.statistics import significance
+from shared.statistics.intervals import Interval, Repeats, bootstrap, count_values
+from shared.statistics.significance import Mean
 from shared.storage import jobs
 from shared.storage import samples as stored_samples
-from shared.storage.database import Database, try_decode
+from shared.storage.database import Database, sql, try_decode
+from shared.storage.provenance import load_residencies
+from shared.storage.samples import SampleWithOutcome
+
+# Computes how often an answer occurs in the first k documents that a sample found: R@k, which needs no relevance
+# labels.
+
+KS = (1, 5, 10)
+
+
+class AnswerAt(Accuracy, frozen=True, kw_only=True):
+    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
+    `graded` samples have one.
+    """
+
+    bootstrap: Interval | None
+    """Mean over items with its 95 % percentile interval."""
+
+
+class AnswersFound:
+    """Counts samples by the rank of the first candidate with an answer. Samples come in dataset order."""
+
+    def __init__(self) -> None:
+        self._found = {k: Grades() for k in KS}
+        self._candidates = 0
+
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples; those that searched nothing are left out."""
+        for row, outcome in samples:
+            if outcome is None:
+                continue
+            self._candidates = max(self._candidates, len(outcome.trace.candidates))
+            for k, grades in self._found.items():
+                within = measure_within(outcome.answer_rank, k)
+                grades.add(row.index, None if within is None else bool(within))
+
+    def figures(self) -> dict[str, AnswerAt]:
+        """Return the share by measure, such as `answer@5`, for each k up to the most candidates of a sample; empty
+        if nothing was measured.
+        """
+        found = {k: grades.items() for k, grades in self._found.items() if k <= max(1, self._candidates)}
+        return {
+            make_answer_measure(k).name: AnswerAt(
+                bootstrap=bootstrap([count_values(items)]), **asdict(compute_accuracy(items))
+            )
+            for k, items in found.items()
+            if items
+        }
+
+
+# Measures how near-duplicates in the corpus relate to a job's accuracy. Pure: rows in, figures out.
+#
+# Retrieval drops documents whose problem repeats the question. This module counts the questions that had such a
+# document. They may be easier for other reasons as well, because the model may have been trained on the same texts.
+
+
+class Contamination(msgspec.Struct, frozen=True, kw_only=True):
+    """Items whose searches met a near-duplicate of the question. A job without searches has none."""
+
+    items: int
+    """All items that ended."""
+    affected: int
+    documents: int
+    """Near-duplicates that were dropped: for each item the most of any one sample, summed over items."""
+    share: float
+    """affected / items."""
+    among: Accuracy
+    """Accuracy on the affected items."""
+    others: Accuracy
+    """Accuracy on the other items, which no duplicate can have influenced."""
+
+
+class Contaminated:
+    """Collects samples, which come in dataset order; all repeats of an item make the same searches."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._items = 0
+        self._dropped: dict[int, int] = {}
+        self._among, self._others = Grades(), Grades()
+
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples."""
+        for row, _ in samples:
+            if row.ending is None:
+                continue
+            self._items += row.index != self._last
+            self._last = row.index
+            if row.duplicates:
+                self._dropped[row.index] = max(row.duplicates, self._dropped.get(row.index, 0))
+            (self._among if row.duplicates else self._others).add(row.index, row.correct)
+
+    def figures(self) -> Contamination | None:
+        """Return the sums; None if no item is affected."""
+        if not self._dropped:
+            return None
+        return Contamination(
+            items=self._items,
+            affected=len(self._dropped),
+            documents=sum(self._dropped.values()),
+            share=len(self._dropped) / self._items,
+            among=self._among.accuracy(),
+            others=self._others.accuracy(),
+        )
+
+
+# Collects answers that the two graders judge differently, which a reader should check first.
+
+MOST = 20
+"""Samples in a report; `GET /v1/jobs/{job}/samples?differing=true` lists all."""
+
+
+class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample, with both verdicts."""
+
+    index: int
+    repeat: int
+    answer: str | None
+    gold: str | None
+    math_verify: bool
+    strict: bool
+
+
+class Disagreements:
+    """Keeps the first `MOST` disagreements."""
+
+    def __init__(self) -> None:
+        self.first: list[Disagreement] = []
+
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Search these samples, which come in dataset order."""
+        for row, _ in samples:
+            if len(self.first) == MOST:
+                return
+            if row.correct is not None and row.strict is not None and row.correct != row.strict:
+                both = {"math_verify": row.correct, "strict": row.strict}
+                self.first.append(
+                    Disagreement(index=row.index, repeat=row.repeat, answer=row.answer, gold=row.gold, **both)
+                )
+
+
+# Averages the scores of graders that give them: token F1, F1 of a set, or a rating.
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean over items; repeats of one item count once."""
+
+    name: str
+    """Name of the score, such as "token F1"."""
+    mean: Mean
+
+
+class Scores:
+    """Adds up the scores of samples."""
+
+    def __init__(self) -> None:
+        self._items: defaultdict[int, list[float]] = defaultdict(list)
+
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples; those without a score are left out."""
+        for row, _ in samples:
+            if row.score is not None:
+                self._items[row.index].append(row.score)
+
+    def figures(self, name: str) -> Score | None:
+        """Return the mean score of the grader called `name`; None if no sample has a score."""
+        if not self._items:
+            return None
+        means = [sum(scores) / len(scores) for scores in self._items.values()]
+        found = grader_of_results(name)
+        return Score(name=found.score or "score", mean=significance.estimate_mean(means, found.most))
+
+
+# Counts the work behind a job's answers: distinct calls made and reused, model loads, and time by stage.
+
+# A job's distinct calls; `made` means that one of the job's own steps put the call into the queue.
+MINE = """
+    WITH mine AS (
+        SELECT t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
+        WHERE s.job_id = :job GROUP BY t.call_id)"""
+
+
+def select_over_calls(select: str) -> TextClause:
+    """Prefix `select` with the CTE `mine` and fill in the shared names."""
+    return sql(f"{MINE} {select}")
+
+
+STAGES = select_over_calls("""
+    SELECT c.role, count(*) FILTER (WHERE mine.made) AS made, count(*) FILTER (WHERE NOT mine.made) AS reused,
+        count(a.id) FILTER (WHERE mine.made) AS executed,
+        count(*) FILTER (WHERE a.outcome IN ('unparsed', 'truncated')) AS unparsed,
+        count(*) FILTER (WHERE mine.made AND EXISTS (
+            SELECT 1 FROM attempts l WHERE l.call_id = c.id AND NOT l.accepted AND l.outcome = 'lapsed')) AS lapsed,
+        min(a.started_at) FILTER (WHERE mine.made) AS first, max(a.ended_at) FILTER (WHERE mine.made) AS last,
+        sum(a.prompt_tokens) FILTER (WHERE mine.made) AS prompt_tokens,
+        sum(a.completion_tokens) FILTER (WHERE mine.made) AS completion_tokens,
+        sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS device_s
+    FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
+    GROUP BY c.role""")
+LOADS = select_over_calls("""
+    SELECT DISTINCT r.epoch, c.model_id, loading.n FROM mine JOIN calls c ON c.id = mine.call_id
+    JOIN attempts a ON {ACCEPTED_FOR} c.id JOIN residencies r ON r.epoch = a.epoch
+    CROSS JOIN {LOADS_OF_MODEL} WHERE mine.made ORDER BY 1, 2, 3""")
+MODEL_ROLES = ("judge", "rerank", "write", "generate")
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one role."""
+
+    made: int
+    """Calls that this job put into the queue."""
+    reused: int
+    """Calls that another job had made before."""
+    executed: int
+    """Calls among those made that have a reply."""
+    seconds: float | None
+    """Seconds from the first start to the last end of the calls made; null if none was executed."""
+    device_s: float | None
+    """Seconds of the device for all calls, made and reused: the duration of each call divided by the number of calls
+    that ran beside it. It is the stage's cost if nothing had been reused; null if no call has its times.
+    """
+    started_at: datetime | None
+    ended_at: datetime | None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """Tokens of the calls made, as the model server counts them; null if no model was called or it counts none."""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over the job's calls."""
+
+    model_loads: int
+    """Loads of the models that answered calls made by this job: one for each epoch, and those in which a server that
+    others share loaded a model again.
+    """
+    model_calls: int
+    """Executed judge, rerank and generate calls made by this job."""
+    calls_made: dict[str, int]
+    calls_reused: dict[str, int]
+    calls_lapsed: int
+    """Calls made by this job whose worker, guard or model server was lost at least once. They may have run twice,
+    and a lapsed call runs again alone (docs/how-to/operations.md, "The same answer").
+    """
+    parse_failures: int
+    """Judge replies without a rating, among all calls of the job."""
+    stages: dict[str, Stage]
+    residencies: tuple[Residency, ...]
+
+
+async def count_work(connection: AsyncConnection, job: int) -> Work:
+    """Count the calls of the job with this row id."""
+    rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
+    stages = {role: _make_stage(rows[role]) for role in CALL_KINDS if role in rows}
+    loads = (await connection.execute(LOADS, {"job": job})).all()
+    return Work(
+        model_loads=len(loads),
+        model_calls=sum(stages[role].executed for role in MODEL_ROLES if role in stages),
+        calls_made={role: stage.made for role, stage in stages.items()},
+        calls_reused={role: stage.reused for role, stage in stages.items()},
+        calls_lapsed=sum(row.lapsed for row in rows.values()),
+        parse_failures=rows["judge"].unparsed if "judge" in rows else 0,
+        stages=stages,
+        residencies=await load_residencies(connection, sorted({row.epoch for row in loads})),
+    )
+
+
+def _make_stage(row: Any) -> Stage:
+    seconds = (row.last - row.first).total_seconds() if row.first and row.last else None
+    return Stage(
+        made=row.made,
+        reused=row.reused,
+        executed=row.executed,
+        seconds=seconds,
+        device_s=None if row.device_s is None else float(row.device_s),
+        started_at=row.first,
+        ended_at=row.last,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+    )
+
+
+# Computes the cost of a job's model calls: tokens from the calls' rows, at the currently configured prices.
+
+# `uncounted` are replies of a server that does not count tokens. A failure without tokens never reached the model.
+USED = select_over_calls("""
+    SELECT m.name, COALESCE(sum(a.prompt_tokens), 0) AS prompt_tokens,
+        COALESCE(sum(a.completion_tokens), 0) AS completion_tokens,
+        COALESCE(sum(a.prompt_tokens) FILTER (WHERE mine.made), 0) AS prompt_made,
+        COALESCE(sum(a.completion_tokens) FILTER (WHERE mine.made), 0) AS completion_made,
+        count(*) FILTER (WHERE a.outcome IN ('value', 'unparsed', 'truncated')
+            AND (a.prompt_tokens IS NULL OR a.completion_tokens IS NULL)) AS uncounted
+    FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
+    WHERE c.role IN ('judge', 'write', 'generate') GROUP BY m.name ORDER BY m.name""")
+
+
+class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Cost in US dollars at the currently configured prices; null if a model has no price or its server does not
+    count tokens.
+    """
+
+    made: float | None
+    """Cost of the calls that this job made."""
+    all: float | None
+    """Cost of the calls made and reused: the job's cost if nothing had been reused."""
+    models: dict[str, float | None]
+    """`all` by the name of the model."""
+
+
+async def compute_cost(connection: AsyncConnection, job: int, configured: Mapping[str, Model]) -> TokenCost | None:
+    """Return the cost of the job with this row id; None if no model has answered."""
+    used = (await connection.execute(USED, {"job": job})).all()
+    if not used:
+        return None
+    prices = {row.name: None if row.uncounted else _find_price(row.name, configured) for row in used}
+    costs = {row.name: _compute_usd(prices[row.name], row.prompt_tokens, row.completion_tokens) for row in used}
+    made = [_compute_usd(prices[row.name], row.prompt_made, row.completion_made) for row in used]
+    return TokenCost(made=_sum(made), all=_sum(costs.values()), models=costs)
+
+
+def _find_price(name: str, configured: Mapping[str, Model]) -> TokenPrice | None:
+    return configured[name].price if name in configured else None
+
+
+def _compute_usd(price: TokenPrice | None, prompt_tokens: int, completion_tokens: int) -> float | None:
+    return None if price is None else price.of(prompt_tokens, completion_tokens)
+
+
+def _sum(parts: Collection[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+# Assembles the report: figures of the samples, cost of the calls, and the settings that both depend on.
 
 PINNED = text("""
     SELECT j.pins, j.prepared, j.code -> 'imported' -> 'matched' AS matched,

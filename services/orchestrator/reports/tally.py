@@ -1,22 +1,33 @@
-"""Computes figures over a job's samples. Pure: rows in, figures out."""
+"""Tally samples: verdicts, endings, and what was drawn."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.errors import Unreadable
+from shared.params import Params
 from shared.pipelines.imported import IMPORTED
+from shared.rag.provenance import Ending
+from shared.runtime.price import is_greedy, list_drawn_roles
 from shared.samples import ExtractedBy, Extraction, Outcome, SampleRow
 from shared.statistics.intervals import (
+    CLUSTERED,
     Graded,
     Interval,
     Repeats,
     bootstrap,
     count_values,
     estimate_share,
+    explain_repeats,
     measure_spread,
 )
+from shared.storage.database import sql
 from shared.storage.samples import SampleWithOutcome
+
+# Computes figures over a job's samples. Pure: rows in, figures out.
 
 LISTED = 20
 """Maximum number of items that are listed because two evaluations differ on them."""
@@ -294,3 +305,87 @@ def _sort(counter: Counter[str]) -> dict[str, int]:
 def _compute_by_group(groups: dict[str, Grades]) -> dict[str, Accuracy]:
     """Return the accuracy of each group; empty if no item names its group."""
     return {name: groups[name].accuracy() for name in sorted(groups)} if groups.keys() - {UNKNOWN} else {}
+
+
+# Counts how a job's samples ended, and which of them ended differently in another job. Pure: rows in, counts out.
+
+Counts = dict[str, int]
+ByContent = dict[tuple[int, int], str]
+"""Ending by content (a hash of question and gold answer, valid in this process) and repeat."""
+_ORDER = [each.value for each in Ending]
+
+
+class Endings:
+    """Counts samples by their ending; cancelled ones have none."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples."""
+        self._counts.update(row.ending for row, _ in samples if row.ending is not None)
+
+    def counts(self) -> Counts:
+        """Return the endings that occur, in the order of `Ending`."""
+        return sort_counts(self._counts)
+
+
+def index_by_content(samples: Iterable[SampleWithOutcome]) -> ByContent:
+    """Return the endings of these samples by content, independent of their position in the dataset."""
+    return {(hash((row.question, row.gold)), row.repeat): row.ending for row, _ in samples if row.ending is not None}
+
+
+def count_moves(jobs: Iterable[tuple[ByContent, ByContent]]) -> dict[str, Counts]:
+    """Count the samples that ended in both jobs of a pair, by the ending on the left and then on the right.
+
+    The diagonal is included: the sum of a row is the number of those samples that ended that way on the left.
+    """
+    pairs = Counter((left[each], right[each]) for left, right in jobs for each in left.keys() & right.keys())
+    rows = {was: Counter({now: n for (before, now), n in pairs.items() if before == was}) for was, _ in pairs}
+    return {was: sort_counts(rows[was]) for was in _ORDER if was in rows}
+
+
+def sort_counts(counts: Mapping[str, int]) -> Counts:
+    """Sort the counts in the order of `Ending`, so that two tables have the same rows."""
+    return {each: counts[each] for each in _ORDER if each in counts}
+
+
+# Determines which calls each repeat of a job makes anew, and so what the spread over its repeats measures.
+
+
+def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
+    """Return the roles whose calls every repeat makes anew, sorted; None if the pipeline or its parameters cannot be
+    read.
+    """
+    if params is None:
+        return None
+    try:
+        return sorted(list_drawn_roles(pipeline, params, reuse))
+    except Unreadable:
+        return None
+
+
+def describe_spread(pipeline: str, params: Params, reuse: str) -> str:
+    """Return what a reader must know about the spread over repeats."""
+    if pipeline == IMPORTED:
+        return CLUSTERED
+    try:
+        greedy = is_greedy(pipeline, params)
+    except Unreadable:
+        greedy = params.generate.temperature == 0
+    judged = params.judge.per_repeat and bool(find_drawn_roles(pipeline, params, reuse))
+    return explain_repeats(greedy=greedy, shared=reuse == "all", judged=judged)
+
+
+# Loads the facts about jobs that a comparison needs besides their figures.
+
+FACTS = sql("""
+    SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
+        (SELECT count(*) FROM samples s
+         WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < {COMPLETED}) AS in_progress
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")
+
+
+async def load_facts(connection: AsyncConnection, rows: Collection[int]) -> dict[int, Any]:
+    """Return the names, parameters, state and number of samples in progress of these jobs, by jobs.id."""
+    return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}

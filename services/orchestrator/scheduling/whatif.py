@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from services.orchestrator.scheduling.demands import ModelCalls
-from services.orchestrator.scheduling.needs import Needs
+from services.orchestrator.scheduling.demands import ModelCalls, Needs
 from shared import suggestions
 from shared.calls import Lane
 from shared.errors import Invalid

@@ -6,8 +6,12 @@ import msgspec
 from fastapi import APIRouter, Form, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.orchestrator.api.configuration import change_configuration, compare_versions, restore_configuration
-from services.orchestrator.api.effective_settings import list_settings
+from services.orchestrator.api.configuration import (
+    change_configuration,
+    compare_versions,
+    list_settings,
+    restore_configuration,
+)
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, go_to, page
 from shared.pages.formatting import compare_trees, flatten_tree

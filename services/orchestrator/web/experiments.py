@@ -8,18 +8,20 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.experiments.axes import (
+from services.orchestrator.experiments.report import (
     NO_AXIS,
     VARIANT,
     Axes,
     ChosenAxes,
+    ExperimentReport,
+    Row,
     choose,
     find_axes,
     locate_cell,
+    report,
     split_by_figure,
 )
-from services.orchestrator.experiments.report import ExperimentReport, Row, report
-from services.orchestrator.reports.measure_means import parse_measure
+from services.orchestrator.reports.comparison import parse_measure
 from services.orchestrator.web.compare import MEASURES, make_rows, select_notes
 from services.orchestrator.web.page import Visitor, page
 from shared.pages.charts.heat import HeatCell, draw_heat_table

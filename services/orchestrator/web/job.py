@@ -1,21 +1,223 @@
-"""Serves `/jobs/{job}`: one job, live, with its progress, its accuracy and its decisions."""
+"""Serves `/jobs`: the list, a job with its progress, its report and its audit; lists and jobs change live."""
 
+import asyncio
 import shlex
+import time
 import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
+from anyio import to_thread
 from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.api import jobs as api
-from services.orchestrator.deps import RequestDeps
-from services.orchestrator.web.job_progress import load_progress
-from services.orchestrator.web.live import Fragment, stream
+from services.orchestrator import reports
+from services.orchestrator.api import jobs as jobs_module
+from services.orchestrator.api.jobs import JobFilters, State, audit_job, load_page
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.polling import POLL_S
+from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
-from shared.pages.formatting import format_json
+from shared.audit import Violation, list_invariants
+from shared.pages import formatting
+from shared.pages.charts import bars, gate
+from shared.pages.formatting import format_json, format_share
+from shared.pages.lines import build_lines
+from shared.pages.pages import format_query
 from shared.params import list_changes
 from shared.pipelines import registry
+from shared.plurals import format_count
+from shared.samples import GateDecision
 from shared.shapes import Scope
+from shared.statistics.intervals import Graded
+from shared.storage import jobs
 from shared.storage import jobs as stored_jobs
-from shared.storage.jobs import Job
+from shared.storage.database import RUNNABLE, TERMINAL
+from shared.storage.jobs import Job, Sort
+
+# Pages that update themselves: a change is drawn here once for all viewers, and sent to them as an event.
+#
+# Every event holds whole fragments, so a browser that missed events is up to date after the next one. A fragment is
+# the same for every viewer; buttons, which depend on the key, are outside of it.
+
+SILENT_POLLS = int(15 / POLL_S)
+"""Polls without a change after which a comment keeps the connection open."""
+REST = 9
+"""Pause after a drawing, as a multiple of the time that it took: an expensive page is read a tenth of the time at
+most.
+"""
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class Fragment(NamedTuple):
+    """Holds the parts of a page that one poll has drawn."""
+
+    html: str
+    """`<hx-partial>` elements, each with its target."""
+    last: bool = False
+    """Whether this is final: nothing will change any more."""
+
+
+Draw = Callable[[], Awaitable[Fragment]]
+
+
+def stream(deps: Deps, key: Hashable, draw: Draw) -> Response:
+    """Stream events with the fragments that `draw` returns, whenever they change.
+
+    All streams of one `key` share the calls of `draw`: at most one per second, fewer if a call takes long.
+    """
+    return StreamingResponse(
+        _stream_events(deps, key, _add_pauses(draw)), media_type="text/event-stream", headers=HEADERS
+    )
+
+
+def _add_pauses(draw: Draw) -> Draw:
+    rest_s = 0.0
+
+    async def draw_and_rest() -> Fragment:
+        nonlocal rest_s
+        await asyncio.sleep(rest_s)
+        began = time.monotonic()
+        drawn = await draw()
+        rest_s = max(REST * (time.monotonic() - began) - POLL_S, 0.0)
+        return drawn
+
+    return draw_and_rest
+
+
+async def _stream_events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator[str]:
+    last_html, silent = "", 0
+    while True:
+        fragment = await deps.polls.wait_for_next(("page", key), draw)
+        silent += 1
+        if fragment.html != last_html:
+            last_html, silent = fragment.html, 0
+            yield _encode_event(fragment.html)
+        elif silent >= SILENT_POLLS:
+            silent = 0
+            yield ": still here\n\n"
+        if fragment.last:
+            yield "event: end\ndata: \n\n"
+            return
+
+
+def _encode_event(html: str) -> str:
+    return "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+
+
+# Loads the state of a job that its page shows, and draws again while the job runs.
+
+PAUSABLE = RUNNABLE
+RESUMABLE = frozenset({"paused"})
+CANCELLABLE = RUNNABLE | RESUMABLE
+ACTIONS = {"pause": PAUSABLE, "resume": RESUMABLE, "cancel": CANCELLABLE, "requeue": TERMINAL}
+"""Operations that make sense in each state. The functions behind them decide; this only hides what they would
+refuse.
+"""
+
+
+class JobProgress(NamedTuple):
+    """Holds what the page of a job shows of its state at one instant."""
+
+    job: Job
+    accuracy: Accuracy
+    """Accuracy over the samples that have ended so far."""
+    extraction: Mapping[str, int]
+    """Number of answers by how the final answer was found in them."""
+    failures: dict[str, int]
+    """Number of failed samples by kind."""
+    decision: GateDecision | None
+
+    def get_template_values(self) -> dict[str, Any]:
+        """Return the values that the templates of a job's state need."""
+        return {
+            "job": self.job,
+            "headline": write_headline(self.job, self.accuracy, self.extraction),
+            "accuracy": as_json(self.accuracy),
+            "failures": self.failures,
+            "actions": [action for action, states in ACTIONS.items() if self.job.state in states],
+            "decision": self.decision,
+            "took": (self.job.ended_at - self.job.created_at).total_seconds() if self.job.ended_at else None,
+            "between": formatting.format_duration_range,
+            "bars": bars,
+            "gate": gate,
+        }
+
+
+async def load_progress(deps: Deps, reference: str) -> JobProgress:
+    """Return the current state of the job that `reference` names.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: there are several.
+    """
+    async with deps.database.statement() as connection:
+        row = await stored_jobs.resolve(connection, reference)
+        ended = await stored_jobs.has_ended(connection, row)
+    return await _load_ended(deps, reference, row) if ended else await _load_running(deps, row)
+
+
+async def _load_running(deps: Deps, row: int) -> JobProgress:
+    """Read everything in one snapshot of the database."""
+    async with deps.database.snapshot() as connection:
+        job = await stored_jobs.view(connection, row)
+        graded = await stored_jobs.count_verdicts(connection, [row])
+        extraction = await stored_jobs.count_extractions(connection, [row])
+        return await _make_progress(connection, row, job, graded.get(row, {}), extraction.get(row, {}))
+
+
+async def _load_ended(deps: Deps, reference: str, row: int) -> JobProgress:
+    """Return the state of an ended job from the cache, because nothing changes any more."""
+    job = await deps.job_views.get(deps.database, reference)
+    graded = await deps.verdicts.get(deps.database, [job])
+    extraction = await deps.extractions.get(deps.database, [job])
+    async with deps.database.statement() as connection:
+        return await _make_progress(connection, row, job, graded[job.id], extraction[job.id])
+
+
+async def _make_progress(
+    connection: AsyncConnection, row: int, job: Job, graded: Graded, extraction: Mapping[str, int]
+) -> JobProgress:
+    failures = await stored_jobs.count_failures(connection, [row]) if job.request_counts.failed else {}
+    decision = await stored_jobs.load_decision(connection, row) if job.gate else None
+    # In a thread: the first interval imports scipy, which takes a second.
+    accuracy = await to_thread.run_sync(compute_accuracy, graded)
+    return JobProgress(job, accuracy, extraction, failures.get(row, {}), decision)
+
+
+def write_headline(job: Job, found: Accuracy, extraction: Mapping[str, int]) -> str:
+    """Return a title such as "Completed: 61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
+    unreadable = None if job.state == "failed" else formatting.explain_missing_answers(extraction, as_json(found))
+    told = "; ".join([f"{_state(job)}: {unreadable or _describe_outcome(job, found)}", *_list_troubles(job)])
+    return f"{told}. {formatting.ANOTHER_GRADER}." if unreadable else told
+
+
+def _state(job: Job) -> str:
+    if job.ended or job.state == "preparing":
+        return job.state.capitalize()
+    counts = job.request_counts
+    return f"{job.state.capitalize()}, {counts.total - counts.in_progress} of {counts.total} done"
+
+
+def _describe_outcome(job: Job, found: Accuracy) -> str:
+    if job.state == "failed":
+        return formatting.take_last_line(job.reason) or "no reason is known"
+    if not found.graded:
+        return "nothing was graded" if job.ended else "nothing is graded yet"
+    return formatting.format_right(as_json(found), "" if job.ended else " so far")
+
+
+def _list_troubles(job: Job) -> list[str]:
+    counts = job.request_counts
+    failed = [f"{counts.failed} failed"] if counts.failed and job.state != "failed" else []
+    cancelled = [f"{counts.cancelled} cancelled"] if counts.cancelled else []
+    return [*failed, *cancelled]
+
+
+# Serves `/jobs/{job}`: one job, live, with its progress, its accuracy and its decisions.
 
 router = APIRouter()
 
@@ -34,7 +236,7 @@ async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 
 
 @page(router, "/live/jobs/{job}")
-async def stream_changes(deps: RequestDeps, job: str) -> Response:
+async def stream_job(deps: RequestDeps, job: str) -> Response:
     """Streams the job's state and progress whenever they change."""
     known = await stored_jobs.resolve_public_id(deps.database, job)
 
@@ -49,21 +251,21 @@ async def stream_changes(deps: RequestDeps, job: str) -> Response:
 @page(router, "/jobs/{job}/pause", Scope.SUBMIT, method="POST")
 async def pause(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Pauses the job: none of its calls is started any more."""
-    await api.pause(job, deps, visit.caller, None)
+    await jobs_module.pause(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/resume", Scope.SUBMIT, method="POST")
 async def resume(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Resumes the job where it was."""
-    await api.resume(job, deps, visit.caller, None)
+    await jobs_module.resume(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/cancel", Scope.SUBMIT, method="POST")
 async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Cancels the job."""
-    await api.cancel(job, deps, visit.caller, None)
+    await jobs_module.cancel(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
@@ -71,7 +273,7 @@ async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 async def requeue(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Submits the job again and shows the new job; sending the same form twice shows the same job."""
     once = (await visit.request.form()).get("once")
-    accepted = await api.requeue(job, deps, visit.caller, str(once) if once else None)
+    accepted = await jobs_module.requeue(job, deps, visit.caller, str(once) if once else None)
     return go_to(accepted.headers["location"].removeprefix("/v1"))
 
 
@@ -80,3 +282,82 @@ def list_commands(job: Job) -> list[str]:
     name = shlex.quote(job.name)
     ended = [f"mathrag job report {name}", f"mathrag audit {name}", f"mathrag job export {name} --to {name}"]
     return ended if job.ended else [f"mathrag job watch {name}", f"mathrag job cancel {name}"]
+
+
+# Serves `/jobs`: the list of jobs, live, with filters, sort orders and pages.
+
+
+@page(router, "/jobs")
+async def list_jobs(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists the jobs, newest first or as requested."""
+    filters = visit.query(JobFilters)
+    query = format_query(filters.model_dump(exclude_defaults=True))
+    return visit.show(
+        "jobs/jobs.html", title="Jobs", json=f"/v1/jobs{query}", live=f"/live/jobs{query}", states=get_args(State),
+        sorts=get_args(Sort), **await _load_values(deps, filters),
+    )  # fmt: skip
+
+
+@page(router, "/live/jobs")
+async def stream_jobs(visit: Visitor, deps: RequestDeps) -> Response:
+    """Streams the rows of the same page whenever they change."""
+    filters = visit.query(JobFilters)
+    return stream(deps, ("jobs", filters.model_dump_json()), partial(_draw, deps, filters))
+
+
+async def _draw(deps: Deps, filters: JobFilters) -> Fragment:
+    return Fragment(make_environment().get_template("jobs/live.html").render(**await _load_values(deps, filters)))
+
+
+async def _load_values(deps: Deps, filters: JobFilters) -> dict[str, Any]:
+    found = await load_page(deps, filters)
+    right = {job.id: format_share(as_json(job.accuracy)) for job in found.data if job.accuracy and job.accuracy.graded}
+    query = filters.model_dump(exclude={"cursor"}, exclude_defaults=True)
+    return {"found": found, "right": right, "query": query, "first": filters.cursor is not None, "bars": bars}
+
+
+# Serves `/jobs/{job}/audit`: whether the stored rows can be trusted.
+
+SHOWN_ROWS = 5
+"""Rows of a violation that are shown at first; the others are folded."""
+
+
+@page(router, "/jobs/{job}/audit")
+async def audit(visit: Visitor, deps: RequestDeps, job: str) -> Response:
+    """Audits the job's rows at every visit."""
+    async with deps.database.transaction() as connection:
+        row = await jobs.resolve(connection, job)
+        found = (await jobs.load_without_stages(connection, [row]))[row]
+    report = await audit_job(deps, found.id)
+    return visit.show(
+        "audit/audit.html", title=f"Audit of {found.name}", json=f"/v1/jobs/{found.id}/audit", job=found, audit=report,
+        headline=write_audit_headline(report.violations), checks=list_invariants(), most=SHOWN_ROWS,
+        found=Counter(each.invariant for each in report.violations),
+        commands=[f"mathrag audit {shlex.quote(found.name)}"],
+    )  # fmt: skip
+
+
+def write_audit_headline(violations: Sequence[Violation]) -> str:
+    """Return a title such as "Clean" or "2 violations: I2 and I13". Outcomes that a changed source cannot replay are
+    counted separately, since they may still be right.
+    """
+    broken = sorted({each.invariant for each in violations if not each.source_changed}, key=lambda name: int(name[1:]))
+    unreplayed = sum(each.source_changed for each in violations)
+    count = len(violations) - unreplayed
+    parts = [f"{format_count(count, 'violation')}: {' and '.join(broken)}"] if broken else []
+    if unreplayed:
+        parts.append(f"{format_count(unreplayed, 'outcome')} could not be replayed: the source has changed")
+    return "; ".join(parts) or "Clean: the rows satisfy every invariant"
+
+
+# Serves `/jobs/{job}/report`: what a job found and what it cost; a report's folder has the same page.
+
+
+@page(router, "/jobs/{job}/report")
+async def report(job: str, visit: Visitor, deps: RequestDeps) -> Response:
+    """Shows the report, which is final once the job has ended."""
+    found = as_json(await reports.report(deps.database, job, deps.settings.models))
+    return visit.show(
+        "report/job.html", title=f"Report of {found['name']}", json=f"/v1/jobs/{found['id']}/report", report=found,
+        lines=list(build_lines(found)), parameters=format_json(found["settings"]["params"]),
+    )  # fmt: skip

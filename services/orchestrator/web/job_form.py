@@ -1,22 +1,43 @@
-"""The forms about a job: the names and parameters that they offer, and the request that their values stand for."""
+"""Serves `/submit`, `/plan` and `/jobs/{job}/price`: the form of a job, and what a job costs."""
 
+import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
+from fastapi import APIRouter, Request, Response
 
-from services.orchestrator.api import parameters
-from services.orchestrator.api.submissions import JobRequest
-from services.orchestrator.deps import Deps
+from services.orchestrator.access import identity
+from services.orchestrator.access.identity import check_scope
+from services.orchestrator.api import jobs as jobs_module
+from services.orchestrator.api import pipelines
+from services.orchestrator.api import pipelines as pipelines_module
+from services.orchestrator.api.jobs import JobRequest
+from services.orchestrator.api.plans import PlanJob, PlanRequest, PlanView, plan_request
+from services.orchestrator.api.routes import check_key
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.reports.report import compute_cost, count_work
+from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, list_messages, page, parse_as, try_form
 from shared.docstrings import read_docstrings
-from shared.errors import Invalid
+from shared.errors import IdempotencyMismatch, Invalid
+from shared.lease.plan import Option
+from shared.models.commands import PRESETS
+from shared.pages import formatting
+from shared.pages.charts.memory import draw_memory
+from shared.pages.formatting import format_duration_range
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import parse_params
-from shared.runtime.submit import Submission
-from shared.storage import configurations, database
+from shared.runtime.submit import Submission, copy_submission
+from shared.settings import Settings
+from shared.shapes import Scope
+from shared.storage import configurations, database, jobs
 from shared.storage import corpora as stored_corpora
 from shared.storage import datasets as stored_datasets
+from shared.storage import jobs as stored_jobs
+
+# The forms about a job: the names and parameters that they offer, and the request that their values stand for.
 
 _SCHEMA: dict[str, Any] = JobRequest.model_json_schema()["properties"]
 _TEXTS = read_docstrings(JobRequest)
@@ -27,16 +48,18 @@ USUAL = "mathrag-gate"
 """Pipeline that a form starts with."""
 
 
-def _make_integer_field(name: str) -> parameters.Parameter:
+def _make_integer_field(name: str) -> pipelines_module.Parameter:
     """Return an integer field of a job with the API's bounds."""
     schema = _SCHEMA[name]
     bounds = schema["anyOf"][0] if "anyOf" in schema else schema
     low, high = bounds.get("minimum"), bounds.get("maximum")
-    return parameters.Parameter(name, "whole", schema["default"], _TEXTS.get(name, ""), low=low, high=high, prefix="")
+    return pipelines_module.Parameter(
+        name, "whole", schema["default"], _TEXTS.get(name, ""), low=low, high=high, prefix=""
+    )
 
 
 NUMBERS = tuple(_make_integer_field(name) for name in ("limit", "repeats", "rank"))
-REUSE = parameters.Parameter("reuse", "choice", "all", _TEXTS["reuse"], choices=("all", "none"), prefix="")
+REUSE = pipelines_module.Parameter("reuse", "choice", "all", _TEXTS["reuse"], choices=("all", "none"), prefix="")
 
 
 class Choices(NamedTuple):
@@ -67,10 +90,10 @@ async def load_default_params(deps: Deps) -> Params:
     return parse_params({}, (await configurations.load_newest(deps.database)).params)
 
 
-def select_sections(pipeline: str, usual: Params) -> list[parameters.Section]:
+def select_sections(pipeline: str, usual: Params) -> list[pipelines_module.Section]:
     """Return the parameters that the pipeline reads; all, if there is no such pipeline."""
     known = registry.get(pipeline) if pipeline in registry.list_offered() else None
-    return parameters.list_sections(lambda path: known is None or not known.ignores(path), usual)
+    return pipelines_module.list_sections(lambda path: known is None or not known.ignores(path), usual)
 
 
 def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
@@ -80,18 +103,25 @@ def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         Invalid: a line of the metadata is not of the form KEY=VALUE.
     """
-    own = {name: value for name, value in values.items() if not name.startswith((parameters.PREFIX, MODELS))}
+    own = {name: value for name, value in values.items() if not name.startswith((pipelines_module.PREFIX, MODELS))}
     models = {name.removeprefix(MODELS): value for name, value in values.items() if name.startswith(MODELS)}
     metadata = _parse_pairs(own.pop("metadata", ""))
-    return {"name": "", "dataset": "", **own, "params": parameters.nest(values), "models": models, "metadata": metadata}
+    return {
+        "name": "",
+        "dataset": "",
+        **own,
+        "params": pipelines_module.nest(values),
+        "models": models,
+        "metadata": metadata,
+    }
 
 
 def format_submission(submission: Submission, usual: Params) -> dict[str, str]:
     """Return the form values that make the same request, with those parameters that its pipeline reads and that
     differ from `usual`.
     """
-    read = parameters.get_names(select_sections(submission.pipeline, usual))
-    before, requested = (parameters.flatten(msgspec.to_builtins(each)) for each in (usual, submission.params))
+    read = pipelines_module.get_names(select_sections(submission.pipeline, usual))
+    before, requested = (pipelines_module.flatten(msgspec.to_builtins(each)) for each in (usual, submission.params))
     own = {name: getattr(submission, name) for name in REQUEST_FIELDS}
     values = {name: str(value) for name, value in own.items() if value is not None}
     values |= {f"{MODELS}{role}": name for role, name in submission.models.items()}
@@ -108,3 +138,291 @@ def _parse_pairs(lines: str) -> dict[str, str]:
             raise Invalid(f"`metadata`: {line!r} is not of the form KEY=VALUE", hint="write one KEY=VALUE on each line")
         pairs[key.strip()] = value.strip()
     return pairs
+
+
+# Serves `/plan`: loads and minutes of a job before it is submitted.
+
+router = APIRouter()
+CARD_MIB = 12_288
+"""Memory in MiB of the card that presets are planned for, if none is given."""
+LARGEST_MIB = 49_152
+PLAN_FIELDS = frozenset({"dataset", "questions", "corpus", "pipeline", "limit", "repeats", "memory", "reuse"})
+SUBMISSION_FIELDS = frozenset({"dataset", "corpus", "pipeline", "limit", "repeats", "reuse"})
+"""Fields of this form, besides parameters and models, that the form for a job also has."""
+QUANTISED = {
+    f"{name}:{quantisation}": {"preset": name, "quantisation": quantisation}
+    for name, preset in PRESETS.items()
+    for quantisation in preset.weights_bytes
+}
+"""Models to plan with that need not be installed, by the names of the command line."""
+
+
+class Card(NamedTuple):
+    """Describes the device to plan for, with its memory for models in MiB."""
+
+    device: str
+    mib: int
+    top: int
+    """Upper end of the slider in MiB."""
+    changed: bool
+    """Whether it differs from the configured device."""
+
+
+@page(router, "/plan")
+async def what_if(visit: Visitor, deps: RequestDeps) -> Response:
+    """Shows the form and the plan for its values."""
+    query = {name: value for name, value in visit.request.query_params.items() if value}
+    card, offered = _choose_card(query, deps.settings), await load_choices(deps)
+    is_requested = "pipeline" in query
+    answer = await try_form(partial(_answer, query, card, deps)) if is_requested else FormResult(None, {})
+    sections = select_sections(query.get("pipeline", offered.pipeline), offered.configured)
+    return visit.show(
+        "plan/plan.html", title="Plan", status=answer.status, query=query, card=card, offered=offered,
+        sections=sections, presets=list(QUANTISED), roles=list(deps.settings.roles), messages=answer.messages,
+        others=answer.others({*PLAN_FIELDS, *pipelines.get_names(sections)}),
+        adjusted=any(name.startswith(pipelines.PREFIX) for name in query), submission=_select_submission(query),
+        **make_plan_values(answer.value, card.mib),
+    )  # fmt: skip
+
+
+async def _answer(query: Mapping[str, str], card: Card, deps: Deps) -> PlanView:
+    kept_values = {name: value for name, value in query.items() if name in SUBMISSION_FIELDS or name == "questions"}
+    models = {name.removeprefix(MODELS): value for name, value in query.items() if name.startswith(MODELS)}
+    questions = {"questions": kept_values.pop("questions")} if "questions" in kept_values else {}
+    presets = [{"role": role, **QUANTISED[name]} for role, name in models.items() if name in QUANTISED]
+    own = {role: name for role, name in models.items() if name not in QUANTISED}
+    job = {**kept_values, "params": pipelines.nest(query), "models": own}
+    devices = [{"id": card.device, "budget_mib": card.mib}] if card.changed else []
+    return await plan_request(
+        parse_as(PlanRequest, {"job": job, "models": presets, "devices": devices, **questions}), deps
+    )
+
+
+def _choose_card(query: Mapping[str, str], settings: Settings) -> Card:
+    """Return the card by the number or the slider, whichever was changed, else the configured device.
+
+    Presets are planned for GPUs: if the service has none, a card with a memory of its own replaces its device.
+    """
+    first = settings.all_devices()[0]
+    device, configured, top = first.id, first.models_mib, 4 * first.models_mib
+    if device.startswith("cpu") and any(value in QUANTISED for value in query.values()):
+        device, configured, top = "gpu:0", CARD_MIB, LARGEST_MIB
+    mib = configured
+    if query.get("device", device) == device:
+        was, slider, typed = (_parse_mib(query.get(name), configured) for name in ("was", "card", "memory"))
+        mib = slider if typed == was else typed
+    return Card(device, mib, max(mib, top), changed=(device, mib) != (first.id, first.models_mib))
+
+
+def _parse_mib(text: str | None, otherwise: int) -> int:
+    """Parse a number of MiB; text that is no number counts as missing, because the slider sends only numbers."""
+    try:
+        return round(float(text)) if text else otherwise
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+def _select_submission(query: Mapping[str, str]) -> dict[str, str]:
+    """Return the same values for the form that submits, without models that are not installed."""
+    return {
+        name: value
+        for name, value in query.items()
+        if name in SUBMISSION_FIELDS
+        or name.startswith(pipelines.PREFIX)
+        or (name.startswith(MODELS) and value not in QUANTISED)
+    }
+
+
+def make_plan_values(answer: object, budget_mib: int) -> dict[str, Any]:
+    """Return the values from which a template draws a plan; empty if there is no plan."""
+    if not isinstance(answer, PlanView):
+        return {"plan": None}
+    ways = [each for each in (answer.chosen, *answer.others) if each is not None]
+    nearest = ways[:1] if answer.chosen else sorted(ways, key=lambda each: each.peak_mib)[:1]
+    return {
+        "plan": answer, "fits": answer.chosen is not None or not ways, "headline": _write_headline(answer, budget_mib),
+        "bars": [bar for way in nearest for bar in _draw_bars(way)],
+        "ways": [(each, _get_needed_mib(each)) for each in ways],
+    }  # fmt: skip
+
+
+def _write_headline(answer: PlanView, budget_mib: int) -> str:
+    chosen = answer.chosen
+    if chosen is None:
+        return f"Does not fit {budget_mib:,} MiB" if answer.others else "No model has any work"
+    loads = "no load" if not chosen.loads else f"{chosen.loads} load{'s' if chosen.loads > 1 else ''}"
+    budget = max((each.budget_mib for each in chosen.residencies), default=budget_mib)
+    return (
+        f"Fits {budget:,} MiB with {loads}, {formatting.format_duration_range(*sorted(_bound_seconds(answer, chosen)))}"
+    )
+
+
+def _bound_seconds(answer: PlanView, chosen: Option) -> tuple[float, float]:
+    """Return the seconds with equal calls made once, and with every sample making its own."""
+    return chosen.seconds if answer.shared_s is None else answer.shared_s, chosen.seconds
+
+
+def _get_needed_mib(option: Option) -> int | None:
+    """Return the MiB with which a refused plan would fit; None if it fits."""
+    return max(each.memory_mib for each in option.residencies) if option.refused else None
+
+
+def _draw_bars(option: Option) -> list[dict[str, Any]]:
+    """Return every residency with its bar, all to the same scale."""
+    scale = max(max(each.memory_mib, each.budget_mib) for each in option.residencies)
+    return [
+        {**msgspec.structs.asdict(each), "drawn": draw_memory(_list_parts(each), each.budget_mib, scale)}
+        for each in option.residencies
+    ]
+
+
+def _list_parts(residency: Any) -> dict[str, int]:
+    parts = {f"{each.name} ×{each.parallel}": each.memory_mib for each in residency.models}
+    return parts | ({"retrieval": residency.retrieval_mib} if residency.retrieval_mib else {})
+
+
+# Serves `/submit`: a form that submits a job.
+
+SUBMIT_FIELDS = frozenset(JobRequest.model_fields) - {"params"}
+NEEDED = {"name": "", "pipeline": ""}
+STAND_INS = {"name": "stands-in", "pipeline": USUAL}
+"""Values that replace unusable ones, so that the other fields can be checked as well."""
+UNREAD = "The pipeline does not read these: clear them, or choose another pipeline."
+USED_UP = (
+    "this form has already submitted a job, and its values have changed since. Submit it again to create another job."
+)
+
+
+class SubmitForm(NamedTuple):
+    """The values of the form, and the idempotency key that prevents a second job on a second click."""
+
+    values: dict[str, str]
+    once: str
+    tried: FormResult = FormResult(None, {})
+
+
+@page(router, "/submit", Scope.SUBMIT)
+async def begin(visit: Visitor, deps: RequestDeps) -> Response:
+    """Shows the form with the values of the address, and with those of the job in `from`."""
+    check_scope(visit.request.state.scopes, Scope.READ)
+    values = {name: value for name, value in visit.request.query_params.items() if value}
+    source = values.pop("from", None)
+    if source is not None:
+        values = await _load_like(deps, source) | values
+    return await _show(visit, deps, SubmitForm(values, uuid.uuid4().hex))
+
+
+@page(router, "/submit", Scope.SUBMIT, method="POST")
+async def send(visit: Visitor, deps: RequestDeps) -> Response:
+    """Submits the job, plans it, or shows the fields of another pipeline."""
+    check_scope(visit.request.state.scopes, Scope.READ)
+    values = await _read_fields(visit.request)
+    action, once = values.pop("action", "submit"), values.pop("once", "")
+    if action == "fields":
+        return await _show(visit, deps, SubmitForm(values, once))
+    answer = await _check_form(values, once, visit, deps, dry=action == "dry-run")
+    if isinstance(answer.error, IdempotencyMismatch):
+        answer, once = answer._replace(messages={"": USED_UP}), uuid.uuid4().hex
+    if isinstance(answer.value, str):
+        return go_to(f"/jobs/{answer.value}")
+    return await _show(visit, deps, SubmitForm(values, once, answer))
+
+
+async def _check_form(values: Mapping[str, str], once: str, visit: Visit, deps: Deps, *, dry: bool) -> FormResult:
+    """Return the plan of a dry run, else the id of the job; or everything that is wrong with the values."""
+    holding = await configurations.load_newest(deps.database)
+    wrong = list_messages(
+        {**NEEDED, **values},
+        lambda left: parse_as(JobRequest, make_request_body({**STAND_INS, **left})).submission(holding),
+    )
+    if wrong:
+        return FormResult(None, wrong, Invalid.status)
+    return await try_form(partial(_plan_values, values, deps) if dry else partial(_submit, values, once, visit, deps))
+
+
+async def _submit(values: Mapping[str, str], once: str, visit: Visit, deps: Deps) -> str:
+    """Return the id of the job that this form has submitted, now or before."""
+    request = parse_as(JobRequest, make_request_body(values))
+    accepted = await jobs_module.submit(request, deps, visit.caller, check_key(once))
+    return accepted.headers["location"].rpartition("/")[2]
+
+
+async def _plan_values(values: Mapping[str, str], deps: Deps) -> PlanView:
+    request = parse_as(JobRequest, make_request_body(values))
+    return await plan_request(PlanRequest(job=PlanJob(**request.model_dump())), deps)
+
+
+async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
+    offered, messages = await load_choices(deps), form.tried.messages
+    sections = select_sections(form.values.get("pipeline", offered.pipeline), offered.configured)
+    field_names = pipelines.get_names(sections)
+    unread = [
+        each for each in pipelines.parameters(offered.configured) if each.name in form.values.keys() - field_names
+    ]
+    roles = [f"{MODELS}{role}" for role in deps.settings.roles]
+    fields = {*SUBMIT_FIELDS, *roles, *field_names, *(each.name for each in unread)}
+    return visit.show(
+        "submit/submit.html", title="Submit a job", status=form.tried.status, values=form.values, once=form.once,
+        offered=offered, sections=sections, unread=pipelines.Section("not read", UNREAD, tuple(unread)),
+        numbers=NUMBERS, reuse=REUSE, roles=list(deps.settings.roles), messages=messages,
+        others=form.tried.others(fields),
+        **make_plan_values(form.tried.value, deps.settings.all_devices()[0].models_mib),
+    )  # fmt: skip
+
+
+async def _read_fields(request: Request) -> dict[str, str]:
+    """Return the fields of the form that are not empty, with normalised line ends: browsers send CRLF."""
+    fields = {name: str(value).replace("\r\n", "\n") for name, value in (await request.form()).items()}
+    return {name: value for name, value in fields.items() if value and name != identity.FIELD}
+
+
+async def _load_like(deps: Deps, reference: str) -> dict[str, str]:
+    submission = await copy_submission(deps.database, await stored_jobs.resolve_public_id(deps.database, reference))
+    return format_submission(submission, await load_default_params(deps))
+
+
+# Serves `/jobs/{job}/price`: the planned cost of a job if it were submitted now, and its actual cost.
+
+PRICE_FIELDS = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse")
+"""Fields of a submission that a plan needs, besides parameters and models."""
+
+
+@page(router, "/jobs/{job}/price")
+async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
+    """Shows the planned cost beside the actual one."""
+    async with deps.database.snapshot() as connection:
+        row = await jobs.resolve(connection, job)
+        found = (await jobs.load_without_stages(connection, [row]))[row]
+        done = await count_work(connection, row)
+        cost = await compute_cost(connection, row, deps.settings.models)
+    plan = await try_form(partial(_plan_job, deps, found.id))
+    view = plan.value if isinstance(plan.value, PlanView) else None
+    return visit.show(
+        "job/price.html", title=f"Price of {found.name}", json=f"/v1/jobs/{found.id}/report", job=found, work=done,
+        cost=cost, plan=view, between=_format_seconds(view), problem="; ".join(plan.messages.values()),
+        took=(found.ended_at - found.created_at).total_seconds() if found.ended_at else None,
+    )  # fmt: skip
+
+
+async def _plan_job(deps: Deps, job: uuid.UUID) -> PlanView:
+    submission = await copy_submission(deps.database, job)
+    if submission.pipeline not in registry.list_offered():
+        raise Invalid(f"a job of pipeline {submission.pipeline} cannot be planned on its own")
+    given = msgspec.to_builtins(submission.params)
+    # A job without a grader is graded as mathematics, since its dataset declares none either.
+    given["grading"]["grader"] = given["grading"]["grader"] or "math"
+    params = registry.get(submission.pipeline).select_read(given)
+    request_body: dict[str, Any] = {field: getattr(submission, field) for field in PRICE_FIELDS}
+    return await plan_request(
+        PlanRequest(job=PlanJob(params=params, models=dict(submission.models), **request_body)), deps
+    )
+
+
+def _format_seconds(plan: PlanView | None) -> str | None:
+    """Return the range of the planned time: shortest if ratings are shared, longest if every sample makes its own;
+    None if nothing fits.
+    """
+    if plan is None or plan.chosen is None:
+        return None
+    seconds = plan.chosen.seconds
+    return format_duration_range(seconds if plan.shared_s is None else plan.shared_s, seconds)

@@ -1,5 +1,6 @@
-"""Serves `/`: what each device holds and does now, and what comes next."""
+"""Serves `/` and `/doctor`: what the stack does, and what it lacks."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -7,13 +8,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Response
 
 from services.orchestrator.api import gpus
-from services.orchestrator.api.now import load_activity
+from services.orchestrator.api.gpus import load_activity
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.web.live import Fragment, stream
-from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
+from services.orchestrator.probes import Probe, checks, list_readiness_probes, probes
+from services.orchestrator.web.job import Fragment, stream
+from services.orchestrator.web.page import Visit, Visitor, as_json, go_to, make_environment, page
 from shared.pages.charts.timeline import draw_timeline
 from shared.shapes import Scope
 from shared.storage import devices, jobs
+
+# Serves `/`: what each device holds and does now, and what comes next.
 
 router = APIRouter()
 LIVE = 8
@@ -68,3 +72,25 @@ async def _load_jobs(deps: Deps) -> list[jobs.Job]:
     async with deps.database.statement() as connection:
         found = await jobs.list_live_ids(connection, LIVE)
     return [await deps.job_views.get(deps.database, each) for each in found]
+
+
+# Serves `/doctor`: whether jobs can run, and how to fix what prevents them.
+
+
+@page(router, "/doctor")
+async def doctor(visit: Visitor, deps: RequestDeps) -> Response:
+    """Runs the checks of what jobs depend on."""
+    return await _show(visit, deps, list_readiness_probes(deps.settings), "/readyz")
+
+
+@page(router, "/doctor/everything", Scope.OPERATE)
+async def check_everything(visit: Visitor, deps: RequestDeps) -> Response:
+    """Runs all checks, including those that hash every index and every model file."""
+    return await _show(visit, deps, probes(deps.settings), "/v1/checks")
+
+
+async def _show(visit: Visit, deps: RequestDeps, looked_at: Sequence[Probe], json: str) -> Response:
+    found = await checks(looked_at, deps)
+    wrong = [check for check in found if not check.ok]
+    well = [check for check in found if check.ok]
+    return visit.show("doctor/doctor.html", title="Doctor", json=json, wrong=wrong, well=well)

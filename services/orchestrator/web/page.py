@@ -1,11 +1,10 @@
-"""Declares pages: a decorator states the required scope above the handler, and a template draws what the handler
-read.
-"""
+"""What all pages share: their routes, navigation and messages."""
 
 import gzip
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
@@ -13,15 +12,53 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ValidationError
 
-from services.orchestrator.access import sessions
-from services.orchestrator.access.identity import get_caller
-from services.orchestrator.access.scopes import declare_scope
-from services.orchestrator.access.values import check_text
-from services.orchestrator.web.navigation import LINKS, find_current
+from services.orchestrator.access import identity
+from services.orchestrator.access.identity import declare_scope, get_caller
+from services.orchestrator.access.limits import check_text
+from services.orchestrator.api.routes import list_field_messages, make_problem
 from shared.access.filters import comes_from_here
-from shared.errors import Forbidden, Invalid
+from shared.errors import Forbidden, Invalid, MathragError
 from shared.pages.pages import Pages
 from shared.shapes import Scope, allows
+
+# The links that every page has.
+
+
+class NavigationLink(NamedTuple):
+    """Names a page in the navigation."""
+
+    name: str
+    path: str
+    operators_only: bool = False
+
+
+LINKS = (
+    NavigationLink("Now", "/"),
+    NavigationLink("Jobs", "/jobs"),
+    NavigationLink("Compare", "/compare"),
+    NavigationLink("Experiments", "/experiments"),
+    NavigationLink("Corpora", "/corpora"),
+    NavigationLink("Datasets", "/datasets"),
+    NavigationLink("Models", "/models"),
+    NavigationLink("Pipelines", "/pipelines"),
+    NavigationLink("Rules", "/rules"),
+    NavigationLink("Search", "/search"),
+    NavigationLink("Plan", "/plan"),
+    NavigationLink("Label", "/labels"),
+    NavigationLink("Configuration", "/configuration"),
+    NavigationLink("Doctor", "/doctor"),
+    NavigationLink("Keys", "/keys", operators_only=True),
+)
+
+
+def find_current(path: str) -> str | None:
+    """Return the path of the link that the page at `path` belongs to; None if it belongs to none."""
+    top = f"/{path.split('/')[1]}"
+    return next((link.path for link in LINKS if link.path == top), None)
+
+
+# Declares pages: a decorator states the required scope above the handler, and a template draws what the handler
+# read.
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
@@ -126,7 +163,7 @@ async def check_form(request: Request) -> None:
                 raise Invalid(f"`{name}`: this form accepts no files")
             check_text((name,), value)
         expected = request.state.csrf
-        if expected is not None and not sessions.are_equal(str(form.get(sessions.FIELD, "")), expected):
+        if expected is not None and not identity.are_equal(str(form.get(identity.FIELD, "")), expected):
             raise Forbidden(
                 "this form was not sent by a page of your session", hint="reload the page and send it again"
             )
@@ -157,3 +194,66 @@ def _answer(request: Request, drawn: str, status: int) -> Response:
     if len(body) >= SMALLEST_PACKED and "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = gzip.compress(body, 3), "gzip"
     return Response(body, status, headers, "text/html; charset=utf-8")
+
+
+# Collects the errors of a form by field, in the API's words, to show each beside its field.
+
+_NOTHING_CALLED = re.compile(r"no (\w+) ['\"]")
+"""How `shared.storage.database` begins the message about a name that does not exist."""
+_FIELD = re.compile(r"`([^`]+)`: ")
+MOST_CHECKS = 20
+"""Upper bound of the checks of one form; each takes time that grows with its fields."""
+
+T = TypeVar("T")
+
+
+class FormResult(NamedTuple):
+    """The result of a form: `value`, or `messages` about what is wrong."""
+
+    value: object
+    messages: dict[str, str]
+    """Messages by field; those under "" belong to no single field."""
+    status: int = 200
+    error: Exception | None = None
+
+    def others(self, fields: Collection[str]) -> dict[str, str]:
+        """Return the messages that belong to none of these fields."""
+        return {field: words for field, words in self.messages.items() if field not in fields}
+
+
+async def try_form(answer: Callable[[], Awaitable[object]]) -> FormResult:
+    """Return what `answer` returns, or the errors of the form that it read."""
+    try:
+        return FormResult(await answer(), {})
+    except RequestValidationError as error:
+        return FormResult(None, list_field_messages(error), 422, error)
+    except MathragError as error:
+        return FormResult(None, _make_message(error), error.status, error)
+
+
+def list_messages(values: Mapping[str, str], check: Callable[[dict[str, str]], object]) -> dict[str, str]:
+    """Return the errors by field: `check` stops at the first wrong field, so it is repeated without that field, at most
+    `MOST_CHECKS` times.
+    """
+    left, found = dict(values), dict[str, str]()
+    for _ in range(MOST_CHECKS):
+        try:
+            check(left)
+        except RequestValidationError as error:
+            new = list_field_messages(error)
+        except MathragError as error:
+            new = _make_message(error)
+        else:
+            return found
+        found = new | found
+        if not new.keys() & left.keys():
+            return found
+        left = {name: value for name, value in left.items() if name not in new}
+    return {"": "there may be further errors: correct these first"} | found
+
+
+def _make_message(error: MathragError) -> dict[str, str]:
+    problem = make_problem(error, "")
+    match = _FIELD.match(problem.detail) or _NOTHING_CALLED.match(problem.detail)
+    words = _FIELD.sub("", problem.detail, count=1)
+    return {match[1] if match else "": f"{words}. {problem.hint}" if problem.hint else words}

@@ -1,27 +1,37 @@
-"""Serves `/jobs/{job}/samples/{index}`: one sample with everything that its answer was made from."""
+"""Serves the samples of a job, one sample, and the samples that changed between two jobs."""
 
 import shlex
+import uuid
+from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Response
 from markupsafe import Markup
+from pydantic import ConfigDict, Field
 
+from services.orchestrator.api.comparison import ChangedQuery, JobPairQuery
+from services.orchestrator.api.samples import SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.reports.comparison import load_side_by_side
 from services.orchestrator.web.page import Visitor, page
 from shared.pages.charts import slope
 from shared.pages.lines import describe_decision, name_rules, summarise_reply
 from shared.pages.pages import format_query
-from shared.rag.provenance import sort_as_found
+from shared.rag.provenance import Ending, sort_as_found
 from shared.records import Attempt, Provenance, Step
-from shared.replies import Generated, Rated
-from shared.samples import Candidate
-from shared.storage import corpora
+from shared.replies import Document, Generated, Rated
+from shared.samples import Candidate, Strategy
+from shared.storage import corpora, jobs, samples
 from shared.storage.corpora import Shown
-from shared.storage.jobs import Job
+from shared.storage.database import SampleState
+from shared.storage.jobs import Job, Subjects
 from shared.storage.provenance import load_provenance
 from shared.storage.samples import Place, neighbours
+
+# Serves `/jobs/{job}/samples/{index}`: one sample with everything that its answer was made from.
 
 router = APIRouter()
 MOST_DOCUMENTS = 50
@@ -170,3 +180,105 @@ def _list_commands(visit: Visitor, path: str, job: Job, found: Provenance) -> li
     key = ' -H "Authorization: Bearer $MATHRAG_API_KEY"' if visit.request.state.keyring is not None else ""
     python = PYTHON.format(url=url, job=str(job.id), index=found.index, repeat=found.repeat)
     return [("curl", f"curl -sS{key} {shlex.quote(url + path + _query(found))}"), ("Python", python)]
+
+
+# Serves `/jobs/{job}/samples`: the samples of a job, filtered by the query of the address.
+
+CACHE_SIZE = 256
+_subjects: OrderedDict[uuid.UUID, Subjects] = OrderedDict()
+"""Subjects by job, cached: they never change, and counting them reads the whole dataset."""
+
+
+@page(router, "/jobs/{job}/samples")
+async def list_samples(visit: Visitor, deps: RequestDeps, job: str) -> Response:
+    """Lists the samples in dataset order."""
+    filters = visit.query(SampleFilters)
+    of = await deps.job_views.get(deps.database, job)
+    found = await samples.list_samples(
+        deps.database, str(of.id), filters.limit, filters.cursor, filters.make_selection()
+    )
+    query = filters.model_dump(mode="json", exclude={"cursor"}, exclude_defaults=True)
+    query |= {name: str(value).lower() for name, value in query.items() if isinstance(value, bool)}
+    return visit.show(
+        "samples/samples.html", title=f"Samples of {of.name}", json=f"/v1/jobs/{of.id}/samples{format_query(query)}",
+        job=of, found=found, query=query, first=filters.cursor is not None, subjects=await _load_subjects(deps, of.id),
+        states=[state.word for state in SampleState], endings=[each.value for each in Ending],
+        scorers=[each.value for each in Strategy], once=uuid.uuid4().hex,
+    )  # fmt: skip
+
+
+async def _load_subjects(deps: Deps, job: uuid.UUID) -> Subjects:
+    if job not in _subjects:
+        _subjects[job] = await jobs.load_subjects(deps.database, str(job))
+        while len(_subjects) > CACHE_SIZE:
+            _subjects.popitem(last=False)
+    return _subjects[job]
+
+
+# Serves `/compare/changed`: the samples on which two jobs differ, and one of them as both jobs answered it.
+
+KINDS = {"changed": "all that changed", "gained": "gained", "lost": "lost"}
+
+
+class ChangedSampleQuery(JobPairQuery):
+    """A sample of the left job, and the job on the right."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    index: Annotated[int, Field(ge=0, lt=1 << 31)]
+    repeat: Annotated[int, Field(ge=0, lt=1 << 15)] = 0
+
+
+class ContextDocument(NamedTuple):
+    """A document of a sample's context."""
+
+    hash: str
+    text: Document | None
+    """Text of the document; None if it was deleted."""
+    candidate: Candidate | None
+    """Retrieval record of the document; None if nothing is recorded."""
+    common: bool
+    """Whether the other side has it, too."""
+
+
+@page(router, "/compare/changed")
+async def list_changed(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists the changed samples in the order of the left job's dataset."""
+    query = visit.query(ChangedQuery)
+    found = await samples.list_changed_samples(deps.database, **query.model_dump())
+    stays = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
+    return visit.show(
+        "compare/changed.html", title="Changed samples", json=f"/v1/comparison/samples{format_query(stays)}",
+        found=found,
+        asked=query, query=stays, kinds=KINDS, first=query.cursor is not None,
+    )  # fmt: skip
+
+
+@page(router, "/compare/sample")
+async def sample(visit: Visitor, deps: RequestDeps) -> Response:
+    """Shows the question, both answers, their documents, and the differences between the prompts."""
+    query = visit.query(ChangedSampleQuery)
+    found = await load_side_by_side(deps.database, **query.model_dump())
+    others = {"left": query.left, "right": query.right, "repeat": query.repeat}
+    return visit.show(
+        "compare/sample.html", title="Side by side", json=f"/v1/comparison/samples/{query.index}{format_query(others)}",
+        found=found, asked=query, cases=_link_cases(query, found.right.index),
+        sides=[
+            (found.left_name, query.left, found.left, documents(found.left, found.right)),
+            (found.right_name, query.right, found.right, documents(found.right, found.left)),
+        ],
+    )  # fmt: skip
+
+
+def documents(of: Provenance, other: Provenance | None = None) -> list[ContextDocument]:
+    """Return a sample's context in the order of its prompt."""
+    context = of.outcome.context if of.outcome else ()
+    elsewhere = other.outcome.context if other and other.outcome else ()
+    known = {each.document: each for each in of.outcome.trace.candidates} if of.outcome else {}
+    return [ContextDocument(hash_, of.documents.get(hash_), known.get(hash_), hash_ in elsewhere) for hash_ in context]
+
+
+def _link_cases(query: ChangedSampleQuery, right_index: int) -> str:
+    values = {"left": query.left, "left_index": query.index, "left_repeat": query.repeat}
+    values |= {"right": query.right, "right_index": right_index, "right_repeat": query.repeat}
+    return f"/compare/cases?{urlencode(values)}"

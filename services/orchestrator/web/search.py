@@ -6,12 +6,11 @@ from typing import Any, NamedTuple, get_args
 
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api import parameters
+from services.orchestrator.api import pipelines
 from services.orchestrator.api.search import READS, SearchAnswer, SearchHit, SearchRequest, run_search
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.searching.steps import Mode
-from services.orchestrator.web.messages import FormResult, try_form
-from services.orchestrator.web.page import Visitor, page, parse_as
+from services.orchestrator.searching import Mode
+from services.orchestrator.web.page import FormResult, Visitor, page, parse_as, try_form
 from shared.pages import formatting
 from shared.pages.charts.shares import draw_shares
 from shared.pipelines.switches import covers
@@ -40,20 +39,20 @@ async def playground(visit: Visitor, deps: RequestDeps) -> Response:
     query = {name: value for name, value in visit.request.query_params.items() if value}
     listed = await corpora.list_corpora(deps.database, database.LARGEST)
     configured = parse_params({}, (await configurations.load_newest(deps.database)).params)
-    sections = parameters.list_sections(_is_read, configured)
+    sections = pipelines.list_sections(_is_read, configured)
     searched = await try_form(partial(_answer, query, deps)) if "q" in query else FormResult(None, {})
     return visit.show(
         "search/search.html", title="Search", status=searched.status, corpora=listed.data, query=query,
         methods=get_args(Mode), messages=searched.messages, sections=sections,
-        adjusted=any(name.startswith(parameters.PREFIX) for name in query),
-        others=searched.others({*SearchRequest.model_fields, *parameters.get_names(sections)}),
+        adjusted=any(name.startswith(pipelines.PREFIX) for name in query),
+        others=searched.others({*SearchRequest.model_fields, *pipelines.get_names(sections)}),
         **_make_values(searched.value, query, deps.settings.retrieval),
     )  # fmt: skip
 
 
 async def _answer(query: Mapping[str, str], deps: Deps) -> SearchAnswer:
-    values = {NAMES.get(name, name): value for name, value in query.items() if not name.startswith(parameters.PREFIX)}
-    return await run_search(parse_as(SearchRequest, {**values, "params": parameters.nest(query)}), deps)
+    values = {NAMES.get(name, name): value for name, value in query.items() if not name.startswith(pipelines.PREFIX)}
+    return await run_search(parse_as(SearchRequest, {**values, "params": pipelines.nest(query)}), deps)
 
 
 def _is_read(path: str) -> bool:

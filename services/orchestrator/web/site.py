@@ -1,69 +1,96 @@
-"""Adds all pages to the application."""
+"""All pages together, their assets, and errors as pages."""
 
-from fastapi import FastAPI
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import msgspec
+from fastapi import APIRouter, FastAPI, Request, Response
+
+from services.orchestrator.access.identity import wants_page
+from services.orchestrator.api.routes import Problem
 from services.orchestrator.web import (
-    assets,
-    audit,
-    cases,
-    changed_samples,
+    catalog,
     compare,
     configuration,
     corpora,
-    datasets,
-    doctor,
-    errors,
     experiments,
     job,
-    jobs,
+    job_form,
     keys,
     labels,
-    models,
     now,
-    pipelines,
-    plan,
-    price,
-    report,
-    rules,
     sample,
-    samples,
     search,
-    sign_in,
-    submit,
 )
+from services.orchestrator.web.page import Visit, page
+from shared.errors import NotFound
+from shared.pages import pages
+
+# Serves `/assets/`: style sheet, scripts and vendored libraries. Browsers cache them for ever; a changed file has
+# another name.
+
+router = APIRouter()
+FOREVER = "public, max-age=31536000, immutable"
+
+
+@page(router, "/assets/{path:path}", None)
+async def asset(path: str, request: Request) -> Response:
+    """Serves a file that the pages link to; it is the same for every visitor."""
+    return _answer(path, request)
+
+
+@page(router, "/favicon.ico", None)
+async def favicon(request: Request) -> Response:
+    """Serves the icon that browsers request by themselves."""
+    return _answer(pages.asset_path("icon.svg").removeprefix("/assets/"), request)
+
+
+def _answer(path: str, request: Request) -> Response:
+    found = pages.find_asset(path)
+    if found is None:
+        raise NotFound(f"there is no file /assets/{path}", hint="reload the page: its files have been renamed since")
+    headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
+    if found.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(found.packed, 200, {**headers, "Content-Encoding": "gzip"}, found.media)
+    return Response(found.body, 200, headers, found.media)
+
+
+# Shows errors to browsers as pages, with the same words as the API's problem.
+
+Answer = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def draw_errors(app: FastAPI) -> None:
+    """Draw every problem that `app` answers with as a page, for clients that request HTML."""
+    handlers: dict[Any, Any] = app.exception_handlers
+    for kind, answer in list(handlers.items()):
+        app.add_exception_handler(kind, _make_drawer(answer))
+
+
+def _make_drawer(answer: Answer) -> Answer:
+    async def draw(request: Request, error: Exception) -> Response:
+        response = await answer(request, error)
+        if not wants_page(request.scope):
+            return response
+        problem = msgspec.json.decode(bytes(response.body), type=Problem)
+        drawn = Visit(request).show("error.html", title=problem.title, status=problem.status, problem=problem)
+        if "retry-after" in response.headers:
+            drawn.headers["Retry-After"] = response.headers["retry-after"]
+        return drawn
+
+    return draw
+
+
+# Adds all pages to the application.
 
 PARTS = (
-    assets,
-    audit,
-    cases,
-    changed_samples,
-    compare,
-    configuration,
-    corpora,
-    datasets,
-    doctor,
-    experiments,
-    job,
-    jobs,
-    keys,
-    labels,
-    models,
-    now,
-    pipelines,
-    plan,
-    price,
-    report,
-    rules,
-    sample,
-    samples,
-    search,
-    sign_in,
-    submit,
-)
+    compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search,
+)  # fmt: skip
 
 
-def install(app: FastAPI) -> None:
+def add_pages(app: FastAPI) -> None:
     """Add every page to `app`, and draw errors as pages for clients that request HTML."""
+    app.include_router(router)
     for part in PARTS:
         app.include_router(part.router)
-    errors.install(app)
+    draw_errors(app)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import httpx2
 from sqlalchemy import event
 
-from services.orchestrator.access.keyring import UNKNOWN_S
-from services.orchestrator.polling.polls import Polls
+from services.orchestrator.access.identity import UNKNOWN_S
+from services.orchestrator.polling import Polls
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database

@@ -7,7 +7,7 @@ import time
 import httpx2
 import pytest
 
-from services.orchestrator.access import sessions
+from services.orchestrator.access import identity
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
@@ -118,7 +118,7 @@ async def test_nobody_is_sent_to_another_site(keyed: Api, database: Database, pa
 
 
 async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
+    monkeypatch.setattr("services.orchestrator.access.identity.FRESH_S", 0.0)
     await signed_in(keyed, database, Scope.READ)
     await keys.revoke_keys(database, "local", "read")
     assert (await look(keyed, "/jobs")).status_code == 303
@@ -129,7 +129,7 @@ async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, m
     ["", "x", "a.b.c", "mrg_00000000.99999999999.00", "mrg_00000000.1.\u00e9", "." * 5000, "mrg_00000000.1e9.00"],
 )
 async def test_a_forged_cookie_opens_nothing(keyed: Api, forged: str) -> None:
-    reply = await keyed.http.get("/jobs", headers=[*HTML.items(), (b"cookie", f"{sessions.COOKIE}={forged}".encode())])
+    reply = await keyed.http.get("/jobs", headers=[*HTML.items(), (b"cookie", f"{identity.COOKIE}={forged}".encode())])
     assert reply.status_code == 303
 
 
@@ -138,7 +138,7 @@ async def test_no_session_can_be_made_of_what_the_database_holds(keyed: Api, dat
     [(prefix, stored)] = await scene.rows(database, "SELECT prefix, hash FROM api_keys")
     for seconds in (int(time.time()), int(time.time()) + 3600):
         signature = hmac.new(stored, f"session {prefix} {seconds}".encode(), hashlib.sha256).hexdigest()
-        cookie = f"{sessions.COOKIE}={prefix}.{seconds}.{signature}"
+        cookie = f"{identity.COOKIE}={prefix}.{seconds}.{signature}"
         assert (await look(keyed, "/jobs", cookie=cookie)).status_code == 303
 
 

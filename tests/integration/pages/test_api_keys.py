@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import httpx2
 import pytest
 
-from services.orchestrator.access.keyring import UNKNOWN_S
+from services.orchestrator.access.identity import UNKNOWN_S
 from shared.shapes import Scope, prefix_of
 from shared.storage import keys
 from shared.storage.database import Database
@@ -174,7 +174,7 @@ async def test_a_rotation_shows_the_new_key_and_keeps_the_old_one_for_the_grace(
 async def test_a_rotation_without_grace_ends_the_old_key(
     keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
+    monkeypatch.setattr("services.orchestrator.access.identity.FRESH_S", 0.0)
     await sign_in(keyed, database, Scope.OPERATE)
     old = key_on((await submit(keyed, "/keys", ALICE)).text)
     new = key_on((await submit(keyed, "/keys/alice/rotate", {"grace": "0m"})).text)
@@ -193,7 +193,7 @@ async def test_a_grace_that_is_no_duration_rotates_nothing(api: Api, database: D
 
 
 async def test_a_revoked_key_opens_nothing(keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
+    monkeypatch.setattr("services.orchestrator.access.identity.FRESH_S", 0.0)
     await sign_in(keyed, database, Scope.OPERATE)
     key = key_on((await submit(keyed, "/keys", ALICE)).text)
     path = f"/keys/{prefix_of(key)}/revoke"
@@ -217,7 +217,7 @@ async def test_a_revocation_of_one_key_leaves_the_other_of_its_name(keyed: Api, 
 async def test_an_operator_is_warned_of_his_own_key_and_may_revoke_it(
     keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
+    monkeypatch.setattr("services.orchestrator.access.identity.FRESH_S", 0.0)
     own = await sign_in(keyed, database, Scope.OPERATE)
     await submit(keyed, "/keys", ALICE)
     await submit(keyed, "/keys/operate/rotate", {"grace": "1h"})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orchestrator.web.audit import write_headline
+from services.orchestrator.web.job import write_audit_headline
 from shared.audit import Violation, list_invariants
 from shared.storage.database import Database
 from tests.integration import scene
@@ -56,6 +56,6 @@ def test_the_headline_tells_violations_from_a_changed_source() -> None:
     broken = Violation(invariant="I13", message="m", rows=("samples 1",))
     unreplayed = Violation(invariant="I18", message="m", rows=("samples 1",), source_changed=True)
     other = Violation(invariant="I2", message="m", rows=("attempts 1",))
-    assert write_headline([broken, other]) == "2 violations: I2 and I13"
-    assert write_headline([unreplayed]) == "1 outcome could not be replayed: the source has changed"
-    assert write_headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcome ")
+    assert write_audit_headline([broken, other]) == "2 violations: I2 and I13"
+    assert write_audit_headline([unreplayed]) == "1 outcome could not be replayed: the source has changed"
+    assert write_audit_headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcome ")

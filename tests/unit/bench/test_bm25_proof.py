@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.retriever.dense import Faiss
-from services.retriever.evaluation.collection import Collection, Queries
-from services.retriever.evaluation.evaluate import evaluate
-from services.retriever.evaluation.requests import Evaluate
-from services.retriever.evaluation.searcher import CollectionSearcher
-from services.retriever.sparse import Bm25
-from services.retriever.tokens import tokenise
+from services.retriever.evaluation import Collection, CollectionSearcher, Evaluate, Queries, evaluate
+from services.retriever.index import Bm25, Faiss, tokenise
 from shared.rag import metrics
 from tests.unit import beir
 from tests.unit.retrieval import HashedWords

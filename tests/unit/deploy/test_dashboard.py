@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE, Metric
+from services.orchestrator.metrics import BY_NAME, CATALOGUE, Metric
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 

@@ -7,9 +7,8 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from services.judge.retrieve_executor import RetrieveExecutor
-from services.judge.retriever_outages import RetrieverAway
-from services.orchestrator.api import problems
+from services.judge.executors import RetrieveExecutor, RetrieverAway
+from services.orchestrator.api import routes
 from shared.access.filters import refuse
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
@@ -65,7 +64,7 @@ async def test_a_retrievers_failure(status: int | None) -> None:
 @pytest.mark.anyio
 async def test_a_problem() -> None:
     app = FastAPI()
-    problems.install(app)
+    routes.answer_problems(app)
 
     @app.get("/")
     async def route() -> None:

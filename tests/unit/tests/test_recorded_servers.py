@@ -19,8 +19,8 @@ import anyio
 import httpx2
 import pytest
 
-from services.guard.drivers import trees
-from services.guard.drivers.external_program import ExternalProgramDriver
+from services.guard.drivers import launched
+from services.guard.drivers.launched import ExternalProgramDriver
 from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.programs import program
 
@@ -141,7 +141,7 @@ async def disagreements(
             )
             found[exchange["name"]] = differences(exchange, answer, same_version=same_version)
     await server.stop()
-    await trees.end_leftovers(str(owner))
+    await launched.end_leftovers(str(owner))
     return {name: each for name, each in found.items() if each}
 
 

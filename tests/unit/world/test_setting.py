@@ -12,9 +12,7 @@ from statistics import mean
 import pytest
 from scipy import stats
 
-from services.retriever.dense import Faiss
-from services.retriever.ports import SearchIndex
-from services.retriever.sparse import Bm25
+from services.retriever.index import Bm25, Faiss, SearchIndex
 from shared.errors import Invalid, NotFound
 from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import has_same_words

@@ -18,7 +18,7 @@ def run_here(
     module: str, question: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
     """As `mathrag.cli.services.run`: standard input, standard output, the environment and the exit code are its own."""
-    main = import_module(f"{module}.__main__").main
+    main = import_module(module).main
     written = BytesIO()
     given, said = TextIOWrapper(BytesIO(question)), TextIOWrapper(written)
     code: object = None

@@ -15,7 +15,7 @@ from mathrag.client.following import follow_experiment
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
-from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
+from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from shared.params import EXAMPLE, Experiment, schema
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, refuses, says

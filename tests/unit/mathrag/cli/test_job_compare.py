@@ -8,7 +8,7 @@ from mathrag.cli.failures import Exit
 from mathrag.cli.job_compare import list_ending_rows
 from mathrag.cli.job_report import print_report
 from services.orchestrator.reports import EXAMPLE as REPORT
-from services.orchestrator.reports.comparison_example import EXAMPLE
+from services.orchestrator.reports.comparison import EXAMPLE
 from tests.unit.commands import Server, mathrag, refuses, says
 
 

@@ -30,12 +30,12 @@ print(json.dumps(lacking))
 
 def read_parquet():
     from shared.errors import NotInstalled
-    from shared.ingest import parquet
+    from shared.ingest import rows
 
     with open("rows.parquet", "wb") as file:
         file.write(b"PAR1" * 4)
     try:
-        next(parquet.rows(open("rows.parquet", "rb"), "rows", 1000, 1000))
+        next(rows.read_parquet(open("rows.parquet", "rb"), "rows", 1000, 1000))
     except NotInstalled as error:
         print(error.hint)
 

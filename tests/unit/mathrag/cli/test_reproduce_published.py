@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from mathrag.cli.failures import Exit
-from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
+from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from tests.unit.commands import COUNTS, JOB, Server, mathrag
 from tests.unit.mathrag.cli.published_runs import EXPERIMENT, METHODS, TEXTS, write_runs
 from tests.unit.reproductions import write

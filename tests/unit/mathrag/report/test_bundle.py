@@ -20,7 +20,7 @@ from mathrag.report import bundle, overview
 from mathrag.report.commands import submit_again_command
 from mathrag.report.figure_data import FigureData
 from mathrag.report.source import JobFiles
-from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
+from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from shared.errors import Invalid
 from shared.extras import install_command
 from shared.pages.figures import library

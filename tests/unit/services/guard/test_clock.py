@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.guard import clock
+from services.guard import memory
 
 
 class Hands:
@@ -21,18 +21,18 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
-    monkeypatch.setattr(clock, "datetime", hands)
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: hands.seconds))
+    monkeypatch.setattr(memory, "datetime", hands)
+    monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=lambda: hands.seconds))
     return hands
 
 
 def test_the_clock_starts_at_wall_time(hands: Hands) -> None:
-    assert clock.GuardClock().now() == hands.wall
+    assert memory.GuardClock().now() == hands.wall
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)])
 def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta) -> None:
-    guard_clock = clock.GuardClock()
+    guard_clock = memory.GuardClock()
     start = hands.wall
     hands.wall += jump
     hands.seconds += 2.5
@@ -40,11 +40,11 @@ def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta)
 
 
 def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
-    guard_clock = clock.GuardClock()
+    guard_clock = memory.GuardClock()
     guard_clock.set(hands.wall + timedelta(hours=1))
     hands.seconds += 2.5
     assert guard_clock.now() == hands.wall + timedelta(hours=1, seconds=2.5)
 
 
 def test_a_stamp_knows_its_zone() -> None:
-    assert clock.GuardClock().now().utcoffset() == timedelta(0)
+    assert memory.GuardClock().now().utcoffset() == timedelta(0)

@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from services.guard.drivers.ports import DriverError
-from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
-from services.guard.verification import MIN_READINGS, POLL_S, Verification
+from services.guard.memory import MIN_READINGS, POLL_S, DeviceProcess, MemoryReading, NotMeasured, Verification
 from shared.settings import Device
 from tests.doubles.puppets import StepClock
 

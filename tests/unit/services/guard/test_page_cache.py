@@ -12,9 +12,9 @@ import anyio
 import psutil
 import pytest
 
-from services.guard import page_cache
+from services.guard.drivers import launched
+from services.guard.drivers.launched import CHUNK, RESERVE, read_ahead
 from services.guard.drivers.process import ProcessDriver
-from services.guard.page_cache import CHUNK, RESERVE, read_ahead
 from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_nothing_is_read_where_memory_is_short(file: Path, monkeypatch: py
 
 async def test_a_cancelled_reading_ends_at_the_next_chunk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended, go_on = asyncio.Event(), asyncio.Event(), threading.Event()
-    loop, read = asyncio.get_running_loop(), page_cache._read_all
+    loop, read = asyncio.get_running_loop(), launched._read_all
 
     def slowly(size: int) -> bytearray:
         loop.call_soon_threadsafe(begun.set)
@@ -90,8 +90,8 @@ async def test_a_cancelled_reading_ends_at_the_next_chunk(file: Path, monkeypatc
         finally:
             loop.call_soon_threadsafe(ended.set)
 
-    monkeypatch.setattr(page_cache, "bytearray", slowly, raising=False)
-    monkeypatch.setattr(page_cache, "_read_all", reading)
+    monkeypatch.setattr(launched, "bytearray", slowly, raising=False)
+    monkeypatch.setattr(launched, "_read_all", reading)
     task = asyncio.create_task(read_ahead(file))
     with anyio.fail_after(60):
         await begun.wait()
@@ -112,7 +112,7 @@ async def test_the_reading_thread_goes_last(file: Path, monkeypatch: pytest.Monk
         seen.append((psutil.Process(thread).ionice().ioclass, os.getpriority(os.PRIO_PROCESS, thread)))
         return 0
 
-    monkeypatch.setattr(page_cache, "_read_all", look)
+    monkeypatch.setattr(launched, "_read_all", look)
     before = os.getpriority(os.PRIO_PROCESS, 0)
     await read_ahead(file)
     assert seen == [(psutil.IOPRIO_CLASS_IDLE, 19)]

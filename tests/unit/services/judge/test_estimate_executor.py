@@ -6,7 +6,7 @@ from shutil import copytree
 import msgspec
 import pytest
 
-from services.judge.estimate_executor import OTHER_CLASSIFIER, UNKNOWN, EstimateExecutor
+from services.judge.executors import OTHER_CLASSIFIER, UNKNOWN, EstimateExecutor
 from shared.calls import Request
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.judge import mapped_graph
-from services.judge.mining_pool import MiningPool
+from services.judge import graphs
+from services.judge.pools import MiningPool
 from shared.calls import Amie
 from shared.replies import Failure, FailureKind, Mined
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_graph_is_read_from_its_files(folder: Path) -> None:
-    graph = mapped_graph.map_graph(folder)
+    graph = graphs.map_graph(folder)
     assert graph.triples.tolist() == [[0, 0, 1], [1, 1, 2]]
     assert graph.times is not None
     assert graph.times.tolist() == [3, -1]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.judge.grade_executor import GradeExecutor
+from services.judge.executors import GradeExecutor
 from shared.calls import Grade
 from shared.params import GradingParams, Params
 from shared.pipelines.binding import Binding, Pin, bind

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from services.judge.retrieve_executor import RetrieveExecutor
+from services.judge.executors import RetrieveExecutor
 from shared.calls import Request
 from shared.models.retriever_client import RetrieverClient
 from shared.replies import Failure, FailureKind, Hit, Reply, Retrieved

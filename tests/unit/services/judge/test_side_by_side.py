@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from services.judge.grade_executor import GradeExecutor
-from services.judge.verify_executor import VerifyExecutor
+from services.judge.executors import GradeExecutor, VerifyExecutor
 from shared.calls import DocumentRef, Request, Rules
 from shared.replies import Failure, Graded, Reply, Verified
 from shared.runtime.queue import ClaimedCall

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.judge.unconfigured_executor import UnconfiguredExecutor
+from services.judge.executors import UnconfiguredExecutor
 from shared.replies import Failure, FailureKind
 from shared.runtime.queue import ClaimedCall
 

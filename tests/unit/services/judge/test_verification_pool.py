@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from services.judge import verification_process
-from services.judge.verification_pool import VerificationPool
+from services.judge.pools import VerificationPool
 from shared.replies import Failure, FailureKind, Verified
 
 pytestmark = pytest.mark.anyio

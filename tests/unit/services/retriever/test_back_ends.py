@@ -10,13 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from services.retriever.dense import Faiss
-from services.retriever.elasticsearch.dense import ElasticsearchVectors
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.elasticsearch.sparse import ElasticsearchTerms
-from services.retriever.layouts import Hnsw, Ivf
-from services.retriever.sparse import Bm25
-from services.retriever.words import PAIRS, TermCutter
+from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchTerms, ElasticsearchVectors
+from services.retriever.index import PAIRS, Bm25, Faiss, Hnsw, Ivf, TermCutter
 from shared.settings import Dense, Elasticsearch
 from tests.doubles.search_server import search_server
 from tests.unit.retrieval import DenseConformance, HashedWords, SparseConformance

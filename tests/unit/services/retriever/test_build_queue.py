@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from services.retriever.build_queue import BYTES_PER_S, SMALL_BYTES, BuildQueue
+from services.retriever.builds import BYTES_PER_S, SMALL_BYTES, BuildQueue
 
 pytestmark = pytest.mark.anyio
 

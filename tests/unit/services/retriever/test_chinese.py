@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.retriever import chinese, tokens
+from services.retriever import index as index_module
 from services.retriever.backends import make_backends
-from services.retriever.sparse import Bm25
-from services.retriever.words import PAIRS, TermCutter
+from services.retriever.index import PAIRS, Bm25, TermCutter
 from shared.errors import Unavailable
 from shared.extras import install_command
 from shared.settings import REPOSITORY, Retrieval, Sparse
@@ -49,13 +48,13 @@ def test_what_the_dictionary_does_not_know_is_cut_into_pairs() -> None:
 @given(HAN)
 def test_no_character_is_lost_and_no_token_holds_a_blank(run: str) -> None:
     found = JIEBA.of(run)
-    assert set("".join(found)) == set(tokens.tokenise(run)) & set(run)
+    assert set("".join(found)) == set(index_module.tokenise(run)) & set(run)
     assert all(token and token == "".join(token.split()) for token in found)
 
 
 def test_the_setting_chooses_and_the_recipe_tells() -> None:
-    assert TermCutter("bigrams").recipe() == {"tokens": tokens.VERSION}
-    assert TermCutter("jieba").recipe() == {"tokens": tokens.VERSION, "chinese": f"jieba {version('jieba')}"}
+    assert TermCutter("bigrams").recipe() == {"tokens": index_module.VERSION}
+    assert TermCutter("jieba").recipe() == {"tokens": index_module.VERSION, "chinese": f"jieba {version('jieba')}"}
     assert TermCutter("auto").recipe() == TermCutter("jieba").recipe()
     _, sparse = make_backends(Retrieval(sparse=Sparse(chinese="bigrams", k1=0.5, b=0.1)), HashedWords())
     assert sparse.recipe() | {"backend": ""} == Bm25(PAIRS, k1=0.5, b=0.1).recipe() | {"backend": ""}
@@ -64,9 +63,9 @@ def test_the_setting_chooses_and_the_recipe_tells() -> None:
 @pytest.fixture
 def _without_jieba(monkeypatch: pytest.MonkeyPatch) -> None:
     found = util.find_spec
-    monkeypatch.setattr(chinese, "find_spec", lambda name: None if name == "jieba" else found(name))
+    monkeypatch.setattr(index_module, "find_spec", lambda name: None if name == "jieba" else found(name))
     monkeypatch.setitem(sys.modules, "jieba", None)
-    monkeypatch.setattr(chinese, "_import_jieba", chinese._import_jieba.__wrapped__)
+    monkeypatch.setattr(index_module, "_import_jieba", index_module._import_jieba.__wrapped__)
 
 
 @pytest.mark.usefixtures("_without_jieba")
@@ -84,7 +83,7 @@ from pathlib import Path
 warnings.simplefilter("error")
 tempfile.tempdir = sys.argv[1]
 (Path(sys.argv[1]) / "jieba.cache").write_bytes(b"poisoned")
-from services.retriever.words import TermCutter
+from services.retriever.index import TermCutter
 assert "jieba" not in sys.modules
 words = TermCutter("jieba")
 print(words.of("三角形面积"), sorted(file.name for file in Path(sys.argv[1]).iterdir()))
@@ -105,11 +104,11 @@ def test_its_log_has_no_handlers_of_its_own() -> None:
 
 
 def test_several_threads_load_it_once() -> None:
-    chinese._load_tokenizer.cache_clear()
+    index_module._load_tokenizer.cache_clear()
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(JIEBA.of, ["三角形的面积"] * 16))
     assert all(each == found[0] for each in found)
-    assert chinese._load_tokenizer.cache_info().misses == 1
+    assert index_module._load_tokenizer.cache_info().misses == 1
 
 
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent")

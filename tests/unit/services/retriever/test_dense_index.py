@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from services.retriever.dense import MARGIN, Faiss
-from services.retriever.ports import DenseIndex
+from services.retriever.index import MARGIN, DenseIndex, Faiss
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
 
 

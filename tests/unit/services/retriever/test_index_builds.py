@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.retriever import builds, files, hashes
-from services.retriever.dense import Faiss
-from services.retriever.ports import Backend, SearchIndex
-from services.retriever.sparse import Bm25
-from services.retriever.texts import make_indexed_text
+from services.retriever import builds, index
+from services.retriever.builds import make_indexed_text
+from services.retriever.index import Backend, Bm25, Faiss, SearchIndex
 from shared import canonical
 from shared.errors import Invalid, Unavailable
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
@@ -31,17 +29,17 @@ def backend(request: pytest.FixtureRequest) -> Backend[SearchIndex]:
 
 def write(root: Path, backend: Backend[SearchIndex], corpus: str = CORPUS) -> tuple[Path, dict[str, Any], bytes]:
     recipe = builds.make_recipe(backend, corpus)
-    folder, file_hash = files.write(root, recipe, backend.build([DOCUMENTS]))
+    folder, file_hash = index.write_index(root, recipe, backend.build([DOCUMENTS]))
     return folder, recipe, file_hash
 
 
 def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, recipe, file_hash = write(tmp_path, backend)
     assert folder == tmp_path / canonical.digest(recipe).hex()
-    manifest = files.verify(folder, recipe, file_hash)
+    manifest = index.verify(folder, recipe, file_hash)
     assert manifest.signature == folder.name
     assert manifest.documents == len(DOCUMENTS)
-    assert set(manifest.files) == {file.name for file in folder.iterdir()} - {files.MANIFEST}
+    assert set(manifest.files) == {file.name for file in folder.iterdir()} - {index.MANIFEST}
 
 
 def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
@@ -85,7 +83,7 @@ def test_another_embedder_or_corpus_is_another_signature() -> None:
 def test_an_index_of_another_embedder_is_refused(tmp_path: Path) -> None:
     folder, _, file_hash = write(tmp_path, BACKENDS[1])
     with pytest.raises(Unavailable, match=r"built with another embedder \(hashed-words, now other-words\)") as caught:
-        files.verify(folder, builds.make_recipe(Faiss(OtherWords()), CORPUS), file_hash)
+        index.verify(folder, builds.make_recipe(Faiss(OtherWords()), CORPUS), file_hash)
     assert caught.value.hint == "Build the corpus's indexes again: `mathrag corpus index NAME`"
 
 
@@ -94,7 +92,7 @@ def test_what_differs_is_named_with_both_values(tmp_path: Path) -> None:
     other = {key: value for key, value in recipe.items() if key != "tokens"} | {"k1": 0.9, "corpus": "cd" * 32}
     said = r"another corpus \(abababababab…, now cdcdcdcdcdcd…\), k1 \(1.2, now 0.9\), tokens \(1, now none\)"
     with pytest.raises(Unavailable, match=said):
-        files.verify(folder, other, file_hash)
+        index.verify(folder, other, file_hash)
 
 
 def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
@@ -103,18 +101,18 @@ def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[SearchIn
         sound = file.read_bytes()
         file.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
         with pytest.raises(Unavailable, match=file.name):
-            files.verify(folder, recipe, file_hash)
+            index.verify(folder, recipe, file_hash)
         file.unlink()
         with pytest.raises(Unavailable, match=rf"{file.name} cannot be read"):
-            files.verify(folder, recipe, file_hash)
+            index.verify(folder, recipe, file_hash)
         file.write_bytes(sound)
-    files.verify(folder, recipe, file_hash)
+    index.verify(folder, recipe, file_hash)
 
 
 def test_a_manifest_that_was_not_registered_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, recipe, _ = write(tmp_path, backend)
     with pytest.raises(Unavailable, match="not the one that was registered"):
-        files.verify(folder, recipe, b"\0" * 32)
+        index.verify(folder, recipe, b"\0" * 32)
 
 
 class Interrupted:
@@ -131,22 +129,22 @@ class Interrupted:
 def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, recipe, file_hash = write(tmp_path, backend)
     with pytest.raises(Unavailable, match="no space left"):
-        files.write(tmp_path, recipe, Interrupted())
+        index.write_index(tmp_path, recipe, Interrupted())
     assert list(tmp_path.iterdir()) == [folder]
-    files.verify(folder, recipe, file_hash)
+    index.verify(folder, recipe, file_hash)
 
 
 def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
     documents = [document for document, _ in DOCUMENTS]
-    hashes.write(tmp_path, documents)
-    assert (tmp_path / hashes.FILE).stat().st_size == 32 * len(documents)
-    assert hashes.read(tmp_path) == documents
+    index.write_hashes(tmp_path, documents)
+    assert (tmp_path / index.HASHES_FILE).stat().st_size == 32 * len(documents)
+    assert index.read(tmp_path) == documents
 
 
 def test_order_is_ascending_and_nothing_is_refused() -> None:
-    assert hashes.sort_positions(["b", "a", "c"]) == [1, 0, 2]
+    assert index.sort_positions(["b", "a", "c"]) == [1, 0, 2]
     with pytest.raises(Invalid, match="no documents"):
-        hashes.sort_positions([])
+        index.sort_positions([])
 
 
 def test_indexed_text() -> None:

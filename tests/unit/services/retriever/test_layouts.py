@@ -7,10 +7,9 @@ import faiss
 import numpy as np
 import pytest
 
-from services.retriever import builds, files
-from services.retriever.dense import Faiss, FaissIndex
-from services.retriever.layouts import LEAST_PER_LIST, Flat, Hnsw, Ivf, VectorLayout
-from services.retriever.ports import IndexMatch
+from services.retriever import builds
+from services.retriever import index as index_module
+from services.retriever.index import LEAST_PER_LIST, Faiss, FaissIndex, Flat, Hnsw, IndexMatch, Ivf, VectorLayout
 from shared import canonical
 from shared.errors import Unavailable
 from tests.unit.retrieval import HashedWords
@@ -115,9 +114,9 @@ def test_every_parameter_is_another_signature() -> None:
 
 def test_an_index_of_another_layout_is_refused(tmp_path: Path) -> None:
     backend = Faiss(HashedWords(), IVF)
-    folder, file_hash = files.write(tmp_path, builds.make_recipe(backend, "ab" * 32), built(IVF))
+    folder, file_hash = index_module.write_index(tmp_path, builds.make_recipe(backend, "ab" * 32), built(IVF))
     with pytest.raises(Unavailable, match="built with another backend"):
-        files.verify(folder, builds.make_recipe(Faiss(HashedWords()), "ab" * 32), file_hash)
+        index_module.verify(folder, builds.make_recipe(Faiss(HashedWords()), "ab" * 32), file_hash)
 
 
 def test_threads_are_given_back() -> None:

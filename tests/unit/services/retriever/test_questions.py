@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.retriever.questions import QuestionVectors, compute_mean_direction
+from services.retriever.searches import QuestionVectors, compute_mean_direction
 from shared.errors import Unavailable
 from tests.unit.retrieval import HashedWords
 

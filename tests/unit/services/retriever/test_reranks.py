@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import ProgrammingError
 
-from services.retriever import reranks
-from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
+from services.retriever import searches
+from services.retriever.searches import PinnedReranker, RerankQuestion, identify_reranker
 from shared.models.embedding import ModelFailed
 from shared.replies import Failure, FailureKind, Scored
 from shared.runtime.pins import NO_RERANKER
@@ -45,7 +45,7 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_model_of_the_hub_is_known_by_name_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reranks, "version", lambda _: "6.2.0")  # the extra is not installed everywhere
+    monkeypatch.setattr(searches, "version", lambda _: "6.2.0")  # the extra is not installed everywhere
     given: dict[str, Any] = {"kind": "sentence-transformers", "path": Path("/nowhere")}
     hashes = {
         identify_reranker(Reranker(**given, model=name, revision=revision)).hash

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.retriever import checks
-from services.retriever.elasticsearch import server as serving
+from services.retriever import checks, elasticsearch
 from shared.checks import Check
 from shared.errors import NotFound
 from shared.settings import Retrieval
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
-    monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
+    monkeypatch.setattr(elasticsearch, "BACK_OFF_S", 0.001)
     with search_server() as double:
         yield double
 

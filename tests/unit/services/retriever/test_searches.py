@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 from msgspec import UNSET
 
-from services.retriever.dense import Faiss
-from services.retriever.ports import SearchIndex
-from services.retriever.questions import QuestionVectors, compute_mean_direction
-from services.retriever.searches import NO_VECTOR, SPARE, IndexSearch, Searcher
-from services.retriever.sparse import Bm25
+from services.retriever.index import Bm25, Faiss, SearchIndex
+from services.retriever.searches import NO_VECTOR, SPARE, IndexSearch, QuestionVectors, Searcher, compute_mean_direction
 from shared.errors import Invalid, Unavailable
 from shared.replies import Document
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from services.retriever.shelf import DocumentCache
+from services.retriever.builds import DocumentCache
 from tests.unit.services.retriever.test_searches import MANY, TWIN
 
 pytestmark = pytest.mark.anyio

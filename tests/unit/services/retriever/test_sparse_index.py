@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.retriever.ports import SparseIndex
-from services.retriever.sparse import Bm25, find_best
-from services.retriever.tokens import tokenise
+from services.retriever.index import Bm25, SparseIndex, find_best, tokenise
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS
 
 WORDS = st.sampled_from(["circle", "area", "x^2", r"\frac", "12", "三角", "prime", "the"])
@@ -116,7 +114,7 @@ def test_jax_is_not_started_by_an_import_and_stays_usable(tmp_path: Path) -> Non
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text("print('JAX was started')")
     (tmp_path / "jax" / "lax.py").write_text("def top_k(*_): ...")
-    command = [sys.executable, "-c", "import services.retriever.sparse; print('imported'); import jax"]
+    command = [sys.executable, "-c", "import services.retriever.index; print('imported'); import jax"]
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["imported", "JAX was started"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.retriever.tokens import tokenise
+from services.retriever.index import tokenise
 from tests.unit.cases import named
 
 

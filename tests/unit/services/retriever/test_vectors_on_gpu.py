@@ -13,17 +13,16 @@ import faiss
 import numpy as np
 import pytest
 
-from services.retriever import gpu
+from services.retriever import index as index_module
 from services.retriever.backends import make_backends
-from services.retriever.dense import Faiss, FaissIndex
-from services.retriever.layouts import Flat
+from services.retriever.index import Faiss, FaissIndex, Flat
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.runtime.price import settings_for_device
 from shared.settings import Dense, Device, Retrieval, Settings
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 VECTORS = len(DOCUMENTS) * HashedWords.dimension * 4
-FIXED = CUDA_CONTEXT_MIB + gpu.SCRATCH_MIB
+FIXED = CUDA_CONTEXT_MIB + index_module.SCRATCH_MIB
 
 
 class Resources:
@@ -77,42 +76,42 @@ def built(layout: Flat) -> FaissIndex:
 
 
 def test_it_is_used_where_faiss_counts_one_and_it_is_wanted(card: Gpu) -> None:
-    assert isinstance(gpu.make_flat("auto", 512), gpu.GpuFlat)
-    assert type(gpu.make_flat("never", 512)) is Flat
+    assert isinstance(index_module.make_flat("auto", 512), index_module.GpuFlat)
+    assert type(index_module.make_flat("never", 512)) is Flat
 
 
 def test_functions_without_a_gpu_are_no_gpu(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 0)
-    assert type(gpu.make_flat("auto", 512)) is Flat
+    assert type(index_module.make_flat("auto", 512)) is Flat
 
 
 def test_the_installed_package_sees_none_here() -> None:
     expected = faiss.get_num_gpus() > 0
-    assert isinstance(gpu.make_flat("auto", 512), gpu.GpuFlat) is expected
+    assert isinstance(index_module.make_flat("auto", 512), index_module.GpuFlat) is expected
 
 
 def test_answers_are_those_of_the_cpu_to_the_last_bit(card: Gpu) -> None:
-    on_gpu = Faiss(HashedWords(), gpu.GpuFlat(512))
+    on_gpu = Faiss(HashedWords(), index_module.GpuFlat(512))
     assert on_gpu.recipe() == Faiss(HashedWords()).recipe()
     assert on_gpu.build([DOCUMENTS]).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert card.copies[0].searches == 1
 
 
 def test_scratch_memory_is_bounded(card: Gpu) -> None:
-    gpu.GpuFlat(512)
-    assert Resources.scratch == gpu.SCRATCH_MIB << 20
+    index_module.GpuFlat(512)
+    assert Resources.scratch == index_module.SCRATCH_MIB << 20
 
 
 def test_what_does_not_fit_stays_on_the_cpu(card: Gpu, caplog: pytest.LogCaptureFixture) -> None:
-    layout = gpu.GpuFlat(int(FIXED))
+    layout = index_module.GpuFlat(int(FIXED))
     assert built(layout).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert card.copies == []
     assert "retrieval.dense.gpu_mib" in caplog.text
 
 
 def test_indexes_share_the_memory_and_give_it_back(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "MIB", VECTORS)  # an index takes one of them
-    layout = gpu.GpuFlat(int(FIXED) + 1)
+    monkeypatch.setattr(index_module, "MIB", VECTORS)  # an index takes one of them
+    layout = index_module.GpuFlat(int(FIXED) + 1)
     first = built(layout)
     assert layout.used_mib == FIXED + 1
     built(layout)
@@ -130,7 +129,7 @@ def test_indexes_share_the_memory_and_give_it_back(card: Gpu, monkeypatch: pytes
 def test_what_the_gpu_fails_at_is_done_on_the_cpu(card: Gpu, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     card.broken.append(broken)
     with caplog.at_level(logging.WARNING):
-        assert built(gpu.GpuFlat(512)).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
+        assert built(index_module.GpuFlat(512)).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert "out of memory" in caplog.text
 
 

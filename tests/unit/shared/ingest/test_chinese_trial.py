@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.chinese_jobs import as_lines, last_clause, passages, questions
-from services.retriever.sparse import Bm25
+from services.retriever.index import Bm25
 from shared.ingest.datasets import read_corpus_line
 from shared.rag.prompts import detect_language, localised
 from shared.settings import REPOSITORY

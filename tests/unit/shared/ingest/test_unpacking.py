@@ -17,7 +17,7 @@ from services.orchestrator.api import uploads
 from shared.errors import InvalidLine, TooLarge
 from shared.ingest import datasets, lines
 from shared.ingest.lines import MAX_LINE_BYTES, Reader, Row
-from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, rows
+from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, read_parquet
 from tests.unit.shared.ingest.test_upload_formats import as_jsonl, as_parquet, reading
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def unpacking(many: bytes) -> Iterator[Any]:
     with tempfile.TemporaryFile() as file:
         file.write(many)
         file.seek(0)
-        with closing(rows(file, "upload", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES)) as found:
+        with closing(read_parquet(file, "upload", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES)) as found:
             yield found
 
 

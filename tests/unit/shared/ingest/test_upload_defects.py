@@ -133,4 +133,4 @@ def test_a_file_at_which_the_reading_process_aborts_is_refused(tmp_path: Path, m
         (tmp_path / "damaged.parquet").open("rb") as file,
         pytest.raises(InvalidLine, match=r"cannot be unpacked \(the process that read it ended with exit status -6\)"),
     ):
-        list(rows_module.rows(file, "damaged.parquet", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES))
+        list(rows_module.read_parquet(file, "damaged.parquet", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES))

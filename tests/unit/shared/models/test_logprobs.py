@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from services.guard.drivers.scripted import ScriptedServer
+from services.guard.drivers.plugin import ScriptedServer
 from services.guard.guard import Guard, ServedModel
 from shared.calls import Completion, Decoding, Generate, ModelAnswer, ModelCall, RunRequest
 from shared.models.chat import MIN_LOGPROB, ChatFailed, OpenAICompatible, parse_tokens

@@ -18,8 +18,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from bench import retrieval
 from services.retriever import distil
-from services.retriever.dense import Faiss
-from services.retriever.sparse import Bm25
+from services.retriever.index import Bm25, Faiss
 from shared.errors import Unavailable
 from shared.models import embedding
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, StaticEmbedder

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from services.orchestrator.api.chat import ChatRequest
+from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.plans import PlanJob
-from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.experiments.grid import expand
 from shared.errors import Invalid
 from shared.params import Experiment, Params

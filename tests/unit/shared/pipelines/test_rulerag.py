@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from services.retriever.ports import SparseIndex
-from services.retriever.sparse import Bm25
+from services.retriever.index import Bm25, SparseIndex
 from shared.calls import Call, FindRules, Generate, Retrieve, Write
 from shared.params import Params
 from shared.pipelines import registry

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from services.orchestrator.api.views import list_edit_warnings
+from services.orchestrator.api.jobs import list_edit_warnings
 from shared.pipelines import registry
 from shared.pipelines.source import Change, list_changes
 from shared.settings import REPOSITORY

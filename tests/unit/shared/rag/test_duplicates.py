@@ -6,11 +6,9 @@ from typing import get_args
 
 import pytest
 
-from services.retriever.dense import Faiss
-from services.retriever.ports import IndexMatch
+from services.retriever.builds import make_indexed_text
+from services.retriever.index import Bm25, Faiss, IndexMatch
 from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
-from services.retriever.sparse import Bm25
-from services.retriever.texts import make_indexed_text
 from shared.calls import Duplicates
 from shared.ingest.datasets import read_corpus, read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines

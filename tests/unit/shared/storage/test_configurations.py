@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mathrag.cli.parameters import parse_parameters
-from services.orchestrator.api.submissions import JobRequest
+from services.orchestrator.api.jobs import JobRequest
 from shared.errors import Invalid
 from shared.params import Params
 from shared.runtime.parameters import parse_params

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from services.guard.drivers import confirmation
-from services.guard.drivers.confirmation import Confirmation
+from services.guard.drivers import ports
+from services.guard.drivers.ports import Confirmation
 
 pytestmark = pytest.mark.anyio
 
@@ -29,8 +29,8 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(ports, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(ports, "IDLE_INTERVAL_S", 0.0)
     return Server()
 
 
@@ -73,7 +73,7 @@ async def test_while_calls_run_looks_keep_their_interval(server: Server, monkeyp
     await server.has_looked(1)
     server.looks[0].set_result(True)
     assert await first
-    monkeypatch.setattr(confirmation, "INTERVAL_S", 3600.0)
+    monkeypatch.setattr(ports, "INTERVAL_S", 3600.0)
     with server.confirmation.track_call():
         with server.confirmation.track_call():
             waiting = server.wait()
@@ -85,13 +85,13 @@ async def test_while_calls_run_looks_keep_their_interval(server: Server, monkeyp
 
 
 async def test_looks_of_an_idle_server_keep_a_shorter_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(ports, "IDLE_INTERVAL_S", 3600.0)
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(confirmation.asyncio, "sleep", sleep)
+    monkeypatch.setattr(ports.asyncio, "sleep", sleep)
     for number in range(2):
         waiting = server.wait()
         while len(server.looks) <= number:

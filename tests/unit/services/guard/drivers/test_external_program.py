@@ -14,8 +14,8 @@ import httpx2
 import psutil
 import pytest
 
-from services.guard.drivers import external_program, trees
-from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers import launched
+from services.guard.drivers.launched import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError
 from shared.calls import Decoding
 from shared.models.chat import BY_BACKEND, ChatFailed
@@ -49,11 +49,11 @@ async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[
         return ExternalProgramDriver("a-model", model, Device(load_timeout_s=load_timeout_s), owner)
 
     yield made
-    await trees.end_leftovers(owner)
+    await launched.end_leftovers(owner)
 
 
 def left(tmp_path: Path) -> list[int]:
-    return [process.pid for process in trees.find_marked(trees.OWNER, str(tmp_path))]
+    return [process.pid for process in launched.find_marked(launched.OWNER, str(tmp_path))]
 
 
 async def up(driver: ExternalProgramDriver, slots: int = 2) -> ExternalProgramServer:
@@ -256,7 +256,7 @@ async def test_a_server_that_died_leaves_its_shards_to_the_stop(make: Make, tmp_
 
 
 async def test_a_stubborn_server_is_killed(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "STOP_S", 0.05)
+    monkeypatch.setattr(launched, "STOP_S", 0.05)
     found = await up(make("vllm"))
     os.kill(found.pid or 0, signal.SIGSTOP)
     with anyio.fail_after(60):
@@ -266,7 +266,7 @@ async def test_a_stubborn_server_is_killed(make: Make, tmp_path: Path, monkeypat
 
 async def test_what_a_killed_guard_left_is_ended_by_the_next_one(make: Make, tmp_path: Path) -> None:
     found = await up(make("tgi"))
-    other = await trees.start(["sleep", "600"], {}, "another guard")
+    other = await launched.start(["sleep", "600"], {}, "another guard")
     os.kill(found.pid or 0, signal.SIGKILL)
     await make("vllm").take_over()
     assert left(tmp_path) == []
@@ -296,4 +296,4 @@ def test_settings_that_cannot_work_are_refused_with_the_models_name() -> None:
 
 
 def test_ports_are_different() -> None:
-    assert len(set(external_program._find_free_ports(20))) == 20
+    assert len(set(launched._find_free_ports(20))) == 20

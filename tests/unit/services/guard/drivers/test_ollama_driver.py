@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from services.guard.drivers import confirmation, ollama, ollama_residents
+from services.guard.drivers import ollama, ports
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
 from shared.calls import Decoding
@@ -54,8 +54,8 @@ class Rig:
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(ollama_residents, "POLL_S", 0.03)
-    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(ollama, "POLL_S", 0.03)
+    monkeypatch.setattr(ports, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = Rig(double, http)

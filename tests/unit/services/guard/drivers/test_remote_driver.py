@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from services.guard.drivers import confirmation, remote
+from services.guard.drivers import ports, remote
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver, RemoteServer
 from shared.calls import Decoding
@@ -39,7 +39,7 @@ def served() -> Served:
 
 @pytest.fixture
 async def http(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatServer]:
-    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(ports, "INTERVAL_S", 0.0)
     monkeypatch.setattr(remote, "PAUSE_S", 0.0)
     async with chat_server(served) as server:
         yield server

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.guard.drivers.scripted import RATING, ScriptedDriver, ScriptedServer
+from services.guard.drivers.plugin import RATING, ScriptedDriver, ScriptedServer
 from shared.calls import Decoding
 from shared.mathtext.answers import extract
 from shared.rag.prompts import parse_rating

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.guard.drivers import versions
+from services.guard.drivers import launched
 from services.guard.drivers.ports import DriverError
 from shared.models.commands import TGI, VLLM
 
@@ -31,46 +31,46 @@ def packaged(folder: Path, version: str, python: str = "python3.12") -> None:
 async def test_the_version_of_a_python_program_is_read_without_starting_it(tmp_path: Path) -> None:
     packaged(tmp_path, "0.32.0+cpu")
     script = program(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python"))
-    assert await versions.find_version(script, VLLM) == "0.32.0+cpu"
+    assert await launched.find_version(script, VLLM) == "0.32.0+cpu"
 
 
 async def test_a_link_to_a_python_program_has_its_version(tmp_path: Path) -> None:
     packaged(tmp_path, "0.32.0")
     link = tmp_path / "vllm"
     link.symlink_to(program(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python")))
-    assert await versions.find_version(link, VLLM) == "0.32.0"
+    assert await launched.find_version(link, VLLM) == "0.32.0"
 
 
 async def test_a_package_that_was_upgraded_has_its_new_version(tmp_path: Path) -> None:
     packaged(tmp_path, "0.31.0")
     script = program(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python"))
-    await versions.find_version(script, VLLM)
+    await launched.find_version(script, VLLM)
     (tmp_path / "lib" / "python3.12").rename(tmp_path / "old")
     packaged(tmp_path, "0.32.0")
-    assert await versions.find_version(script, VLLM) == "0.32.0"
+    assert await launched.find_version(script, VLLM) == "0.32.0"
 
 
 async def test_a_script_around_a_program_is_asked(tmp_path: Path) -> None:
     packaged(tmp_path, "0.31.0")
-    assert await versions.find_version(program(tmp_path, PRINTS.format(version="0.32.0")), VLLM) == "0.32.0"
+    assert await launched.find_version(program(tmp_path, PRINTS.format(version="0.32.0")), VLLM) == "0.32.0"
 
 
 async def test_a_program_is_asked_where_its_environment_holds_two_versions(tmp_path: Path) -> None:
     packaged(tmp_path, "0.31.0", "python3.11")
     packaged(tmp_path, "0.32.0", "python3.12")
     with pytest.raises(DriverError, match="prints no version but"):
-        await versions.find_version(program(tmp_path, FAILS.format(shebang="/bin/sh -c : python")), VLLM)
+        await launched.find_version(program(tmp_path, FAILS.format(shebang="/bin/sh -c : python")), VLLM)
 
 
 async def test_a_program_is_asked_once_as_long_as_it_is_the_same_file(tmp_path: Path) -> None:
     script = program(tmp_path, f"#!/bin/sh\necho x >> {tmp_path}/asked\necho text-generation-launcher 3.3.6\n")
-    assert [await versions.find_version(script, TGI) for _ in range(2)] == ["3.3.6", "3.3.6"]
+    assert [await launched.find_version(script, TGI) for _ in range(2)] == ["3.3.6", "3.3.6"]
     assert (tmp_path / "asked").read_text() == "x\n"
 
 
 async def test_a_program_that_never_names_its_version_is_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "ANSWER_S", 0.2)
+    monkeypatch.setattr(launched, "VERSION_ANSWER_S", 0.2)
     with pytest.raises(DriverError, match=r"vllm --version` does not answer within 0.2 s"):
-        await versions.find_version(program(tmp_path, "#!/bin/sh\nexec sleep 600\n"), VLLM)
+        await launched.find_version(program(tmp_path, "#!/bin/sh\nexec sleep 600\n"), VLLM)

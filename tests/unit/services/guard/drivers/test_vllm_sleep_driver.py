@@ -10,11 +10,10 @@ import anyio
 import httpx2
 import pytest
 
-from services.guard.drivers import external_program, trees, vllm_sleep
+from services.guard.drivers import launched, vllm_sleep
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
-from services.guard.memory import MemoryReading
-from services.guard.verification import Verification
+from services.guard.memory import MemoryReading, Verification
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.settings import Device, Model
@@ -40,11 +39,11 @@ async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[
         return VllmSleepDriver("a-model", model, Device(load_timeout_s=60), str(tmp_path))
 
     yield made
-    await trees.end_leftovers(str(tmp_path))
+    await launched.end_leftovers(str(tmp_path))
 
 
 def left(tmp_path: Path) -> int:
-    return len(list(trees.find_marked(trees.OWNER, str(tmp_path))))
+    return len(list(launched.find_marked(launched.OWNER, str(tmp_path))))
 
 
 async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServer:
@@ -172,7 +171,7 @@ async def test_what_sleeps_is_not_read_ahead(make: Make, tmp_path: Path, monkeyp
     async def noted(path: Path) -> None:
         read.append(path)
 
-    monkeypatch.setattr(external_program, "read_ahead", noted)
+    monkeypatch.setattr(launched, "read_ahead", noted)
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     driver = make(hub=None, path=tmp_path)
     await driver.warm()

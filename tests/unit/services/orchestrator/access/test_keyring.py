@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from services.orchestrator.access.keyring import FRESH_S, UNKNOWN_S, USED_S, Keyring
+from services.orchestrator.access.identity import FRESH_S, UNKNOWN_S, USED_S, Keyring
 from shared import shapes
 from shared.errors import Unavailable
 from shared.storage import keys

@@ -9,10 +9,8 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 
-from services.orchestrator.access.identity import Actor, Identity
-from services.orchestrator.access.scopes import authorise, get_declared_scope
-from services.orchestrator.access.sessions import Sessions
-from services.orchestrator.api import problems
+from services.orchestrator.access.identity import Actor, Identity, Sessions, authorise, get_declared_scope
+from services.orchestrator.api import routes
 from services.orchestrator.api.routes import route
 from services.orchestrator.app import build
 from shared.access.filters import OPENAI
@@ -43,7 +41,7 @@ def application(keyring: Any) -> FastAPI:
     route(app.router, "GET", "/healthz", None, "Tell who asks", {})(anyone)
     app.get("/undeclared")(undeclared)
     app.add_middleware(Identity, keyring=keyring, sessions=Sessions(""))
-    problems.install(app)
+    routes.answer_problems(app)
     return app
 
 

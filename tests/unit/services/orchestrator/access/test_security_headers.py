@@ -4,7 +4,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.orchestrator.access.headers import SecurityHeaders
+from services.orchestrator.access.limits import SecurityHeaders
 from services.orchestrator.app import build
 from shared.settings import Settings
 from tests.unit.asgi import ask

@@ -4,7 +4,7 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from services.orchestrator.access.sessions import COOKIE, LIFETIME_S, Sessions
+from services.orchestrator.access.identity import COOKIE, LIFETIME_S, Sessions
 
 
 class Clock:

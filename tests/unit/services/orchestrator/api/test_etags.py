@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.orchestrator.api.etags import KnownTags, get_versions, make_tag, parse_tags, respond_with_tag
+from services.orchestrator.api.routes import KnownTags, get_versions, make_tag, parse_tags, respond_with_tag
 from shared.errors import BadRequest
 
 TAG = '"3-5d0c91be77aac0de"'

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.api import parquet as parquet_module
-from services.orchestrator.api.formats import FORMATS, choose_format, format_cell
-from services.orchestrator.api.parquet import Outlet
+from services.orchestrator.api import samples
+from services.orchestrator.api.samples import FORMATS, Outlet, choose_format, format_cell
 from shared.storage.provenance import ResultRow
 
 ENDED = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
@@ -88,7 +87,7 @@ async def test_parquet_is_typed() -> None:
 
 @pytest.mark.anyio
 async def test_parquet_is_sent_row_group_by_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_module, "GROUP", 4)
+    monkeypatch.setattr(samples, "GROUP", 4)
     rows = [row(n) for n in range(10)]
     parts = await written("parquet", *(rows[n : n + 2] for n in range(0, 10, 2)))
     file = read_parquet(parts)

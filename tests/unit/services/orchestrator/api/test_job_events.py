@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.api.events import StreamPosition, list_messages, parse_event_id
+from services.orchestrator.api.jobs import StreamPosition, list_messages, parse_event_id
 from shared.errors import BadRequest
 from shared.params import Params
 from shared.storage.jobs import Gate, Job, JobSnapshot, JobStateChange, StageCount, count_requests

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from fastapi import APIRouter, FastAPI, Path
 
-from services.orchestrator.api import openapi
+from services.orchestrator.api import routes
 from services.orchestrator.api.routes import route
 from shared.shapes import Scope
 from tests.api_document import api_document
@@ -110,11 +110,11 @@ def test_keys_are_documented_as_what_an_operator_may_ask_for() -> None:
 
 def test_two_views_of_one_name_are_refused() -> None:
     first, second = (msgspec.defstruct("TwiceUsed", [(field, int)]) for field in ("a", "b"))
-    openapi.answers(first, {"a": 1})
-    openapi.answers(first, {"a": 2})
+    routes.answers(first, {"a": 1})
+    routes.answers(first, {"a": 2})
     with pytest.raises(ValueError, match="TwiceUsed"):
-        openapi.answers(second, {"b": 1})
-    del openapi._components["TwiceUsed"]
+        routes.answers(second, {"b": 1})
+    del routes._components["TwiceUsed"]
 
 
 VIEW = dict[str, int | None]
@@ -123,13 +123,13 @@ VIEW = dict[str, int | None]
 def application() -> FastAPI:
     router = APIRouter(prefix="/v1/shelves")
 
-    @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", openapi.answers(VIEW, {"a": None}), refuses=(404,))
+    @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", routes.answers(VIEW, {"a": None}), refuses=(404,))
     async def get(shelf: Annotated[str, Path(examples=["top"])]) -> None:
         """By name."""
 
     app = FastAPI()
     app.include_router(router)
-    openapi.install(app)
+    routes.document_operations(app)
     return app
 
 

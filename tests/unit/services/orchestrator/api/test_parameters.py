@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.orchestrator.api.parameters import flatten, get_names, list_sections, nest, parameters
+from services.orchestrator.api.pipelines import flatten, get_names, list_sections, nest, parameters
 from shared.params import Params
 from shared.runtime.parameters import parse_params
 

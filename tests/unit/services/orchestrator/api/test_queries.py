@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from services.orchestrator.api.openapi import EXAMPLES
+from services.orchestrator.api.routes import EXAMPLES
 from services.orchestrator.app import build
 from shared.settings import Settings
 from tests.api_document import api_document

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.experiments.axes import ChosenAxes, choose, find_axes, split_by_figure
+from services.orchestrator.experiments.report import ChosenAxes, choose, find_axes, split_by_figure
 from shared.errors import Invalid
 from shared.storage.experiments import Cell
 

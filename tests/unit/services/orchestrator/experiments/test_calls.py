@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.experiments.calls import SizedJob, bound_calls
-from services.orchestrator.experiments.planning import count_work
+from services.orchestrator.experiments.planning import SizedJob, bound_calls, count_work
 from shared.params import CriticParams, GateParams, GenerateParams, HydeParams, JudgeParams
 from shared.pipelines.binding import Pin
 from tests.unit.services.orchestrator.scheduling.test_needs import DENSE, GENERATOR, JUDGE, PINS, SPARSE, job

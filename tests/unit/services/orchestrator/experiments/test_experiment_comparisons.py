@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from services.orchestrator.experiments.comparisons import Family, make_family
+from services.orchestrator.experiments.report import Family, make_family
 from shared.storage.experiments import Cell, Member, Standing, state_of
 from shared.storage.jobs import RequestCounts
 

@@ -4,8 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.types import Message, Receive, Scope, Send
 
-from services.orchestrator.metrics.metric_values import BOUNDS, Distribution, MetricValues
-from services.orchestrator.metrics.requests import CountRequests, Requests
+from services.orchestrator.metrics import BOUNDS, CountRequests, Distribution, MetricValues, Requests
 
 pytestmark = pytest.mark.anyio
 ANSWERED = {"lane": "judge", "role": "judge"}

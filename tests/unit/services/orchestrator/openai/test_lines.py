@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.openai import lines
-from services.orchestrator.openai.lines import Line, LineReader, Stopped
-from services.orchestrator.openai.names import NamedModel
+from services.orchestrator.openai import batch_work
+from services.orchestrator.openai.batch_work import Line, LineReader, Stopped
+from services.orchestrator.openai.models import NamedModel
 from shared.calls import MAX_QUESTION, Decoding
 from tests.unit.cases import named
 
@@ -120,7 +120,7 @@ def test_a_line_that_does_not_end_is_not_kept(chunk: int) -> None:
 
 
 def test_one_request_too_many_stops_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_LINES", 2)
+    monkeypatch.setattr(batch_work, "MOST_LINES", 2)
     with pytest.raises(Stopped) as stopped:
         read(encoded(*(line(custom_id=str(n)) for n in range(3))) + b"{")
     assert stopped.value.error.code == "too_many_requests"

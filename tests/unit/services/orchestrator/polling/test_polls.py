@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.orchestrator.polling.polls import Polls
+from services.orchestrator.polling import Polls
 
 
 class Clock:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.probes import models
-from services.orchestrator.probes.probe import check
+from services.orchestrator import probes
+from services.orchestrator.probes import check
 from shared.checks import Check
 from shared.settings import Model, Settings
 from tests.doubles.chat_server import Reply, chat_server
@@ -23,7 +23,7 @@ TAG = "judge:0.5b"
 async def looked(url: str, driver: str = "ollama", **options: str) -> Check:
     settings = Settings(models={TAG: Model(driver=driver, url=url, **options)})  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
-    return await check(models.list_probes(settings)[0], held)
+    return await check(probes.list_model_probes(settings)[0], held)
 
 
 async def test_a_pulled_model_is_well() -> None:

@@ -10,9 +10,8 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from services.orchestrator.probes import device, machine, models
-from services.orchestrator.probes.probe import Probe, check
-from services.orchestrator.probes.registry import list_readiness_probes, probes
+from services.orchestrator import probes as probes_module
+from services.orchestrator.probes import Probe, check, list_readiness_probes, probes
 from shared import checks
 from shared.checks import Check, NotReady
 from shared.settings import REPOSITORY, Device, Model, Settings
@@ -26,7 +25,7 @@ def held(**settings: Any) -> Any:
 
 async def looked(model: Model) -> Check:
     settings = held(models={"m": model})
-    return await check(models.list_probes(settings.settings)[0], settings)
+    return await check(probes_module.list_model_probes(settings.settings)[0], settings)
 
 
 def test_every_probe_says_how_to_mend_what_it_finds() -> None:
@@ -116,17 +115,17 @@ async def test_a_remote_model_needs_an_address_and_its_key(monkeypatch: pytest.M
 
 
 async def test_a_model_that_could_never_be_loaded_is_found() -> None:
-    assert "160 MiB" in await device.check_budget(held())
+    assert "160 MiB" in await probes_module.check_budget(held())
     with pytest.raises(NotReady, match=r"world-judge \(96 MiB\)"):
-        await device.check_budget(held(device=Device(budget_mib=90)))
+        await probes_module.check_budget(held(device=Device(budget_mib=90)))
 
 
 async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
     path = REPOSITORY / "models" / "world-judge-f16.gguf"
     large = Model(driver="process", path=path, context=100_000, parallel=8)
     with pytest.raises(NotReady, match=r"large \(1\d\d\d MiB\)"):
-        await device.check_budget(held(models={"large": large}))
-    assert "takes 0 MiB" in await device.check_budget(
+        await probes_module.check_budget(held(models={"large": large}))
+    assert "takes 0 MiB" in await probes_module.check_budget(
         held(models={"m": Model(driver="process", path=REPOSITORY / "LICENSE")})
     )
 
@@ -168,22 +167,22 @@ async def test_a_gpu_that_is_measured_needs_its_driver_and_room_for_budget_and_r
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with pytest.raises(NotReady, match=words):
-        await device.check_driver(held(device=gpu))
+        await probes_module.check_driver(held(device=gpu))
 
 
 async def test_a_gpu_with_room_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(12256))
-    assert await device.check_driver(held(device=GPU)) == "driver 570.1; 11232 of 12256 MiB free"
+    assert await probes_module.check_driver(held(device=GPU)) == "driver 570.1; 11232 of 12256 MiB free"
 
 
 @pytest.mark.parametrize("declared", [Device(), GPU.model_copy(update={"memory": "declared"})])
 async def test_memory_that_is_declared_needs_no_driver(monkeypatch: pytest.MonkeyPatch, declared: Device) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "declared" in await device.check_driver(held(device=declared))
+    assert "declared" in await probes_module.check_driver(held(device=declared))
 
 
 async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert str(tmp_path) in await machine.check_disk(held(data_dir=tmp_path / "not" / "yet"))
+    assert str(tmp_path) in await probes_module.check_disk(held(data_dir=tmp_path / "not" / "yet"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with pytest.raises(NotReady, match=r"0\.0 GiB free"):
-        await machine.check_disk(held(data_dir=tmp_path))
+        await probes_module.check_disk(held(data_dir=tmp_path))

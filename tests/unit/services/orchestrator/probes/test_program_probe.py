@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.probes import models
-from services.orchestrator.probes.probe import check
+from services.orchestrator import probes
+from services.orchestrator.probes import check
 from shared.checks import Check
 from shared.settings import Model, Settings
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 async def looked(**fields: Any) -> Check:
     settings = Settings(models={"judge": Model(**({"driver": "process", "command": (sys.executable,)} | fields))})
     held: Any = SimpleNamespace(settings=settings)
-    return await check(models.list_probes(settings)[0], held)
+    return await check(probes.list_model_probes(settings)[0], held)
 
 
 VLLM = {"command": (sys.executable, "serve")}

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.probes import retrieval
-from services.orchestrator.probes.probe import check
-from services.orchestrator.probes.registry import list_readiness_probes
+from services.orchestrator import probes
+from services.orchestrator.probes import check, list_readiness_probes
 from shared.checks import Check
 from shared.models import servers
 from shared.settings import Settings
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def looked(**given: Any) -> dict[str, Check]:
     settings = Settings(retrieval=given)  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
-    return {probe.name: await check(probe, held) for probe in retrieval.list_probes(settings)}
+    return {probe.name: await check(probe, held) for probe in probes.list_retrieval_probes(settings)}
 
 
 async def test_only_what_is_configured_is_looked_at() -> None:
@@ -75,7 +74,7 @@ async def test_a_key_that_is_not_set_is_named() -> None:
 @pytest.mark.parametrize("backend", ["dense", "sparse"])
 async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(backend: str) -> None:
     settings = Settings(retrieval={backend: {"backend": "elasticsearch"}})  # type: ignore[arg-type]
-    assert "elasticsearch" in {probe.name for probe in retrieval.list_probes(settings)}
+    assert "elasticsearch" in {probe.name for probe in probes.list_retrieval_probes(settings)}
 
 
 async def test_where_no_retriever_runs_its_program_looks_at_the_configuration(

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from services.orchestrator.reports.answers import AnswersFound
-from services.orchestrator.reports.scores import Scores
+from services.orchestrator.reports.report import AnswersFound, Scores
 from shared.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleWithOutcome

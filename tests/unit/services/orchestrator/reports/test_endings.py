@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from mathrag.cli.job_report import print_report
 from services.orchestrator.reports import EXAMPLE
-from services.orchestrator.reports.contamination import Contaminated, Contamination
-from services.orchestrator.reports.disagreements import MOST, Disagreements
-from services.orchestrator.reports.endings import ByContent, Endings, count_moves, index_by_content, sort_counts
+from services.orchestrator.reports.report import MOST, Contaminated, Contamination, Disagreements
+from services.orchestrator.reports.tally import ByContent, Endings, count_moves, index_by_content, sort_counts
 from shared.rag.provenance import Ending
 from shared.samples import SampleRow
 from shared.statistics.intervals import wilson

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.orchestrator.reports.guidance import MOST, Guided, Guiding
+from services.orchestrator.reports.retrieval import MOST, Guided, Guiding
 from shared.samples import Decision, Extraction, Outcome, Trace
 from shared.storage.samples import SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample

@@ -5,8 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from services.orchestrator.reports.comparison_views import Compared, Versus
-from services.orchestrator.reports.headline import find_best, find_pair, swap_sides, write_finding
+from services.orchestrator.reports.comparison import Compared, Versus, find_best, find_pair, swap_sides, write_finding
 from services.orchestrator.reports.tally import Accuracy
 from shared.statistics import significance
 from shared.statistics.intervals import Repeats

@@ -1,6 +1,6 @@
 """Where two prompts differ: what is left out, what is cut."""
 
-from services.orchestrator.reports.prompt_difference import MOST_CHARACTERS, MOST_LINES, compare_prompts
+from services.orchestrator.reports.comparison import MOST_CHARACTERS, MOST_LINES, compare_prompts
 
 
 def told(left: str, right: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.orchestrator.scheduling.needs import Needs, count_dry, estimate_new
+from services.orchestrator.scheduling.demands import Needs, count_dry, estimate_new
 from shared.calls import Lane
 from shared.params import GateParams, GradingParams, HydeParams, Params, RerankParams
 from shared.pipelines.binding import Binding, Pin

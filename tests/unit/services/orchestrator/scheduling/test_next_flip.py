@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orchestrator.scheduling.next_flip import predict_next_flip
+from services.orchestrator.scheduling.scheduler import predict_next_flip
 from shared.calls import Lane
 from shared.storage.jobs import LaneWork
 

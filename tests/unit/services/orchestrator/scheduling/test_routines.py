@@ -9,12 +9,10 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.deps import Deps
-from services.orchestrator.probes.services import SILENT_S, check_schedulers
-from services.orchestrator.scheduling import routine, scheduler
-from services.orchestrator.scheduling import snapshots as picture
-from services.orchestrator.scheduling.routine import OUTAGE_S, Routine
-from services.orchestrator.scheduling.scheduler import LONGEST_PAUSE_S, LOOK_S, Scheduler
-from services.orchestrator.scheduling.snapshots import COUNTED_S, QueueCounts
+from services.orchestrator.probes import SILENT_S, check_schedulers
+from services.orchestrator.scheduling import routines, scheduler
+from services.orchestrator.scheduling.routines import OUTAGE_S, Routine
+from services.orchestrator.scheduling.scheduler import COUNTED_S, LONGEST_PAUSE_S, LOOK_S, QueueCounts, Scheduler
 from shared.checks import NotReady
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -33,7 +31,7 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     moved = Hands()
-    for module in (picture, routine, scheduler):
+    for module in (scheduler, routines, scheduler):
         monkeypatch.setattr(module, "time", moved)
     return moved
 

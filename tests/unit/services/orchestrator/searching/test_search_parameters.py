@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.orchestrator.api.search import SearchRequest, choose_params
-from services.orchestrator.searching.steps import SearchOptions, run_steps
+from services.orchestrator.searching import SearchOptions, run_steps
 from shared.calls import Call, Rerank, Retrieve
 from shared.errors import Invalid
 from shared.params import Params

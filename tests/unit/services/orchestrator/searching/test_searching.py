@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.searching.steps import Mode, SearchOptions, run_steps, verdict
+from services.orchestrator.searching import Mode, SearchOptions, run_steps, verdict
 from shared.calls import Call, Rerank, Retrieve
 from shared.params import Params
 from shared.pipelines import registry

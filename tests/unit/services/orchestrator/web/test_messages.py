@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orchestrator.web.messages import list_messages, try_form
+from services.orchestrator.web.page import list_messages, try_form
 from shared.errors import Conflict, Invalid, NotFound, Unavailable
 
 pytestmark = pytest.mark.anyio

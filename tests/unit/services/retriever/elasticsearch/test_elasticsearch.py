@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from services.retriever import builds, files
+from services.retriever import builds, elasticsearch
+from services.retriever import index as index_module
 from services.retriever.backends import make_backends
-from services.retriever.dense import Faiss
-from services.retriever.elasticsearch import backend as placing
-from services.retriever.elasticsearch import connection, failures
-from services.retriever.elasticsearch import server as serving
-from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, to_cosine
-from services.retriever.elasticsearch.server import ElasticsearchServer
-from services.retriever.elasticsearch.sparse import ElasticsearchTerms, make_query
-from services.retriever.ports import Batch, SearchIndex
-from services.retriever.sparse import Bm25
-from services.retriever.words import PAIRS
+from services.retriever.elasticsearch import (
+    MARGIN,
+    ElasticsearchServer,
+    ElasticsearchTerms,
+    ElasticsearchVectors,
+    make_query,
+    to_cosine,
+)
+from services.retriever.index import PAIRS, Batch, Bm25, Faiss, SearchIndex
 from shared import canonical
 from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
 from shared.settings import Dense, Elasticsearch, Retrieval, Settings, Sparse, VectorGraph
@@ -40,8 +40,8 @@ MANY = [(f"{at:064x}", f"text {at}") for at in range(2200)]
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
-    monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
-    monkeypatch.setattr(connection, "BACK_OFF_S", 0.001)
+    monkeypatch.setattr(elasticsearch, "BACK_OFF_S", 0.001)
+    monkeypatch.setattr(elasticsearch, "BACK_OFF_S", 0.001)
     with search_server() as double:
         yield double
         double.answering.set()
@@ -171,7 +171,7 @@ def test_documents_stream_in_chunks(double: SearchServer) -> None:
     assert len(index.documents) == client(double).count(TERMS) == len(MANY)
 
 
-@pytest.mark.parametrize("status", failures.OVERLOADED)
+@pytest.mark.parametrize("status", elasticsearch.OVERLOADED)
 @pytest.mark.parametrize("call", ["_bulk", "_msearch", "_refresh"])
 def test_what_may_pass_is_tried_again(double: SearchServer, call: str, status: int) -> None:
     double.fail(call, status, status, status)
@@ -389,7 +389,7 @@ def test_a_search_that_is_refused_for_now_is_sent_again_alone(double: SearchServ
 def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:
     said = refusal(double)
     assert f"no such index [{TERMS}]" in said.message
-    assert said.hint == files.REBUILD
+    assert said.hint == index_module.REBUILD
 
 
 @pytest.mark.parametrize("damage", ["gone", "fewer"])
@@ -397,21 +397,21 @@ def test_a_sound_folder_whose_index_is_not_is_refused(double: SearchServer, tmp_
     backend = terms(double)
     recipe = builds.make_recipe(backend, "cd" * 32)
     signature = canonical.digest(recipe).hex()
-    folder, registered = files.write(tmp_path, recipe, backend.build([DOCUMENTS], signature))
+    folder, registered = index_module.write_index(tmp_path, recipe, backend.build([DOCUMENTS], signature))
     backend.check(folder)
     held = double.indexes[f"mathrag-sparse-{signature}"]
     if damage == "gone":
         double.indexes.clear()
     else:
         held.shown.popitem()
-    files.verify(folder, recipe, registered)
+    index_module.verify(folder, recipe, registered)
     with pytest.raises(Unavailable, match="no such index" if damage == "gone" else "holds 5 documents on the server"):
         backend.check(folder)
 
 
 def test_a_folder_names_the_index_and_its_size(double: SearchServer, tmp_path: Path) -> None:
     vectors(double).build([DOCUMENTS], SIGNATURE).save(tmp_path)
-    assert json.loads((tmp_path / placing.FILE).read_text()) == {"index": VECTORS, "documents": 6}
+    assert json.loads((tmp_path / elasticsearch.FILE).read_text()) == {"index": VECTORS, "documents": 6}
 
 
 def test_the_alias_names_the_build_that_is_used_now(double: SearchServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from services.retriever.elasticsearch.server import ElasticsearchServer
+from services.retriever.elasticsearch import ElasticsearchServer
 from shared.errors import Unavailable
 from shared.settings import Elasticsearch
 from tests.doubles.search_server import search_server

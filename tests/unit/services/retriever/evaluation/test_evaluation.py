@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from services.retriever.dense import Faiss
-from services.retriever.evaluation import trec
-from services.retriever.evaluation.collection import Collection, make_twin_key
-from services.retriever.evaluation.evaluate import evaluate
-from services.retriever.evaluation.modes import NAMES, choose_mode
-from services.retriever.evaluation.requests import Evaluate
-from services.retriever.evaluation.searcher import FOLDER, CollectionSearcher
-from services.retriever.ports import IndexMatch
-from services.retriever.sparse import Bm25
+from services.retriever import evaluation
+from services.retriever.evaluation import (
+    FOLDER,
+    NAMES,
+    Collection,
+    CollectionSearcher,
+    Evaluate,
+    choose_mode,
+    evaluate,
+    make_twin_key,
+)
+from services.retriever.index import Bm25, Faiss, IndexMatch
 from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
 from shared.models.embedding import ModelFailed
 from shared.params import EnhanceParams, FusionParams, Params
@@ -260,18 +263,18 @@ class TestEvaluating:
 class TestTrec:
     def test_a_run_survives(self, tmp_path: Path) -> None:
         run = {"q1": ["b", "a", "c"], "q2": ["a"]}
-        trec.write(tmp_path / "run", run)
+        evaluation.write(tmp_path / "run", run)
         assert (tmp_path / "run").read_text().splitlines()[0] == "q1 Q0 b 1 3 mathrag"
-        assert trec.read(tmp_path / "run", 10) == run
-        assert trec.read(tmp_path / "run", 2)["q1"] == ["b", "a"]
+        assert evaluation.read_run(tmp_path / "run", 10) == run
+        assert evaluation.read_run(tmp_path / "run", 2)["q1"] == ["b", "a"]
 
     def test_a_run_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
         with pytest.raises(Invalid, match=r"cannot be written to .*: No such file"):
-            trec.write(tmp_path / "nowhere" / "run", {"q": ["a"]})
+            evaluation.write(tmp_path / "nowhere" / "run", {"q": ["a"]})
 
     def test_scores_decide_whatever_the_order_of_the_rows(self, tmp_path: Path) -> None:
         (tmp_path / "run").write_text("q Q0 low 1 0.5 x\nq Q0 high 2 2e3 x\n\nq\tQ0\tlow\t3\t0.1\tx\n")
-        assert trec.read(tmp_path / "run", 10) == {"q": ["high", "low"]}
+        assert evaluation.read_run(tmp_path / "run", 10) == {"q": ["high", "low"]}
 
     @pytest.mark.parametrize(
         ("row", "said"),
@@ -280,6 +283,6 @@ class TestTrec:
     def test_a_row_that_cannot_be_read_is_named(self, tmp_path: Path, row: str, said: str) -> None:
         (tmp_path / "run").write_text(row)
         with pytest.raises(InvalidLine, match=said):
-            trec.read(tmp_path / "run", 10)
+            evaluation.read_run(tmp_path / "run", 10)
         with pytest.raises(NotFound, match="no run"):
-            trec.read(tmp_path / "other", 10)
+            evaluation.read_run(tmp_path / "other", 10)

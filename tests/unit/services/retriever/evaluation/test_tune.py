@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.retriever.dense import Faiss
-from services.retriever.evaluation import tune
-from services.retriever.evaluation.collection import Collection
-from services.retriever.evaluation.requests import Tune
-from services.retriever.evaluation.searcher import CollectionSearcher
-from services.retriever.evaluation.tune import (
+from services.retriever import evaluation
+from services.retriever.evaluation import (
     CONSTANTS,
     SHARES,
+    Collection,
+    CollectionSearcher,
+    Tune,
     estimate_interval,
     find_plateau,
     make_curve,
     split_queries,
 )
-from services.retriever.sparse import Bm25
+from services.retriever.index import Bm25, Faiss
 from shared.errors import Invalid
 from tests.unit import beir
 from tests.unit.retrieval import HashedWords
@@ -35,7 +34,7 @@ def asked(folder: Path, **fields: object) -> Tune:
 def tuned(folder: Path, **fields: object) -> dict[str, object]:
     collection = Collection(folder)
     searcher = CollectionSearcher([Faiss(HashedWords()), Bm25()], folder.parent, collection, 100)
-    return tune.tune(asked(folder, **fields), collection, searcher)
+    return evaluation.tune(asked(folder, **fields), collection, searcher)
 
 
 def curve(best: float, spread: float = 0.1, queries: int = 40) -> NDArray[np.float64]:

@@ -1,0 +1,197 @@
+"""Share one read among all who poll the same: jobs, their counts, and lists."""
+
+import asyncio
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.storage import jobs
+from shared.storage.database import Database
+from shared.storage.jobs import Job
+
+# Shares reads of jobs among many clients that ask at the same time.
+
+
+# Caches counts over the samples of ended jobs, which never change, so that they are counted once.
+
+COUNTS_KEPT = 5000
+"""Number of jobs in the cache; each takes a few numbers."""
+K = TypeVar("K")
+
+
+class EndedCounts(Generic[K]):
+    """The counts of the jobs that were requested last; `count` returns them by row id, without jobs that have none."""
+
+    def __init__(
+        self, count: Callable[[AsyncConnection, Sequence[int]], Awaitable[Mapping[int, Mapping[K, int]]]]
+    ) -> None:
+        self._count = count
+        self._kept: OrderedDict[uuid.UUID, Mapping[K, int]] = OrderedDict()
+
+    async def get(self, database: Database, found: Iterable[Job]) -> dict[uuid.UUID, Mapping[K, int]]:
+        """Return the counts of those jobs among `found` that have ended."""
+        ended = [job.id for job in found if job.ended]
+        missing = [job for job in ended if job not in self._kept]
+        counted = await self._load(database, missing) if missing else {}
+        counts = {job: self._kept[job] if job in self._kept else counted[job] for job in ended}
+        self._keep(counts)
+        return counts
+
+    def _keep(self, counts: Mapping[uuid.UUID, Mapping[K, int]]) -> None:
+        self._kept.update(counts)
+        for job in counts:
+            self._kept.move_to_end(job)
+        while len(self._kept) > COUNTS_KEPT:
+            self._kept.popitem(last=False)
+
+    async def _load(self, database: Database, missing: list[uuid.UUID]) -> dict[uuid.UUID, Mapping[K, int]]:
+        async with database.snapshot() as connection:
+            rows = await jobs.find_row_ids(connection, missing)
+            counted = await self._count(connection, list(rows.values()))
+        return {job: counted.get(rows.get(job, -1), {}) for job in missing}
+
+
+# Polls watched objects: each is read once per poll for all clients that watch it.
+
+T = TypeVar("T")
+POLL_S = 1.0
+"""Seconds between two reads of a watched object."""
+
+
+async def _pause() -> None:
+    await asyncio.sleep(POLL_S)
+
+
+class Polls:
+    """The polls that are due, by key."""
+
+    def __init__(self, pause: Callable[[], Awaitable[None]] = _pause) -> None:
+        self._pause = pause
+        self._due: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def wait_for_next(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what the next poll of `key` reads; all callers that wait for that poll share its result.
+
+        A poll leaves the list before it reads: a later caller may already have seen newer data than it will find.
+        """
+        task = self._due.get(key)
+        if task is None:
+            task = self._due[key] = asyncio.create_task(self._poll(key, read))
+            task.add_done_callback(retrieve_exception)
+        found: T = await asyncio.shield(task)
+        return found
+
+    async def _poll(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        try:
+            await self._pause()
+        finally:
+            del self._due[key]
+        return await read()
+
+
+def retrieve_exception(task: "asyncio.Task[Any]") -> None:
+    """Retrieve the exception of a shared task, so that asyncio does not warn when all who waited for it are gone."""
+    if not task.cancelled():
+        task.exception()
+
+
+# Caches views of jobs for pollers, because counting a large job's samples and calls is expensive.
+#
+# A change of state shows within `TRUSTED_S`, and at once to the client whose request to this process made it. Progress
+# may be as old as `FRESH_S`, or ten times the duration of its counting. So, however many clients poll, a job is read
+# ten times a second at most, and counting takes at most a tenth of one connection's time.
+
+FRESH_S = 0.5
+TRUSTED_S = 0.1
+COST = 10
+VIEWS_KEPT = 1000
+
+
+class CachedView(NamedTuple):
+    """A view, and the time until which it may be shown."""
+
+    job: Job
+    until: float
+
+
+class JobViewCache:
+    """Caches the last counted view of each job."""
+
+    def __init__(self, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fresh_s = fresh_s
+        self._clock = clock
+        self._kept: OrderedDict[int, CachedView] = OrderedDict()
+        self._trusted: dict[str, CachedView] = {}
+        """Views by reference that were looked up less than `TRUSTED_S` ago."""
+        self._lookups: dict[str, asyncio.Task[Job]] = {}
+        self._counts: dict[int, asyncio.Task[Job]] = {}
+
+    async def get(self, database: Database, reference: str) -> Job:
+        """Return the job that `reference` names.
+
+        Raises:
+            NotFound: there is none.
+            Conflict: there are several.
+        """
+        trusted = self._trusted.get(reference)
+        if trusted is not None and self._clock() < trusted.until:
+            return trusted.job
+        lookup = self._lookups.get(reference)
+        if lookup is None:
+            lookup = self._lookups[reference] = asyncio.create_task(self._look_up(database, reference))
+            lookup.add_done_callback(retrieve_exception)
+        return await asyncio.shield(lookup)
+
+    def forget(self) -> None:
+        """Make the next request of every job read it, because this process has changed a job."""
+        self._trusted.clear()
+        self._lookups.clear()
+
+    async def _look_up(self, database: Database, reference: str) -> Job:
+        """Read the current view; concurrent callers share it."""
+        mine = asyncio.current_task()
+        try:
+            job = await self._load_current(database, reference)
+        finally:
+            still = self._lookups.get(reference) is mine
+            if still:
+                del self._lookups[reference]
+        if still:  # else something was changed meanwhile
+            if len(self._trusted) >= VIEWS_KEPT:
+                self._trusted.clear()
+            self._trusted[reference] = CachedView(job, self._clock() + min(TRUSTED_S, self._fresh_s))
+        return job
+
+    async def _load_current(self, database: Database, reference: str) -> Job:
+        async with database.statement() as connection:
+            row = await jobs.resolve(connection, reference)
+            version = await jobs.find_version(connection, row)
+        kept = self._kept.get(row)
+        if kept is not None and kept.job.version == version and (kept.job.ended or self._clock() < kept.until):
+            return kept.job
+        return await self._count(database, row)
+
+    async def _count(self, database: Database, row: int) -> Job:
+        """Count the job again; concurrent callers share the result."""
+        task = self._counts.get(row)
+        if task is None:
+            task = self._counts[row] = asyncio.create_task(self._count_alone(database, row))
+        return await asyncio.shield(task)
+
+    async def _count_alone(self, database: Database, row: int) -> Job:
+        began = self._clock()
+        try:
+            async with database.snapshot() as connection:
+                job = await jobs.view(connection, row)
+        finally:
+            del self._counts[row]
+        ended = self._clock()
+        self._kept[row] = CachedView(job, ended + max(self._fresh_s, COST * (ended - began)))
+        self._kept.move_to_end(row)
+        while len(self._kept) > VIEWS_KEPT:
+            self._kept.popitem(last=False)
+        return job

@@ -1,1 +1,0 @@
-"""Checks of everything that a job needs: readiness runs the cheap ones, `mathrag doctor` all."""

@@ -1,0 +1,842 @@
+"""Evaluate and tune retrieval over a collection with relevance judgements."""
+
+import hashlib
+import random
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from services.retriever import builds
+from services.retriever import index as index_module
+from services.retriever.backends import make_backends
+from services.retriever.builds import make_indexed_text
+from services.retriever.index import Backend, Batch, IndexMatch, SearchIndex
+from shared import canonical
+from shared import settings as settings_module
+from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
+from shared.ingest import datasets as datasets_module
+from shared.ingest import paths
+from shared.ingest.lines import Reader
+from shared.models import servers
+from shared.models.embedding import ModelFailed, Reranker
+from shared.params import EnhanceParams, FusionParams, Params
+from shared.plurals import format_count
+from shared.rag import metrics, retrieval
+from shared.rag.fusion import NORMALISERS, fuse
+from shared.rag.retrieval import ORIGINAL, RecallPath
+from shared.rag.rewriting import EnhancedQuestion, enhance
+from shared.replies import CorpusRecord
+from shared.settings import Settings
+from shared.statistics import significance
+from shared.statistics.significance import Difference
+
+# Measure how well the configured back ends find the relevant documents of a judged collection, without a service.
+
+
+# The requests of an evaluation, as JSON on standard input.
+
+Depth = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag="eval", forbid_unknown_fields=True):
+    """Measure a mode on a split, and compare it with others."""
+
+    folder: str
+    mode: str
+    split: str = "test"
+    k: Depth = 100
+    """Number of documents in every list, and in the fused one."""
+    metrics: tuple[str, ...] = ()
+    """Measures beside the usual ones."""
+    against: tuple[str, ...] = ()
+    """Modes, or files of runs, to compare with."""
+    run: str | None = None
+    """File to which the ranked lists are written, in TREC's format."""
+    params: Params = Params()
+
+
+class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown_fields=True):
+    """Choose a parameter of fusion on one split, and measure the choice on another."""
+
+    folder: str
+    mode: str = "weighted"
+    over: Literal["dense", "rrf_k"] = "dense"
+    """The parameter: the share of the dense list, or the constant of reciprocal rank fusion."""
+    split: str | None = None
+    """Split on which the value is chosen; None: `dev`, or half of the queries of `held_out` where there is no such
+    split."""
+    held_out: str = "test"
+    k: Depth = 100
+    metric: str = "nDCG@10"
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Seed of the halving and of the bootstrap."""
+    params: Params = Params()
+
+
+Request = Evaluate | Tune
+
+
+def read_request() -> Request:
+    """Read the request from standard input.
+
+    Raises:
+        Invalid: it is none; the message names the field.
+    """
+    try:
+        request: Request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    except msgspec.DecodeError as error:
+        raise Invalid(
+            str(error), hint="`$` stands for the request; docs/explanation/pipelines.md has all of `params`"
+        ) from error
+    return request
+
+
+# The modes of evaluation: one list as it is, or both of them fused as a job would.
+
+Kind = Literal["dense", "sparse"]
+WEIGHTED = "weighted"
+RERANK = "rerank"
+ENHANCED = "enhanced"
+NAMES = (
+    *("dense", "sparse", "hybrid", WEIGHTED),
+    *(f"{WEIGHTED}-{normaliser}" for normaliser in NORMALISERS),
+    *(ENHANCED, RERANK),
+)
+
+
+class Mode(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a mode of search by everything that its ranking depends on."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+    """The lists that it needs."""
+    fusion: FusionParams = FusionParams()
+    rrf_k: int = 60
+    reranks: bool = False
+    """Whether a cross-encoder reorders the list at the end."""
+    enhances: bool = False
+    """Whether every query is also searched for in a second wording."""
+    enhance: EnhanceParams = EnhanceParams()
+
+    def rank(self, lists: Mapping[Kind, Sequence[IndexMatch]]) -> list[str]:
+        """Rank the documents for one query, best first, from what each index found; nothing is reranked here."""
+        if len(self.kinds) == 1:
+            return [match.document for match in lists[self.kinds[0]]]
+        weights = (self.fusion.dense, self.fusion.sparse)
+        found = [[(match.document, match.score) for match in lists[kind]] for kind in self.kinds]
+        return [document for document, _ in fuse(found, weights, self.fusion, self.rrf_k)]
+
+    def with_dense_weight(self, dense: float) -> "Mode":
+        """Return the mode with this weight of the dense list; the sparse list has the rest."""
+        fusion = msgspec.structs.replace(self.fusion, dense=dense, sparse=round(1 - dense, 6))
+        return msgspec.structs.replace(self, fusion=fusion)
+
+
+def choose_mode(name: str, params: Params) -> Mode:
+    """Return the mode called `name`.
+
+    `hybrid` fuses as `params` say; `weighted` uses their normaliser, `weighted-rank` and the like their own. `enhanced`
+    is `hybrid` in two wordings; `rerank` is `hybrid` reordered by a cross-encoder.
+
+    Raises:
+        Invalid: there is none of this name.
+    """
+    if name not in NAMES:
+        raise Invalid(f"there is no mode {name!r}", hint=f"there are {', '.join(NAMES)}")
+    if name in ("dense", "sparse"):
+        return Mode(name=name, kinds=(name,))  # type: ignore[arg-type] # one of the two
+    fusion = params.fusion
+    if name.startswith(WEIGHTED):
+        normaliser = name.removeprefix(WEIGHTED).removeprefix("-") or fusion.normaliser
+        fusion = msgspec.structs.replace(fusion, method="weighted", normaliser=normaliser)
+    return Mode(
+        name=name,
+        kinds=("dense", "sparse"),
+        fusion=fusion,
+        rrf_k=params.rrf_k,
+        reranks=name == RERANK,
+        enhances=name == ENHANCED,
+        enhance=params.enhance,
+    )
+
+
+# Read a judged collection: a folder in BEIR's layout.
+
+CORPUS = "corpus.jsonl"
+BATCH = 1000
+
+
+class Queries(msgspec.Struct, frozen=True, kw_only=True):
+    """The queries of one split and their judgements; every query has a relevant document."""
+
+    texts: dict[str, str]
+    judged: dict[str, dict[str, int]]
+    """Maps a query to {relevant document: grade}."""
+    themselves: frozenset[str]
+    """Queries that are documents, too, and must not be among their own hits."""
+    unjudged: int = 0
+    """Number of further queries of the split without a relevant document: they have no recall, and are left out."""
+    unasked: int = 0
+    """Number of further queries that the split judges and `queries.jsonl` does not hold."""
+    absent: int = 0
+    """Number of relevant documents that the corpus does not hold: no search can find them."""
+
+    def only(self, chosen: set[str]) -> "Queries":
+        """Return the queries of `chosen`."""
+        return Queries(
+            texts={query: text for query, text in self.texts.items() if query in chosen},
+            judged={query: grades for query, grades in self.judged.items() if query in chosen},
+            themselves=self.themselves & chosen,
+        )
+
+
+class Collection:
+    """Reads a collection whose documents keep its ids: two documents with the same text stay two."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the documents' ids.
+
+        Raises:
+            NotFound, Invalid, InvalidLine: this is no such folder, or a line cannot be used.
+        """
+        if not folder.exists():
+            raise NotFound(f"there is no folder {str(folder)!r}")
+        if not (folder / CORPUS).is_file() or not (folder / "qrels").is_dir():
+            hint = "write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into it"
+            raise Invalid(f"{folder.name!r} is not a BEIR folder", hint=hint)
+        self._folder = folder
+        records = self._open_records()
+        self.ids: dict[str, str] = {}
+        """Maps keys to ids. A key is the hash of the content, as in a job, so that ties are broken alike."""
+        for each in records:
+            known = each.document.hash in self.ids
+            self.ids[make_twin_key(each.document.hash, _get_id(each)) if known else each.document.hash] = _get_id(each)
+        self.skipped = records.skipped
+        """Number of documents without any text, which no search can find."""
+
+    @property
+    def hash(self) -> str:
+        """Return the SHA-256 of the documents' file, in hex."""
+        with (self._folder / CORPUS).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the documents that an index is built from."""
+        keys = {document: key for key, document in self.ids.items()}
+        batch: list[tuple[str, str]] = []
+        for each in self._open_records():
+            batch.append((keys[_get_id(each)], _get_text(each)))
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def texts(self, documents: AbstractSet[str]) -> dict[str, str]:
+        """Return the text of each of these ids."""
+        return {_get_id(each): _get_text(each) for each in self._open_records() if _get_id(each) in documents}
+
+    def splits(self) -> list[str]:
+        """List the splits that have judgements."""
+        return sorted(file.stem for file in (self._folder / "qrels").glob("*.tsv"))
+
+    def queries(self, split: str) -> Queries:
+        """Return the queries and judgements of `split`.
+
+        Raises:
+            Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
+        """
+        items = list(datasets_module.read_dataset(paths.dataset_lines(self._folder, split=split)))
+        grades = {each.custom_id: each.gold_documents or {} for each in items if each.custom_id}
+        judged = {query: _select_relevant(found) for query, found in grades.items() if _select_relevant(found)}
+        if not judged:
+            hint = "compare the ids in the first column with `_id` in queries.jsonl"
+            raise Invalid(f"qrels/{split}.tsv names a relevant document for none of the queries", hint=hint)
+        texts = {each.custom_id: each.question for each in items if each.custom_id in judged}
+        known = set(self.ids.values())
+        return Queries(
+            texts=texts,
+            judged=judged,
+            themselves=self._find_own_documents(texts),
+            unjudged=len(items) - len(judged),
+            unasked=len(self._read_judgements(split)) - len(items),
+            absent=sum(document not in known for found in judged.values() for document in found),
+        )
+
+    def _read_judgements(self, split: str) -> dict[str, dict[str, int]]:
+        return paths.read(self._folder / "qrels" / f"{split}.tsv", f"qrels/{split}.tsv")
+
+    def _find_own_documents(self, queries: Mapping[str, str]) -> frozenset[str]:
+        """Find the queries that are documents of the collection, under the same id (as in ArguAna).
+
+        BEIR drops every hit with the query's id, which takes for granted that ids are of one kind. Cranfield numbers
+        both from 1, and has document 225 among those relevant to query 225. So the document must also hold the query's
+        words.
+        """
+        alike = queries.keys() & set(self.ids.values())
+        texts = self.texts(alike) if alike else {}
+        return frozenset(query for query in alike if _normalise(queries[query]) in _normalise(texts[query]))
+
+    def _open_records(self) -> Reader[CorpusRecord]:
+        rows = paths.corpus_lines(self._folder / CORPUS)
+        return Reader(rows, lambda line, _: datasets_module.record(line), datasets_module.document_id, skip_empty=True)
+
+
+def make_twin_key(content: str, document: str) -> str:
+    """Make a key for a document whose content has a key already."""
+    return canonical.digest([content, document]).hex()
+
+
+def _normalise(text: str) -> str:
+    return " ".join(canonical.normalise(text).lower().split())
+
+
+def _select_relevant(grades: Mapping[str, int]) -> dict[str, int]:
+    return {document: grade for document, grade in grades.items() if grade > 0}
+
+
+def _get_id(record: CorpusRecord) -> str:
+    if record.external_id is None:
+        raise Invalid(f"a document of {CORPUS} has no `_id`, and judgements name documents by it")
+    return record.external_id
+
+
+def _get_text(record: CorpusRecord) -> str:
+    return make_indexed_text(record.document.problem, record.document.text)
+
+
+# Read and write runs in TREC's format: `query Q0 document rank score tag`, separated by blanks.
+
+TAG = "mathrag"
+
+
+def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
+    """Write a run; scores fall by one from rank to rank, so that no reader finds a tie.
+
+    Raises:
+        Invalid: the file cannot be written.
+    """
+    rows = (
+        f"{query} Q0 {document} {rank} {len(found) - rank + 1} {TAG}\n"
+        for query, found in run.items()
+        for rank, document in enumerate(found, start=1)
+    )
+    try:
+        path.write_text("".join(rows), "utf-8")
+    except OSError as error:
+        raise Invalid(f"the run cannot be written to {str(path)!r}: {error.strerror}") from error
+
+
+def read_run(path: Path, k: int) -> dict[str, list[str]]:
+    """Read at most `k` documents per query, by descending score as trec_eval does, and by rank where scores are equal.
+
+    Raises:
+        NotFound: there is no such file.
+        InvalidLine: a row does not have six columns, or its rank or score is not a number.
+    """
+    if not path.is_file():
+        raise NotFound(f"there is no run {str(path)!r}")
+    rows: dict[str, list[tuple[float, int, str]]] = {}
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                query, document, rank, score = _parse_row(line.split(), path.name, number)
+                rows.setdefault(query, []).append((-score, rank, document))
+    return {
+        query: list(dict.fromkeys(document for _, _, document in sorted(found)))[:k] for query, found in rows.items()
+    }
+
+
+def _parse_row(cells: list[str], source: str, number: int) -> tuple[str, str, int, float]:
+    if len(cells) != 6:
+        columns = format_count(len(cells), "column")
+        raise InvalidLine(source, number, f"has {columns}, not six; write query Q0 document rank score tag")
+    try:
+        return cells[0], cells[2], int(cells[3]), float(cells[4])
+    except ValueError as error:
+        raise InvalidLine(
+            source, number, f"rank {cells[3]!r} or score {cells[4]!r} is not a number; write numbers"
+        ) from error
+
+
+# Rank in the mode `enhanced`: with the parts of the pipeline of that name that ask no model.
+
+MatchesByQuery = Mapping[Kind, Mapping[str, Sequence[IndexMatch]]]
+
+
+class EnhancedQueries:
+    """Enhances the questions of one collection: cleaned, corrected, and in a second wording with synonyms."""
+
+    def __init__(self, mode: Mode, queries: Queries) -> None:
+        self._params = Params(fusion=mode.fusion, rrf_k=mode.rrf_k, enhance=mode.enhance)
+        self._asked = queries.texts
+        self._ready: dict[str, EnhancedQuestion] = {
+            query: enhance(text, mode.enhance, mode.fusion) for query, text in queries.texts.items()
+        }
+        self.widened = msgspec.structs.replace(
+            queries, texts={query: ready.widened for query, ready in self._ready.items()}
+        )
+        """The queries in their second wording."""
+
+    def rank(self, query: str, original: MatchesByQuery, widened: MatchesByQuery) -> list[str]:
+        """Fuse the lists of both wordings with the weights that the question's intent gives them; return document
+        keys."""
+        paths = retrieval.make_first_searches(self._asked[query], self._ready[query], self._params)
+        lists = [_list(path, original if path.wording == ORIGINAL else widened, query) for path in paths]
+        weights = [path.weight for path in paths]
+        return [document for document, _ in fuse(lists, weights, self._params.fusion, self._params.rrf_k)]
+
+
+def _list(path: RecallPath, lists: MatchesByQuery, query: str) -> list[tuple[str, float]]:
+    kind: Kind = "dense" if path.call.index == "dense" else "sparse"
+    return [(match.document, match.score) for match in lists[kind][query]]
+
+
+# Search a collection with the configured back ends; their indexes are kept for later evaluations.
+
+FOLDER = "evaluations"
+"""Folder below the data directory; it may be deleted at any time."""
+AT_ONCE = 256
+"""Queries in one search."""
+
+Found = dict[str, list[IndexMatch]]
+"""Maps a query to its matches, best first."""
+Lists = dict[Kind, Found]
+Run = dict[str, list[str]]
+"""Maps a query to its documents, best first."""
+
+
+class CollectionSearcher:
+    """Searches the indexes of one collection for the `k` best documents of every query."""
+
+    def __init__(
+        self,
+        backends: Sequence[Backend[SearchIndex]],
+        data_dir: Path,
+        collection: Collection,
+        k: int,
+        reranker: Reranker | None = None,
+    ) -> None:
+        self._backends = {backend.kind: backend for backend in backends}
+        self._root = data_dir / FOLDER
+        self._collection = collection
+        self._k = k
+        self._reranker = reranker
+        self._indexes: dict[Kind, SearchIndex] = {}
+
+    def recipe(self, kind: Kind) -> dict[str, Any]:
+        """Return what determines the scores of an index."""
+        return builds.make_recipe(self._backends[kind], self._collection.hash)
+
+    def lists(self, kinds: Iterable[Kind], queries: Queries) -> Lists:
+        """Search each index; a query is never among its own hits."""
+        return {kind: self._search_index(self._index(kind), queries) for kind in kinds}
+
+    def runs(self, modes: Sequence[Mode], queries: Queries) -> dict[str, Run]:
+        """Rank in each mode, and return mode -> query -> documents; every index is searched once.
+
+        Raises:
+            Invalid: a mode reranks, and no reranker is configured.
+            Unavailable: an index or the reranker cannot be used.
+        """
+        lists = self.lists(dict.fromkeys(kind for mode in modes for kind in mode.kinds), queries)
+        runs = {mode.name: self.rank(mode, lists) for mode in modes if not mode.enhances}
+        runs |= {mode.name: self._rank_enhanced(mode, lists, queries) for mode in modes if mode.enhances}
+        return runs | {mode.name: self._rerank(runs[mode.name], queries) for mode in modes if mode.reranks}
+
+    def rank(self, mode: Mode, lists: Lists) -> Run:
+        """Rank the best documents for every query in one mode, by the collection's ids."""
+        queries = lists[mode.kinds[0]]
+        return self._name_documents(
+            {query: mode.rank({kind: lists[kind][query] for kind in lists}) for query in queries}
+        )
+
+    def _rank_enhanced(self, mode: Mode, lists: Lists, queries: Queries) -> Run:
+        enhancing = EnhancedQueries(mode, queries)
+        widened = self.lists(mode.kinds, enhancing.widened)
+        return self._name_documents({query: enhancing.rank(query, lists, widened) for query in queries.texts})
+
+    def _name_documents(self, keys: Mapping[str, Sequence[str]]) -> Run:
+        return {query: [self._collection.ids[key] for key in found[: self._k]] for query, found in keys.items()}
+
+    def _search_index(self, index: SearchIndex, queries: Queries) -> Found:
+        names = list(queries.texts)
+        matches: list[list[IndexMatch]] = []
+        for start in range(0, len(names), AT_ONCE):
+            texts = [queries.texts[name] for name in names[start : start + AT_ONCE]]
+            matches += index.search(texts, self._k + 1)
+        return {
+            name: self._drop_itself(found, name if name in queries.themselves else None)
+            for name, found in zip(names, matches, strict=True)
+        }
+
+    def _rerank(self, run: Run, queries: Queries) -> Run:
+        if self._reranker is None:
+            raise Invalid(
+                "mode `rerank` needs a reranker", hint="configure one under `retrieval.reranker` in mathrag.yaml"
+            )
+        texts = self._collection.texts({document for found in run.values() for document in found})
+        try:
+            return {
+                query: sort_by_score(self._reranker, queries.texts[query], found, texts) for query, found in run.items()
+            }
+        except ModelFailed as failed:
+            raise Unavailable(f"the reranker gave no score: {failed}", hint="check `retrieval.reranker`") from failed
+
+    def _drop_itself(self, matches: Sequence[IndexMatch], itself: str | None) -> list[IndexMatch]:
+        return [match for match in matches if self._collection.ids[match.document] != itself][: self._k]
+
+    def _index(self, kind: Kind) -> SearchIndex:
+        if kind not in self._indexes:
+            self._indexes[kind] = self._open_or_build(self._backends[kind], self.recipe(kind))
+        return self._indexes[kind]
+
+    def _open_or_build(self, backend: Backend[SearchIndex], made: dict[str, Any]) -> SearchIndex:
+        """Load the index of this recipe if it is on disk and sound; otherwise build it."""
+        folder = self._root / canonical.digest(made).hex()
+        manifest = folder / index_module.MANIFEST
+        if manifest.is_file():
+            try:
+                index_module.verify(folder, made, hashlib.sha256(manifest.read_bytes()).digest())
+                backend.check(folder)
+                return backend.load(folder)
+            except Unavailable:  # damaged: it is built again in its place
+                pass
+        index = backend.build(self._collection.batches(), folder.name)
+        index_module.write_index(self._root, made, index)
+        return index
+
+
+def sort_by_score(reranker: Reranker, question: str, documents: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+    """Sort the documents by descending score; those of equal score keep their order."""
+    scores = reranker.score(question, [texts[document] for document in documents])
+    return [document for document, _ in sorted(zip(documents, scores, strict=True), key=lambda each: -each[1])]
+
+
+# Evaluate a mode on one split, and compare others with it (`eval`).
+
+Measured = Mapping[str, Mapping[str, float]]
+"""Maps a query to {measure: value}."""
+
+
+def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSearcher) -> dict[str, Any]:
+    """Return the result of the evaluation; every measure is a key of its own.
+
+    Raises:
+        Invalid, NotFound, InvalidLine: what the request names is not there or cannot be used.
+    """
+    names = choose_measures(request)
+    queries = collection.queries(request.split)
+    runs = _make_runs(request, queries, searcher)
+    if request.run is not None:
+        write(Path(request.run), runs[request.mode])
+    measured = {name: metrics.measure_per_query(queries.judged, run, names) for name, run in runs.items()}
+    mode = choose_mode(request.mode, request.params)
+    return {
+        "mode": mode.name,
+        "split": request.split,
+        "k": request.k,
+        **count_queries(collection, queries),
+        "unanswered": sum(not runs[mode.name].get(query) for query in queries.judged),
+        **summarise(measured[mode.name], names),
+        "against": _compare_modes(measured, mode.name, names),
+        "fusion": msgspec.to_builtins(mode.fusion) if len(mode.kinds) > 1 else None,
+        "indexes": {kind: searcher.recipe(kind) for kind in mode.kinds},
+        "per_query": measured[mode.name],
+    }
+
+
+def choose_measures(request: Evaluate) -> list[str]:
+    """Return the usual measures for which `k` documents suffice, and those that were asked for.
+
+    Raises:
+        Invalid: there is no such measure, or it looks at more documents.
+    """
+    k = request.k
+    usual = ("nDCG@10", f"Recall@{k}", "MAP", "MRR@10", "nDCG@5", "Recall@10", "Precision@10", "F1@10")
+    enough = [name for name in usual if (metrics.get_cutoff(name) or 0) <= k]
+    return list(dict.fromkeys([*enough, *(require_depth(name, k) for name in request.metrics)]))
+
+
+def require_depth(name: str, k: int) -> str:
+    """Return the measure if it looks at no more than `k` documents.
+
+    Raises:
+        Invalid: they are not, or there is no such measure.
+    """
+    depth = metrics.get_cutoff(name) or 0
+    if depth > k:
+        raise Invalid(f"{name} looks at more than {k} documents", hint=f"--k {depth}")
+    return name
+
+
+def count_queries(collection: Collection, queries: Queries) -> dict[str, int]:
+    """Count what was searched and asked, and what was left out."""
+    return {
+        "documents": len(collection.ids),
+        "empty_documents": collection.skipped,
+        "queries": len(queries.judged),
+        "unjudged": queries.unjudged,
+        "unasked": queries.unasked,
+        "absent": queries.absent,
+        "themselves": len(queries.themselves),
+    }
+
+
+def summarise(measured: Measured, names: Sequence[str]) -> dict[str, Any]:
+    """Compute every measure's mean over the queries, and the confidence intervals."""
+    means = {name: significance.estimate_mean([found[name] for found in measured.values()]) for name in names}
+    intervals = {name: [mean.low, mean.high] for name, mean in means.items()}
+    return {**{name: mean.value for name, mean in means.items()}, "intervals": intervals}
+
+
+def compare_measures(measured: Measured, others: Mapping[str, Measured], name: str) -> dict[str, Difference | None]:
+    """Test how far `measured` is above each of the others in one measure; the tests are corrected together."""
+    left = [found[name] for found in measured.values()]
+    tests = [significance.compare_paired(left, [found[name] for found in other.values()]) for other in others.values()]
+    return dict(zip(others, significance.correct_family(tests), strict=True))
+
+
+def _make_runs(request: Evaluate, queries: Queries, searcher: CollectionSearcher) -> dict[str, Run]:
+    """Return the runs of the mode and of all that it is compared with; a name that is no mode names a file."""
+    files = [name for name in request.against if name not in NAMES and Path(name).is_file()]
+    modes = dict.fromkeys(name for name in (request.mode, *request.against) if name not in files)
+    runs = searcher.runs([choose_mode(name, request.params) for name in modes], queries)
+    runs |= {name: read_run(Path(name), request.k) for name in files}
+    return {name: runs[name] for name in dict.fromkeys((request.mode, *request.against))}
+
+
+def _compare_modes(measured: Mapping[str, Measured], asked: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    others = {other: values for other, values in measured.items() if other != asked}
+    tests = {name: compare_measures(measured[asked], others, name) for name in names}
+    return [
+        {"mode": other, **summarise(values, names), "differences": {name: tests[name][other] for name in names}}
+        for other, values in others.items()
+    ]
+
+
+# Choose a parameter of fusion on some queries and measure the choice on others (`tune`).
+
+STEPS = 20
+SHARES = tuple(step / STEPS for step in range(STEPS + 1))
+"""Weights of the dense list that are tried: 0, 0.05 ... 1."""
+CONSTANTS = tuple(range(4, 81, 4))
+"""Constants of reciprocal rank fusion that are tried, in AutoRAG's range."""
+GRIDS: dict[str, tuple[float, ...]] = {"dense": SHARES, "rrf_k": CONSTANTS}
+RESAMPLES = 2000
+DEVELOPMENT = "dev"
+"""The split on which the value is chosen unless the request names one."""
+
+
+class Halves(msgspec.Struct, frozen=True, kw_only=True):
+    """Queries on which the value is chosen, and queries on which it is measured; they are disjoint."""
+
+    development: Queries
+    held_out: Queries
+    how: str
+    """Where the development queries come from, in words."""
+
+
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of the parameter, measured on the development queries."""
+
+    at: float
+    value: float
+    separable: bool
+    """Whether the best value is better in a paired test."""
+
+
+def tune(request: Tune, collection: Collection, searcher: CollectionSearcher) -> dict[str, Any]:
+    """Return the curve, the choice with its plateau and interval, and how the choice does on other queries.
+
+    Raises:
+        Invalid, InvalidLine: the mode has no weights, the measure looks too far, there are too few queries, or a file
+            cannot be used.
+    """
+    base, metric, grid = _require_tunable_mode(request), require_depth(request.metric, request.k), GRIDS[request.over]
+    halves = split_queries(request, collection)
+    values = _measure_values(request, base, halves.development, searcher)
+    curve = make_curve(grid, values)
+    chosen = grid[int(values.mean(axis=1).argmax())]
+    tuned = _set_value(base, request.over, chosen)
+    return {
+        "mode": base.name,
+        "over": request.over,
+        "metric": metric,
+        "k": request.k,
+        "development": {"from": halves.how, **count_queries(collection, halves.development)},
+        "chosen": chosen,
+        "interval": estimate_interval(grid, values, request.seed),
+        "plateau": find_plateau(curve, chosen),
+        "curve": curve,
+        "set": format_settings(tuned),
+        "held_out": {
+            "from": f"{request.held_out}.tsv",
+            **count_queries(collection, halves.held_out),
+            **_measure_held_out(request, tuned, base, halves.held_out, searcher),
+        },
+    }
+
+
+def split_queries(request: Tune, collection: Collection) -> Halves:
+    """Split into development and held-out queries; a query of both splits is held out.
+
+    Raises:
+        Invalid: there is no such split, or one of them would hold fewer than two queries.
+    """
+    held_out = collection.queries(request.held_out)
+    split = request.split or (DEVELOPMENT if DEVELOPMENT in collection.splits() else request.held_out)
+    if split != request.held_out:
+        found = collection.queries(split)
+        development = found.only(set(found.judged) - set(held_out.judged))
+        how = f"{split}.tsv"
+    else:
+        names = sorted(held_out.judged)
+        random.Random(request.seed).shuffle(names)  # noqa: S311 - which half, not a secret
+        half = set(names[: len(names) // 2])
+        development, held_out = held_out.only(half), held_out.only(set(names) - half)
+        how = f"half of {split}.tsv, seed {request.seed}"
+    if min(len(development.judged), len(held_out.judged)) < 2:
+        raise Invalid(
+            f"`{request.held_out}` has too few queries: two are needed to choose on, and two others to measure on"
+        )
+    return Halves(development=development, held_out=held_out, how=how)
+
+
+def make_curve(grid: Sequence[float], values: NDArray[np.float64]) -> list[CurvePoint]:
+    """Make the curve from values [len(grid), queries]."""
+    best = int(values.mean(axis=1).argmax())
+    return [
+        CurvePoint(at=at, value=float(found.mean()), separable=_is_worse(found, values[best]))
+        for at, found in zip(grid, values, strict=True)
+    ]
+
+
+def find_plateau(curve: Sequence[CurvePoint], chosen: float) -> list[float]:
+    """Return the first and last value around the choice between which no value is separable from it."""
+    low = high = next(place for place, point in enumerate(curve) if point.at == chosen)
+    while low > 0 and not curve[low - 1].separable:
+        low -= 1
+    while high < len(curve) - 1 and not curve[high + 1].separable:
+        high += 1
+    return [curve[low].at, curve[high].at]
+
+
+def estimate_interval(grid: Sequence[float], values: NDArray[np.float64], seed: int) -> list[float]:
+    """Estimate the range of 95 % of the choices on other queries of the kind, by a bootstrap over queries."""
+    queries = values.shape[1]
+    draws = np.random.default_rng(seed).multinomial(queries, np.full(queries, 1 / queries), size=RESAMPLES)
+    choices = np.asarray(grid)[(values @ draws.T).argmax(axis=0)]
+    tail = 100 * significance.LEVEL / 2
+    low, high = np.percentile(choices, [tail, 100 - tail], method="nearest")
+    return [float(low), float(high)]
+
+
+def format_settings(tuned: Mode) -> str:
+    """Format the options that `mathrag job submit` needs for this mode."""
+    fusion = tuned.fusion
+    chosen = {
+        "fusion.method": fusion.method,
+        "fusion.normaliser": fusion.normaliser,
+        "fusion.dense": fusion.dense,
+        "fusion.sparse": fusion.sparse,
+        "rrf_k": tuned.rrf_k,
+    }
+    del chosen["fusion.normaliser" if fusion.method == "rrf" else "rrf_k"]
+    return " ".join(f"--set {name}={value}" for name, value in chosen.items())
+
+
+def _require_tunable_mode(request: Tune) -> Mode:
+    base = choose_mode(request.mode, request.params)
+    if len(base.kinds) < 2 or base.reranks or base.enhances:
+        raise Invalid(f"mode `{base.name}` has no weights to tune", hint="tune hybrid, weighted, weighted-z-score ...")
+    if request.over == "rrf_k" and base.fusion.method != "rrf":
+        raise Invalid(f"mode `{base.name}` has no constant of reciprocal ranks", hint="use --mode hybrid --over rrf_k")
+    return base
+
+
+def _set_value(base: Mode, over: str, value: float) -> Mode:
+    return base.with_dense_weight(value) if over == "dense" else msgspec.structs.replace(base, rrf_k=int(value))
+
+
+def _measure_values(request: Tune, base: Mode, queries: Queries, searcher: CollectionSearcher) -> NDArray[np.float64]:
+    """Measure each value of the parameter on each query: [values of the parameter, queries]."""
+    lists = searcher.lists(base.kinds, queries)
+    modes = (_set_value(base, request.over, value) for value in GRIDS[request.over])
+    measured = (
+        metrics.measure_per_query(queries.judged, searcher.rank(each, lists), [request.metric]) for each in modes
+    )
+    return np.array([[found[request.metric] for found in each.values()] for each in measured])
+
+
+def _is_worse(found: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
+    tested = significance.compare_paired(best.tolist(), found.tolist())
+    return tested is not None and tested.p < significance.LEVEL
+
+
+def _measure_held_out(
+    request: Tune, tuned: Mode, base: Mode, queries: Queries, searcher: CollectionSearcher
+) -> dict[str, Any]:
+    """Measure the choice on queries that it was not made on, and compare it with modes that need no choice."""
+    name = request.metric
+    modes = {
+        "tuned": tuned,
+        "untuned": base,
+        **{kind: choose_mode(kind, request.params) for kind in ("dense", "sparse")},
+    }
+    lists = searcher.lists(base.kinds, queries)
+    measured = {
+        label: metrics.measure_per_query(queries.judged, searcher.rank(each, lists), [name])
+        for label, each in modes.items()
+    }
+    chosen = measured.pop("tuned")
+    tests = compare_measures(chosen, measured, name)
+    return {
+        **summarise(chosen, [name]),
+        "against": [
+            {"mode": other, **summarise(values, [name]), "difference": tests[other]}
+            for other, values in measured.items()
+        ],
+    }
+
+
+# Answer one request of `mathrag eval` or `tune`: JSON on standard input, the result as JSON on standard output.
+#
+# After an error the exit status is 1, and standard output is {"error": {"kind", "message", "hint"}}.
+
+
+def main() -> None:
+    try:
+        found, code = answer(read_request(), settings_module.load()), 0
+    except MathragError as error:
+        found, code = {"error": {"kind": error.kind, "message": error.message, "hint": error.hint}}, 1
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+    sys.exit(code)
+
+
+def answer(request: Request, settings: Settings) -> dict[str, Any]:
+    """Return the result of `request` with the back ends of `settings`.
+
+    Raises:
+        MathragError: something that either names cannot be used.
+    """
+    collection, retrieval = Collection(Path(request.folder)), settings.retrieval
+    with (
+        servers.open_embedder(retrieval.embeddings) as embedder,
+        servers.open_reranker(retrieval.reranker) as reranker,
+    ):
+        indexes = make_backends(retrieval, embedder)
+        searcher = CollectionSearcher(indexes, settings.data_dir, collection, request.k, reranker)
+        if isinstance(request, Evaluate):
+            return evaluate(request, collection, searcher)
+        return tune(request, collection, searcher)
+
+
+if __name__ == "__main__":
+    main()
