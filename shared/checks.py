@@ -7,61 +7,22 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 import httpx2
-import msgspec
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.access.filters import authorization
+from shared.bearer import authorization
+from shared.check import Check, NotReady
 from shared.errors import MathragError
 from shared.models import commands, servers
 from shared.models.embedding import ModelFailed
-from shared.models.ollama import (
-    DEFAULT_URL,
-    LOOPBACK,
-    Ollama,
-    OllamaFailed,
-    advise_fetching,
-    find_ollama,
-    find_orphans,
-    make_full_tag,
-)
+from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetching, find_ollama, make_full_tag
+from shared.models.ollama_orphans import LOOPBACK, find_orphans
 from shared.plugins.loading import find_usable
 from shared.redaction import redact
 from shared.settings import Embeddings, Model, Reranker, Retrieval, Settings
 from shared.shapes import Kind
 
 # Checks of `mathrag doctor` that several services run, each with its own settings and on its own machine.
-
-# The result of checking one thing that a job needs, with advice where it fails.
-
-DEEP_S = 120.0
-"""Hashing the file of a large model takes a while."""
-RESTART = "restart the stack (`mathrag down`, `mathrag up --detach`; in containers `docker compose restart`)"
-EDITED = f"{RESTART}: a source file was edited while it ran"
-
-
-def advise_setting(setting: str) -> str:
-    """Return the advice to correct a setting of mathrag.yaml and restart."""
-    return f"correct `{setting}` in mathrag.yaml, then {RESTART}"
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking one thing that a job needs."""
-
-    name: str
-    ok: bool
-    detail: str = ""
-    fix: str = ""
-    """What to do; empty if the check succeeded."""
-
-
-class NotReady(Exception):
-    """Something was looked at, and is not as it must be."""
-
-    def __init__(self, message: str, *, fix: str = "") -> None:
-        """Keep `fix`, what to do, if the check knows it better than its caller."""
-        super().__init__(message)
-        self.fix = fix
 
 
 # Run a check and turn its errors into a result.

@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from shared.errors import Unavailable
+from shared.places import DATA_DIR, config_file
 
 # Settings of retrieval, part of `Settings`: back ends of the indexes, embedder and reranker.
 
@@ -577,24 +578,6 @@ class Limits(BaseModel):
     """Minimum speed of a body, in bytes per second, on average over each period of twice `idle_s`; a slower one is
     answered 408, so that it gives its place back (`uploads`). 0: no minimum."""
 
-
-# The default places of configuration and data.
-
-DATA_DIR = Path(".mathrag")
-
-
-def config_file() -> Path:
-    """Return the path of the settings' YAML file, which need not exist: `MATHRAG_CONFIG`, or `mathrag.yaml` here."""
-    return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
-
-
-def find_existing_folder(folder: Path) -> Path:
-    """Return `folder`, or the nearest folder above it that exists, as an absolute path."""
-    folder = folder.absolute()
-    return folder if folder.exists() else find_existing_folder(folder.parent)
-
-
-# The settings of all services, from the environment (`MATHRAG_...`), secret files, `mathrag.yaml` and defaults.
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -17,7 +17,7 @@ import settings_example
 import tables
 
 from mathrag.cli import config
-from shared import params
+from shared import experiments
 from shared.pages import pages
 from shared.settings import REPOSITORY
 
@@ -28,7 +28,7 @@ GUIDE = REPOSITORY / "docs" / "how-to" / "add-a-pipeline.md"
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that is generated, with the text that it should have."""
     yield REPOSITORY / "config-schema.json", config.schema() + "\n"
-    yield REPOSITORY / "experiment-schema.json", params.schema() + "\n"
+    yield REPOSITORY / "experiment-schema.json", experiments.schema() + "\n"
     yield REPOSITORY / "mathrag.example.yaml", settings_example.example()
     yield REPOSITORY / "mathrag" / "client" / "answers.py", answers.answers()
     for name, text in reference.pages():

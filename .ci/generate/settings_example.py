@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from shared.params import describe_field, find_group
+from shared.fields import describe_field, find_group
 from shared.settings import REPOSITORY, Settings
 
 WIDTH = 120

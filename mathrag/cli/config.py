@@ -23,8 +23,9 @@ from mathrag.client import configuration
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
+from shared.places import config_file
 from shared.redaction import redact
-from shared.settings import REPOSITORY, Settings, config_file, load
+from shared.settings import REPOSITORY, Settings, load
 
 config = typer.Typer()
 QUICK_S = 5.0

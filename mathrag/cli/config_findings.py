@@ -8,8 +8,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from shared.runtime.price import find_problems
-from shared.settings import Settings, config_file
+from shared.places import config_file
+from shared.runtime.placement import find_problems
+from shared.settings import Settings
 from shared.suggestions import find_nearest
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)

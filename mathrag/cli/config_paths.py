@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mathrag.cli.config_findings import ConfigFinding, locate
 from shared import suggestions
-from shared.settings import Settings, config_file
+from shared.places import config_file
+from shared.settings import Settings
 
 VARIABLE = "MATHRAG_CONFIG"
 RETRIEVAL_FILES = {"embeddings": ("static", "gguf"), "reranker": ("gguf",)}

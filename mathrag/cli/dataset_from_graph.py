@@ -14,7 +14,7 @@ from mathrag.client import question_sets
 from mathrag.client.client import Client
 from mathrag.client.question_sets import QuestionSet
 from mathrag.client.sources import Sources
-from shared.ingest import facts
+from shared.ingest import graph_paths
 
 
 class Side(StrEnum):
@@ -70,8 +70,8 @@ def from_graph(
     """Make a dataset of questions from held-out facts, as RuleQA does. Repeating it changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         splits = [part for each in split for part in each.split(",") if part]
-        rows = facts.fact_lines(source, splits)
-        sources = Sources(chain(facts.template_lines(templates) if templates else (), rows))
+        rows = graph_paths.fact_lines(source, splits)
+        sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
         options = {"rules": rules, "limit": limit, "seed": seed, "side": side.value, "grader": grader,
                    "unanswered": "true" if unanswered else None}  # fmt: skip
         made = send(client, question_sets.from_graph(name, graph, sources, **options), sources)

@@ -18,7 +18,7 @@ from mathrag.cli.references import DataDir
 from mathrag.client import address, catalog, service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
-from shared.checks import DEEP_S, EDITED, Check
+from shared.check import DEEP_S, EDITED, Check
 from shared.extras import find_missing_package
 from shared.settings import Settings, load
 

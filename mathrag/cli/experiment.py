@@ -111,7 +111,7 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
     """Print the JSON schema of experiment files, for editors; also in the repository as experiment-schema.json."""
     with report_errors(as_json=as_json):
-        from shared.params import schema
+        from shared.experiments import schema
 
         typer.echo(schema())
 

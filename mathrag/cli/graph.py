@@ -15,7 +15,7 @@ from mathrag.cli.upload import send
 from mathrag.client import graphs
 from mathrag.client.client import Client
 from mathrag.client.sources import Sources
-from shared.ingest import facts
+from shared.ingest import graph_paths
 from shared.plurals import format_count
 
 graph = typer.Typer(no_args_is_help=True)
@@ -44,8 +44,8 @@ def create(
     """Upload facts and index them as documents. Uploading the same again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         splits = [part for each in split for part in each.split(",") if part]
-        rows = facts.fact_lines(source, splits)
-        sources = Sources(chain(facts.phrase_lines(phrases) if phrases else (), rows))
+        rows = graph_paths.fact_lines(source, splits)
+        sources = Sources(chain(graph_paths.phrase_lines(phrases) if phrases else (), rows))
         made = send(client, graphs.upload(sources, name, inverse=inverse), sources)
         if as_json:
             print_json(made)

@@ -32,7 +32,7 @@ from mathrag.client.sources import Sources
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction import problems
 from shared import canonical
-from shared.checks import Check
+from shared.check import Check
 from shared.ingest import paths
 from shared.pages.figures import library
 from shared.pages.formatting import format_accuracy

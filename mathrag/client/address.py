@@ -8,7 +8,7 @@ from mathrag.client import stack_state
 from mathrag.client.data_dir import data_dir as configured_data_dir
 from mathrag.client.data_dir import is_data_dir_named
 from mathrag.client.errors import Failed, Unreachable
-from shared.settings import config_file
+from shared.places import config_file
 
 DEFAULT = "http://127.0.0.1:8080"
 LOCAL = ("127.0.0.1", "localhost", "::1")

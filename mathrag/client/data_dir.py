@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from shared.settings import DATA_DIR, config_file
+from shared.places import DATA_DIR, config_file
 
 PREFIX = "mathrag_"
 NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "url", "api_key"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from mathrag.client.address import is_local
 from mathrag.client.errors import Failed
-from shared.access.filters import authorization
+from shared.bearer import authorization
 
 ANSWER_S = 60.0
 SILENT_S = 45.0

@@ -8,7 +8,7 @@ from shared import telemetry
 from shared.access import filters
 from shared.access.connections import serve
 from shared.errors import Invalid
-from shared.runtime.price import settings_for_device
+from shared.runtime.placement import settings_for_device
 from shared.settings import load
 
 

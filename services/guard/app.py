@@ -28,7 +28,8 @@ from services.guard.reconciler import Reconciler
 from shared import checks
 from shared.access import filters
 from shared.calls import Completion, Lane, RunRequest
-from shared.checks import RESTART, Check, NotReady, advise_setting, run_check
+from shared.check import RESTART, Check, NotReady, advise_setting
+from shared.checks import run_check
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.lease.policy import FlipState
 from shared.models import commands

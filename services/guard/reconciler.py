@@ -12,8 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.guard.drivers.ports import Driver, DriverError, ModelServer, count_reloads, find_obstacle
 from services.guard.guard import Guard, ServedModel
 from services.guard.memory import MemoryMeter, NotMeasured, Sleep, Verification, make_meter
-from shared.lease import memory as memory_module
-from shared.lease import policy, residencies
+from shared.lease import learned_memory, policy, residencies
 from shared.lease.lease import Phase
 from shared.lease.policy import Effect, FlipEvent, FlipMachine, FlipState
 from shared.lease.residencies import ResidencyRow
@@ -281,7 +280,7 @@ class Reconciler:
         )
         await self._verification.verify_resident()
         await self._write(
-            partial(memory_module.learn, epoch=self._require_wanted().epoch, driver=self._verification.driver)
+            partial(learned_memory.learn, epoch=self._require_wanted().epoch, driver=self._verification.driver)
         )
         return FlipEvent.RESIDENT
 

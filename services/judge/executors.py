@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.judge import graphs
 from services.judge.pools import MiningPool, VerificationPool
-from shared.access.filters import authorization
+from shared.bearer import authorization
 from shared.calls import MATH, Request, RuleChoice, Rules, TemporalSimple
 from shared.errors import Refused, Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression

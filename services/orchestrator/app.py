@@ -41,8 +41,9 @@ from services.orchestrator.openai.batch_work import BatchAdvancer
 from services.orchestrator.scheduling.routines import Finaliser, Routine, Sealer, Sweeper
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.web import site
-from shared.access.filters import BodyLimit, BrowserFilter, authorization, keys_required
-from shared.runtime.price import settings_for_device
+from shared.access.filters import BodyLimit, BrowserFilter, keys_required
+from shared.bearer import authorization
+from shared.runtime.placement import settings_for_device
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces

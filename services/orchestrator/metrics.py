@@ -28,9 +28,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.orchestrator.deps import Deps
 from shared.calls import Lane
-from shared.settings import find_existing_folder
+from shared.places import find_existing_folder
 from shared.storage.database import Database, SampleState, try_decode
-from shared.telemetry import traces
+from shared.telemetry import row_spans
 
 # Metrics for operators, derived from rows at each request, so that they survive restarts and cost nothing in
 # between.
@@ -651,7 +651,7 @@ REMEMBERED_S = 3600
 
 async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -> None:
     try:
-        await traces.trace_job(connection, row.id)
+        await row_spans.trace_job(connection, row.id)
     except SQLAlchemyError:
         raise
     except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it

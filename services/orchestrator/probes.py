@@ -24,19 +24,21 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from shared import checks as shared_checks
-from shared.access.filters import authorization
+from shared.bearer import authorization
 from shared.calls import Lane
-from shared.checks import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting, run_check
+from shared.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
+from shared.checks import run_check
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
 from shared.lease.residencies import ResidencyRow
 from shared.models import commands
 from shared.pipelines import registry
+from shared.places import find_existing_folder
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.plurals import format_count
-from shared.runtime.price import estimate_all, settings_for_device
-from shared.settings import REPOSITORY, Device, Settings, find_existing_folder, load
+from shared.runtime.placement import estimate_all, settings_for_device
+from shared.settings import REPOSITORY, Device, Settings, load
 from shared.shapes import State
 from shared.storage import devices, jobs
 from shared.storage import jobs as stored_jobs

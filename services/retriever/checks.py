@@ -16,7 +16,8 @@ from sqlalchemy import text
 from services.retriever.elasticsearch import FILE, MAJOR, MAKE_KEY, URL, ElasticsearchServer
 from services.retriever.index import Backend, SearchIndex, UnsoundIndex
 from shared import checks, settings
-from shared.checks import Check, NotReady, advise_setting, run_check
+from shared.check import Check, NotReady, advise_setting
+from shared.checks import run_check
 from shared.errors import NotFound
 from shared.settings import Retrieval
 from shared.storage.database import Database

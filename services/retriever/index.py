@@ -18,8 +18,6 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import WeakSet
 
-import bm25s
-import bm25s.version
 import faiss
 import msgspec
 import numpy as np
@@ -30,6 +28,15 @@ from shared.errors import Invalid, Refused, Unavailable
 from shared.extras import not_installed
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.models.embedding import Embedder
+
+# Where JAX is installed, bm25s starts it when it is imported, and JAX then takes most of the GPU's memory (seen on an
+# H200 with 12 GiB free: 11 GiB). It is not needed here.
+sys.modules.setdefault("jax", None)  # type: ignore[arg-type]
+import bm25s  # noqa: E402
+import bm25s.version  # noqa: E402
+
+if sys.modules["jax"] is None:
+    del sys.modules["jax"]
 
 # Interfaces of search indexes and of the back ends that build and load them.
 
@@ -649,13 +656,6 @@ class Faiss(FolderBackend):
 
 # Search words in this process: BM25 as in Lucene, ln(1 + (N - n + .5) / (n + .5)) * f / (f + k1 (1 - b + b |d| /
 # avgdl)).
-
-# Where JAX is installed, bm25s starts it when it is imported, and JAX then takes most of the GPU's memory (seen on an
-# H200 with 12 GiB free: 11 GiB). It is not needed here.
-sys.modules.setdefault("jax", None)  # type: ignore[arg-type]
-
-if sys.modules["jax"] is None:
-    del sys.modules["jax"]
 
 K1 = 1.2
 B = 0.75

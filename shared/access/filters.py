@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shared.bearer import key_of
 from shared.errors import Forbidden, MathragError, TooLarge, Unauthorized
 from shared.redaction import redact
 from shared.settings import Settings
@@ -202,20 +203,6 @@ def comes_from_here(headers: Headers) -> bool:
 def _parse_name(host: str) -> str:
     found = _HOST.fullmatch(host)
     return found["address"] or found["name"].lower() if found else ""
-
-
-# Write and read the header `Authorization: Bearer KEY`.
-
-
-def authorization(key: str) -> dict[str, str]:
-    """Return the header with `key`; empty if there is no key."""
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def key_of(header: str) -> str | None:
-    """Return the key in the header's value; None if it has none."""
-    scheme, _, key = header.partition(" ")
-    return key.strip() or None if scheme.lower() == "bearer" else None
 
 
 # Protect the applications that only our own services call: guard and retriever.

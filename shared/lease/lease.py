@@ -12,7 +12,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.access.filters import authorization
+from shared.bearer import authorization
 from shared.calls import Completion, ModelCall, RunRequest
 from shared.trace_headers import add_trace_headers
 

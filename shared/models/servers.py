@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from shared import canonical
-from shared.access.filters import authorization
+from shared.bearer import authorization
 from shared.errors import Unavailable
 from shared.models import files, metadata
 from shared.models.chat import AWAY_STATUSES

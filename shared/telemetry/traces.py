@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -14,11 +14,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, NoOpTracer, Span, SpanContext, SpanKind, TraceFlags, Tracer
 from opentelemetry.trace.status import Status, StatusCode
-from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.calls import End, ModelAnswer, ModelCall, text_of
-from shared.storage.database import Database, SampleState, sql
 
 # Names in spans, by OpenTelemetry's GenAI conventions and OpenInference, which viewers understand.
 #
@@ -277,75 +274,3 @@ def _make_content(prompt: str, text: str) -> dict[str, str]:
 
 def _message(role: str, text: str) -> str:
     return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}], ensure_ascii=False)
-
-
-# Spans of jobs and samples, made from their rows once they have ended.
-#
-# Jobs and samples run for hours across processes, so no process could hold their spans open. Their span ids come from
-# `references`, so that other spans can link to them before they exist.
-
-SAMPLES = sql("""
-    SELECT s.id, s.kind, s.ordinal, s.repeat, s.state, s.failure, s.ended_at, o.answer, o.extraction, o.correct,
-           i.question, j.public_id, j.pipeline, COALESCE(j.running_at, j.created_at) AS begun_at
-    FROM samples s JOIN jobs j ON j.id = s.job_id LEFT JOIN outcomes o ON o.sample_id = s.id
-    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
-    WHERE s.id = ANY(:samples) ORDER BY s.id""")
-JOB = text("""
-    SELECT id, public_id, name, pipeline, state, total, reuse, created_at, ended_at FROM jobs WHERE id = :job""")
-EVENTS = text("SELECT state, at FROM job_events WHERE job_id = :job ORDER BY version")
-
-
-async def trace_samples(database: Database, samples: Sequence[int]) -> None:
-    """Make the spans of these samples, which have ended."""
-    if not samples:
-        return
-    async with database.transaction() as connection:
-        rows = (await connection.execute(SAMPLES, {"samples": list(samples)})).all()
-    for row in rows:
-        job = uuid.UUID(str(row.public_id))
-        add_past_span(
-            f"sample {row.pipeline}" if row.kind == "item" else f"prepare {row.pipeline}",
-            row.begun_at,
-            row.ended_at,
-            _sample_attributes(row),
-            ref=make_sample_ref(job, row.id),
-            parent=make_job_ref(job),
-            failure=row.failure,
-        )
-
-
-async def trace_job(connection: AsyncConnection, job: int) -> None:
-    """Make the span of a job that has ended, with its changes of state as events."""
-    row = (await connection.execute(JOB, {"job": job})).one()
-    public_id = uuid.UUID(str(row.public_id))
-    events = [(event.state, event.at) for event in await connection.execute(EVENTS, {"job": row.id})]
-    add_past_span(
-        f"job {row.pipeline}",
-        row.created_at,
-        row.ended_at,
-        {
-            SPAN_KIND: CHAIN,
-            "mathrag.job.id": str(public_id),
-            "mathrag.job.name": row.name,
-            "mathrag.job.state": row.state,
-            "mathrag.job.samples": row.total,
-            "mathrag.job.reuse": row.reuse,
-        },
-        ref=make_job_ref(public_id),
-        events=events,
-        failure=row.state if row.state == "failed" else None,
-    )
-
-
-def _sample_attributes(row: Row[tuple[object, ...]]) -> Attributes:
-    attributes = {
-        SPAN_KIND: CHAIN,
-        "mathrag.job.id": str(row.public_id),
-        "mathrag.sample.id": row.id,
-        "mathrag.sample.index": row.ordinal,
-        "mathrag.sample.repeat": row.repeat,
-        "mathrag.sample.state": SampleState(row.state).word,
-        "mathrag.sample.extraction": row.extraction,
-        "mathrag.sample.correct": row.correct,
-    }
-    return attributes | {INPUT: row.question, OUTPUT: row.answer} if keeps_content() else attributes

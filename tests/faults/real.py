@@ -9,7 +9,7 @@ import httpx2
 import redis
 
 from mathrag.stack import passwords
-from shared.access.filters import authorization
+from shared.bearer import authorization
 from shared.lease.policy import FlipState
 from tests.faults.clocks import Clocks
 from tests.faults.gates import flip_held

@@ -21,8 +21,8 @@ from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from services.orchestrator.experiments import lifecycle
 from shared.calls import Lane
-from shared.params import EXAMPLE as EXPERIMENT
-from shared.params import Experiment
+from shared.experiments import EXAMPLE as EXPERIMENT
+from shared.experiments import Experiment
 from shared.replies import Hit, Retrieved
 from shared.runtime import submit
 from shared.settings import Access, Settings

@@ -18,7 +18,7 @@ from shared.audit import check
 from shared.calls import Decoding, Lane, ModelCall
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, GuardClient, Guards, NotGranted, Phase, RedisLease
-from shared.runtime.price import settings_for_device
+from shared.runtime.placement import settings_for_device
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.worker import LaneWorker
 from shared.settings import Device, Model, Settings, Workers

@@ -16,7 +16,7 @@ from services.guard.drivers.process import ProcessDriver
 from services.orchestrator import probes
 from services.orchestrator.deps import Deps
 from services.retriever.app import create_app
-from shared.checks import Check, NotReady
+from shared.check import Check, NotReady
 from shared.runtime.pins import register
 from shared.settings import Dense, Elasticsearch, Model, Retrieval, Settings, Sparse
 from shared.storage.database import Database

@@ -14,8 +14,9 @@ import pytest
 
 from services.orchestrator.api.routes import EXAMPLES
 from services.orchestrator.experiments import lifecycle
-from shared.params import EXAMPLE as EXPERIMENT
-from shared.params import Experiment, Params
+from shared.experiments import EXAMPLE as EXPERIMENT
+from shared.experiments import Experiment
+from shared.params import Params
 from shared.runtime import submit
 from shared.storage.database import Database
 from tests.api_document import api_document

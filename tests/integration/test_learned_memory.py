@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.lease import memory, residencies
+from shared.lease import learned_memory, residencies
 from shared.lease.memory import LearnedMemory
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
@@ -43,12 +43,12 @@ async def load(
         epoch = await residencies.insert_wanted(connection, device, newest.epoch if newest else 0, ids, "test", plan)
         assert epoch is not None
         await residencies.record_figures(connection, epoch, measured)
-        return await memory.learn(connection, epoch, driver)
+        return await learned_memory.learn(connection, epoch, driver)
 
 
 async def learned(database: Database, device: str = GPU) -> dict[int, dict[int, LearnedMemory]]:
     async with database.transaction() as connection:
-        return await memory.find_learned(connection, device)
+        return await learned_memory.find_learned(connection, device)
 
 
 async def test_a_registered_model_keeps_its_architecture(database: Database) -> None:

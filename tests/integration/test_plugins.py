@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.orchestrator import probes
-from shared.checks import NotReady
+from shared.check import NotReady
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.plugins import loading

@@ -16,7 +16,7 @@ from services.orchestrator import probes
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes import Probe, checks, list_readiness_probes
 from shared.calls import Lane
-from shared.checks import NotReady
+from shared.check import NotReady
 from shared.pipelines import registry
 from shared.storage import devices
 from shared.storage.database import Database

@@ -16,7 +16,7 @@ import psutil
 from mathrag.stack import process
 from mathrag.stack.ports import find_free_port
 from shared.errors import Unavailable
-from shared.models.ollama import find_runners
+from shared.models.ollama_orphans import find_runners
 from tests.real.lacking import Lacking
 from tests.running import REPOSITORY
 

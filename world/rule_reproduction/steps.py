@@ -14,7 +14,7 @@ from mathrag.client.question_sets import QuestionSet
 from mathrag.client.request import MOST_OF_A_PAGE
 from mathrag.client.sources import Sources
 from shared import canonical
-from shared.ingest import facts as facts_module
+from shared.ingest import graph_paths
 from world.experiments import find
 from world.release import fingerprint
 from world.rule_reproduction import measuring, parts, tuning
@@ -174,7 +174,7 @@ def _option(limit: str, value: object) -> list[str]:
 
 def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
     """Create a question set of held-out facts; the same one is stored once."""
-    lines = Sources(facts_module.fact_lines(facts, []))
+    lines = Sources(graph_paths.fact_lines(facts, []))
     request = question_sets.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
     made = client.send(request)
     print(f"  {name}: {made['items']:,} questions, {made['counts']}", flush=True)

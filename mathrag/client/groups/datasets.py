@@ -21,8 +21,7 @@ from mathrag.client.uploads import (
     make_error_options,
     rows_of,
 )
-from shared.ingest import facts as facts_module
-from shared.ingest import paths
+from shared.ingest import graph_paths, paths
 from shared.ingest.lines import Row
 
 
@@ -112,8 +111,8 @@ def from_graph(
     split_names = list(splits)
 
     def rows() -> Iterable[Row]:
-        first = facts_module.template_lines(Path(templates)) if templates is not None else ()
-        return chain(first, facts_module.fact_lines(Path(facts), split_names))
+        first = graph_paths.template_lines(Path(templates)) if templates is not None else ()
+        return chain(first, graph_paths.fact_lines(Path(facts), split_names))
 
     upload = Upload(rows, progress)
     request = question_sets.from_graph(

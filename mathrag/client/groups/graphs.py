@@ -11,7 +11,7 @@ from mathrag.client.answers import DeletedGraph, GraphUpload, StoredGraph
 from mathrag.client.operations import C, Group, Listing, Operation
 from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.uploads import Progress, Upload
-from shared.ingest import facts as facts_module
+from shared.ingest import graph_paths
 from shared.ingest.lines import Row
 
 
@@ -37,8 +37,8 @@ def create(
     split_names = list(splits)
 
     def rows() -> Iterable[Row]:
-        first = facts_module.phrase_lines(Path(phrases)) if phrases is not None else ()
-        return chain(first, facts_module.fact_lines(Path(facts), split_names))
+        first = graph_paths.phrase_lines(Path(phrases)) if phrases is not None else ()
+        return chain(first, graph_paths.fact_lines(Path(facts), split_names))
 
     upload = Upload(rows, progress)
     return upload.on(graphs.upload(upload, name, inverse=inverse))

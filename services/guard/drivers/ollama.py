@@ -26,11 +26,9 @@ from shared.models.ollama import (
     OllamaFailed,
     Pulled,
     RunnerDied,
-    find_orphans,
-    find_runners,
-    is_running,
     make_full_tag,
 )
+from shared.models.ollama_orphans import find_orphans, find_runners, is_running
 from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model

@@ -16,8 +16,9 @@ from services.guard.drivers import launched
 from services.guard.drivers.launched import read_ahead
 from services.guard.drivers.ports import DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
-from shared.models.chat import LLAMA, OpenAICompatible
+from shared.models.chat import LLAMA
 from shared.models.commands import deterministic_options
+from shared.models.openai_compatible import OpenAICompatible
 from shared.orphans import die_with
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model

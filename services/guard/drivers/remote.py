@@ -13,10 +13,11 @@ from typing import Any
 import httpx2
 
 from services.guard.drivers.ports import Confirmation, DriverError
-from shared.access.filters import authorization
+from shared.bearer import authorization
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models import ollama
-from shared.models.chat import BY_BACKEND, OpenAICompatible
+from shared.models.chat import BY_BACKEND
+from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
 from shared.shapes import Architecture

@@ -19,7 +19,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared import shapes
-from shared.access.filters import OPEN, SAFE, key_of, refuse
+from shared.access.filters import OPEN, SAFE, refuse
+from shared.bearer import key_of
 from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
 from shared.shapes import Scope as shapes_Scope
 from shared.shapes import allows

@@ -16,7 +16,7 @@ from services.orchestrator.reports.comparison import (
     load_side_by_side,
     parse_measure,
 )
-from shared.params import WHOLE
+from shared.fields import WHOLE
 from shared.shapes import ACCURACY, PATTERN, Scope
 from shared.storage import database
 from shared.storage import samples as stored_samples

@@ -23,8 +23,8 @@ from services.orchestrator.api.routes import (
 from services.orchestrator.deps import RequestDeps
 from shared import canonical
 from shared.errors import NotFound, TooLarge
+from shared.fields import WHOLE, describe_field, find_group
 from shared.pages.formatting import ValueDifference, compare_trees
-from shared.params import WHOLE, describe_field, find_group
 from shared.redaction import HIDDEN, redact
 from shared.runtime.parameters import parse_params
 from shared.settings import Device, Model, Settings
@@ -235,7 +235,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-@route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting], [SETTING]))
+@route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting], [SETTING]), name="get")
 async def answer_settings(deps: RequestDeps) -> Response:
     """Returns the settings that the orchestrator was started with, from its environment, its secret files and
     mathrag.yaml. Secrets are masked. An edit of the file takes effect after a restart.

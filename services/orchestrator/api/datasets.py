@@ -187,7 +187,7 @@ class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
 @route(
     questions_router, "POST", "/from-graph", Scope.SUBMIT, "Make a dataset from a graph",
     answers(QuestionUpload, MADE) | answers(QuestionUpload, MADE, status=201),
-    refuses=(404, 409, 429), status_code=201, openapi_extra=BODY,
+    refuses=(404, 409, 429), status_code=201, openapi_extra=BODY, name="create",
 )  # fmt: skip
 async def create_from_graph(
     request: Request,

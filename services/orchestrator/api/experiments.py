@@ -33,7 +33,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import lifecycle, planning
 from services.orchestrator.experiments.report import ExperimentReport, report
 from services.orchestrator.reports.comparison import parse_measure
-from shared.params import Experiment
+from shared.experiments import Experiment
 from shared.shapes import ACCURACY, Scope
 from shared.storage import database, experiments
 from shared.storage import jobs as stored_jobs

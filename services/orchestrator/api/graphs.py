@@ -15,6 +15,7 @@ from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import Deps, RequestDeps
 from shared.errors import Invalid
 from shared.ingest import facts as facts_module
+from shared.ingest import graph_paths
 from shared.ingest.lines import Row
 from shared.replies import CorpusRecord
 from shared.settings import Limits
@@ -124,7 +125,7 @@ def open_fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterat
         InvalidLine, TooLarge: as `fact_rows.read` raises them.
     """
     are_json = _are_json(request)
-    return facts_module.read_fact_rows(
+    return graph_paths.read_fact_rows(
         file, SOURCE, are_json=are_json, longest=limits.line_bytes, decompressed=limits.decompressed_bytes
     )
 

@@ -16,7 +16,7 @@ from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics import Metrics
 from services.orchestrator.probes import checks, list_readiness_probes, probes
-from shared.checks import Check
+from shared.check import Check
 from shared.shapes import Scope
 
 # Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix).

@@ -34,10 +34,11 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared import audit, canonical
 from shared.errors import BadRequest
+from shared.fields import WHOLE, Key, Metadata, Rank, Stored
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
 from shared.models import commands
-from shared.params import MOST_REPEATS, WHOLE, Key, Metadata, Rank, Stored
+from shared.params import MOST_REPEATS
 from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
@@ -721,7 +722,7 @@ imports_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 @route(
     imports_router, "POST", "/import", Scope.SUBMIT, "Import answers", answers(JobView, EXAMPLE, status=202),
-    refuses=(404, 409, 429), status_code=202, openapi_extra=BODY,
+    refuses=(404, 409, 429), status_code=202, openapi_extra=BODY, name="create",
 )  # fmt: skip
 async def import_answers(
     deps: RequestDeps,

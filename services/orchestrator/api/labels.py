@@ -15,7 +15,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import label_agreement
 from services.orchestrator.reports.label_agreement import LabelAgreement
 from shared.errors import Invalid
-from shared.params import Stored
+from shared.fields import Stored
 from shared.runtime.pins import LabelCalibration, calibrate_judge
 from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, Value, What, parse_label
 from shared.storage import database as storage

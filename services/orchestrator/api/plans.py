@@ -32,9 +32,9 @@ from services.orchestrator.scheduling.whatif import (
     Speed,
 )
 from shared.errors import Invalid
+from shared.fields import WHOLE, Stored
 from shared.lease.memory import Hardware
 from shared.lease.plan import Demand, Option, RetrievalDemand, Room, plan
-from shared.params import WHOLE, Stored
 from shared.runtime.advance import Jobs
 from shared.runtime.submit import Drafting
 from shared.shapes import Scope

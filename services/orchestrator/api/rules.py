@@ -17,9 +17,9 @@ from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
 from shared.calls import StoredMining
 from shared.errors import Conflict, Invalid
+from shared.fields import WHOLE, Stored
 from shared.ingest import amie, rule_files
 from shared.ingest.rule_files import RuleFileLimits
-from shared.params import WHOLE, Stored
 from shared.replies import Rule
 from shared.runtime.mining import BankRequest, mine, parse_mining
 from shared.settings import Limits

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from shared import provenance as provenance_module
-from shared.params import WHOLE
+from shared.fields import WHOLE
 from shared.rag.provenance import Ending
 from shared.records import Provenance, SampleLine
 from shared.samples import SampleRow, Strategy

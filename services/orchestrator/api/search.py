@@ -21,7 +21,8 @@ from services.orchestrator.searching import (
 )
 from shared.calls import MAX_QUESTION
 from shared.errors import Unavailable
-from shared.params import WHOLE, Params
+from shared.fields import WHOLE
+from shared.params import Params
 from shared.rag.gate import score_document
 from shared.replies import Document
 from shared.runtime import pins

@@ -15,7 +15,8 @@ import msgspec
 
 from shared import canonical, suggestions
 from shared.errors import Invalid, TooLarge
-from shared.params import Experiment, ExperimentDataset, Params, Variant
+from shared.experiments import Experiment, ExperimentDataset, Variant
+from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import check_read, parse_params
 from shared.runtime.submit import Submission

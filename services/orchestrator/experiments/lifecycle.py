@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.experiments.grid import Grid, expand
 from shared.errors import MathragError
-from shared.params import Experiment
+from shared.experiments import Experiment
 from shared.replies import INFRASTRUCTURE
 from shared.runtime.lifecycle import cancel_all
 from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions

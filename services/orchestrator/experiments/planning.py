@@ -14,7 +14,7 @@ from services.orchestrator.scheduling import demands
 from services.orchestrator.scheduling.demands import ModelCalls, Needs
 from services.orchestrator.scheduling.scheduler import merge_needs
 from shared.calls import DocumentRef, Lane, Request
-from shared.params import Experiment
+from shared.experiments import Experiment
 from shared.pipelines.binding import Bound
 from shared.plurals import format_count
 from shared.runtime.advance import JobSpec

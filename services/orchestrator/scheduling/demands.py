@@ -12,7 +12,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.calls import Lane
-from shared.lease import memory, residencies
+from shared.lease import learned_memory, residencies
 from shared.lease.memory import Estimate, Hardware, LearnedMemory, read_context
 from shared.lease.plan import Demand, Room
 from shared.lease.policy import DECIDED
@@ -140,7 +140,8 @@ async def load_demands(
     """
     rows = (await connection.execute(MODELS, {"ids": list(wanted)})).all()
     learned = {
-        device: await memory.find_learned(connection, device) for device in sorted({str(row.device) for row in rows})
+        device: await learned_memory.find_learned(connection, device)
+        for device in sorted({str(row.device) for row in rows})
     }
     return [
         _make_demand(
@@ -178,7 +179,7 @@ def _make_demand(
         model_id=row.id,
         name=row.name,
         lane=wanted.lane,
-        memory=memory.estimate_row(row, slots, learned),
+        memory=learned_memory.estimate_row(row, slots, learned),
         parallel=slots,
         context=model.context if model else read_context(row.options),
         calls=wanted.calls,

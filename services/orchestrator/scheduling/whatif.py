@@ -11,10 +11,11 @@ from services.orchestrator.scheduling.demands import ModelCalls, Needs
 from shared import suggestions
 from shared.calls import Lane
 from shared.errors import Invalid
+from shared.fields import WHOLE
 from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, MemoryEstimate, estimate_memory
 from shared.lease.plan import Demand, RetrievalDemand, Room
 from shared.models.commands import PRESETS
-from shared.params import WHOLE, Params
+from shared.params import Params
 from shared.shapes import MIB, Architecture
 
 MOST_MODELS = 4

@@ -14,9 +14,10 @@ from services.orchestrator.api.configuration import (
 )
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, go_to, page
+from shared.fields import WHOLE
 from shared.pages.formatting import compare_trees, flatten_tree
 from shared.pages.pages import format_query
-from shared.params import WHOLE, Params
+from shared.params import Params
 from shared.shapes import Scope
 from shared.storage import configurations
 from shared.storage import database as storage

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.lease import memory, residencies
+from shared.lease import learned_memory, residencies
 from shared.settings import Model
 from shared.storage.database import Database
 from tests.integration import scene
@@ -30,7 +30,7 @@ async def load(database: Database, name: str, mib: float) -> None:
         epoch = await residencies.insert_wanted(connection, "cpu:0", newest.epoch if newest else 0, [model], "test", {})
         assert epoch is not None
         await residencies.record_figures(connection, epoch, {"memory_mib": {str(model): mib}})
-        await memory.learn(connection, epoch, "")
+        await learned_memory.learn(connection, epoch, "")
     await scene.run_sql(database, "UPDATE residencies SET state = 'open', opened_at = now()")
 
 

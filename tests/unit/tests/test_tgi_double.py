@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shared.calls import Decoding
-from shared.models.chat import ChatFailed, OpenAICompatible, ServerAway
+from shared.models.chat import ChatFailed, ServerAway
+from shared.models.openai_compatible import OpenAICompatible
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY
 from tests.doubles.chat_server import Reply, Seen, chat_server

@@ -12,7 +12,7 @@ from mathrag.cli.failures import Exit
 from mathrag.client import stack_state
 from mathrag.stack import lock, passwords
 from mathrag.stack.addresses import add_running_addresses, list_variables
-from shared.checks import Check
+from shared.check import Check
 from shared.settings import Device, Settings, load
 from tests.unit.commands import Server, mathrag, refuses, says
 from tests.unit.mathrag.cli.programs import stay_here

@@ -16,7 +16,7 @@ from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
-from shared.params import EXAMPLE, Experiment, schema
+from shared.experiments import EXAMPLE, Experiment, schema
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, refuses, says
 

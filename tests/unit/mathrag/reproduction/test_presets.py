@@ -8,7 +8,8 @@ import pytest
 
 from mathrag.reproduction import preset as presets
 from shared.errors import Invalid, NotFound
-from shared.params import Experiment, Params
+from shared.experiments import Experiment
+from shared.params import Params
 from shared.pipelines import registry
 from shared.settings import Settings
 

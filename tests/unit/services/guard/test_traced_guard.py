@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from services.guard.guard import Guard, ServedModel
 from shared.calls import Decoding, ModelCall, RunRequest
-from shared.models.chat import OpenAICompatible
+from shared.models.openai_compatible import OpenAICompatible
 from shared.telemetry import traces as traces_module
 from tests.doubles.chat_server import answer, chat_server
 from tests.doubles.puppets import PuppetServer, StepClock

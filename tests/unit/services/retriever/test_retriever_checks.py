@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.retriever import checks, elasticsearch
-from shared.checks import Check
+from shared.check import Check
 from shared.errors import NotFound
 from shared.settings import Retrieval
 from tests.doubles.search_server import SearchServer, search_server

@@ -17,7 +17,7 @@ from services.retriever import index as index_module
 from services.retriever.backends import make_backends
 from services.retriever.index import Faiss, FaissIndex, Flat
 from shared.lease.memory import CUDA_CONTEXT_MIB
-from shared.runtime.price import settings_for_device
+from shared.runtime.placement import settings_for_device
 from shared.settings import Dense, Device, Retrieval, Settings
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 

@@ -7,7 +7,8 @@ import pytest
 from fastapi import FastAPI
 
 from shared.access import filters
-from shared.access.filters import BodyLimit, ServiceKey, authorization
+from shared.access.filters import BodyLimit, ServiceKey
+from shared.bearer import authorization
 from shared.settings import Settings
 from tests.unit.asgi import ask
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import facts as facts_module
+from shared.ingest import graph_paths
 from tests.unit.cases import named
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, Graph
 
 
 def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts_module.ParsedGraph:
     return facts_module.read_facts(
-        facts_module.read_fact_rows(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most
+        graph_paths.read_fact_rows(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most
     )  # type: ignore[arg-type]
 
 

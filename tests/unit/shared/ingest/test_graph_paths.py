@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import Invalid, InvalidLine, NotFound
-from shared.ingest import facts
+from shared.ingest import facts, graph_paths
 from shared.settings import REPOSITORY
 from shared.storage import graphs
 from shared.storage.graphs import GraphFacts
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
 
 
 def read(path: Path, *splits: str) -> GraphFacts:
-    return facts.read_facts(facts.fact_lines(path, splits or ("train",)), path.name, 10**6).upload
+    return facts.read_facts(graph_paths.fact_lines(path, splits or ("train",)), path.name, 10**6).upload
 
 
 def lines(path: Path, *splits: str) -> list[str]:
@@ -74,16 +74,16 @@ def test_a_folder_of_plain_files_has_splits_too(tmp_path: Path) -> None:
 
 def test_a_split_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="has no split 'train'") as caught:
-        facts.fact_lines(folder(tmp_path, TLOGIC))
+        graph_paths.fact_lines(folder(tmp_path, TLOGIC))
     assert caught.value.hint == "it has valid, test: --split valid"
 
 
 def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="no known layout") as caught:
-        facts.fact_lines(folder(tmp_path, {"graph.rdf": "<x>"}))
+        graph_paths.fact_lines(folder(tmp_path, {"graph.rdf": "<x>"}))
     assert "entity2id.txt" in str(caught.value.hint)
     with pytest.raises(NotFound):
-        facts.fact_lines(tmp_path / "nowhere")
+        graph_paths.fact_lines(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
 
 def test_phrases_have_two_or_three_columns(tmp_path: Path) -> None:
     file = folder(tmp_path, {"phrases.tsv": "r\tknows\tis known by\ns\tlikes\n"}) / "phrases.tsv"
-    assert [content for _, _, content in facts.phrase_lines(file)] == [
+    assert [content for _, _, content in graph_paths.phrase_lines(file)] == [
         {"relation": "r", "phrase": "knows", "inverse": "is known by"}, {"relation": "s", "phrase": "likes"}
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.errors import InvalidLine, NotFound
-from shared.ingest import facts
+from shared.ingest import graph_paths
 from shared.ingest.facts import ParsedQuestions, QuestionReader
 from shared.ingest.lines import Row
 from shared.questions.items import QuestionTemplates
@@ -57,8 +57,8 @@ def test_a_second_template_of_a_relation_is_refused() -> None:
 def test_templates_of_a_file_are_three_columns(tmp_path: Path) -> None:
     path = tmp_path / "templates.tsv"
     path.write_text("\t".join(TEMPLATE.values()) + "\nmet\tWhom?\n")
-    good, (source, number, bad) = facts.template_lines(path)
+    good, (source, number, bad) = graph_paths.template_lines(path)
     assert good == ("templates.tsv", 1, TEMPLATE)
     assert (source, number, str(bad)[:14]) == ("templates.tsv", 2, "has 2 columns;")
     with pytest.raises(NotFound):
-        list(facts.template_lines(tmp_path / "none.tsv"))
+        list(graph_paths.template_lines(tmp_path / "none.tsv"))

@@ -13,8 +13,9 @@ import pytest
 
 from shared import canonical
 from shared.calls import Completion, Decoding, ModelAnswer
-from shared.models.chat import ChatFailed, OpenAICompatible
+from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama
+from shared.models.openai_compatible import OpenAICompatible
 from shared.rag.provenance import SampleFacts, classify_ending, make_outcome
 from shared.replies import Failure, FailureKind, Generated
 from shared.runtime.prompting import read_reply

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shared.calls import Decoding, ModelAnswer
-from shared.models.chat import ChatFailed, OpenAICompatible
+from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama
+from shared.models.openai_compatible import OpenAICompatible
 from shared.replies import FailureKind
 from tests.doubles.chat_server import ChatServer, Reply, chat_server
 

@@ -12,8 +12,9 @@ import pytest
 from services.guard.drivers.plugin import ScriptedServer
 from services.guard.guard import Guard, ServedModel
 from shared.calls import Completion, Decoding, Generate, ModelAnswer, ModelCall, RunRequest
-from shared.models.chat import MIN_LOGPROB, ChatFailed, OpenAICompatible, parse_tokens
+from shared.models.chat import MIN_LOGPROB, ChatFailed, parse_tokens
 from shared.models.ollama import Ollama
+from shared.models.openai_compatible import OpenAICompatible
 from shared.params import Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.replies import FailureKind, Generated, Token

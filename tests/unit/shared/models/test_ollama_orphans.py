@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shared.models.ollama import find_orphans, find_runners, is_running
+from shared.models.ollama_orphans import find_orphans, find_runners, is_running
 
 SLEEP = "import time; print('running', flush=True); time.sleep(600)"
 SERVE = "import json, os, subprocess; subprocess.run(json.loads(os.environ['RUNNER']))"

@@ -11,17 +11,9 @@ from huggingface_hub import get_async_session
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.calls import Decoding, ModelAnswer
-from shared.models import chat
-from shared.models.chat import (
-    BY_BACKEND,
-    TGI,
-    ChatFailed,
-    ForeignHost,
-    OpenAICompatible,
-    PromptCut,
-    ServerAway,
-    ServerUnreached,
-)
+from shared.models import openai_compatible
+from shared.models.chat import BY_BACKEND, TGI, ChatFailed, ServerAway, ServerUnreached
+from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.replies import FailureKind
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
@@ -320,7 +312,7 @@ async def test_no_request_leaves_for_a_host_that_was_not_declared(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = OpenAICompatible(server.url, model="a-model")
-    monkeypatch.setattr(chat, "_declared", {"127.0.0.1:1"})
+    monkeypatch.setattr(openai_compatible, "_declared", {"127.0.0.1:1"})
     with pytest.raises((ForeignHost, ChatFailed)):
         await client.complete("q", GREEDY, seed=0)
     async with get_async_session() as session:
@@ -334,7 +326,7 @@ async def test_a_refused_host_is_a_typed_failure_of_the_call(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = OpenAICompatible(server.url, model="a-model")
-    monkeypatch.setattr(chat, "_declared", set())
+    monkeypatch.setattr(openai_compatible, "_declared", set())
     with pytest.raises(ChatFailed) as caught:
         await client.complete("q", GREEDY, seed=0)
     assert caught.value.kind is FailureKind.BACKEND_ERROR

@@ -11,7 +11,8 @@ from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.plans import PlanJob
 from services.orchestrator.experiments.grid import expand
 from shared.errors import Invalid
-from shared.params import Experiment, Params
+from shared.experiments import Experiment
+from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.pipelines.switches import SWITCHES, Switch, covers, get_values

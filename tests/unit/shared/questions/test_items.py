@@ -8,7 +8,7 @@ import pytest
 
 from shared.calls import MAX_QUESTION
 from shared.errors import Invalid
-from shared.ingest import facts, rule_files
+from shared.ingest import facts, graph_paths, rule_files
 from shared.questions.items import ANSWERS, LINKS, Bank, Choice, QuestionSet, Wording
 from shared.samples import FactQuery
 from shared.settings import REPOSITORY
@@ -139,7 +139,7 @@ def test_a_limit_draws_evenly_by_the_seed_whatever_the_order_of_the_file() -> No
 
 
 def upload(path: Path, split: str = "test") -> GraphFacts:
-    return facts.read_facts(facts.fact_lines(path, [split]), path.name, 10**6).upload
+    return facts.read_facts(graph_paths.fact_lines(path, [split]), path.name, 10**6).upload
 
 
 @pytest.mark.skipif(not (DATA / "kinship").is_dir(), reason="../shared/data/kg/kinship is not there")

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from shared.lease.memory import CUDA_CONTEXT_MIB
-from shared.runtime.price import estimate_all, estimate_one
+from shared.runtime.placement import estimate_all, estimate_one
 from shared.settings import REPOSITORY, Device, Model
 
 JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"

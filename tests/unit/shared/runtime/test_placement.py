@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import Invalid
-from shared.runtime.price import find_problems, place_models, settings_for_device
+from shared.runtime.placement import find_problems, place_models, settings_for_device
 from shared.settings import REPOSITORY, Device, Model, Settings
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}

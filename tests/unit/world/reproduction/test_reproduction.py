@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from services.orchestrator.experiments.grid import expand
+from shared.experiments import Experiment
 from shared.pages.figures import figure
 from shared.pages.figures.figure import write_all
 from shared.pages.pages import find_block_names, rewrite_blocks
-from shared.params import Experiment
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
 from world.reproduction import drawing, findings, tables

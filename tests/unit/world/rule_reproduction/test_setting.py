@@ -6,7 +6,8 @@ import pytest
 
 from services.orchestrator.experiments.grid import expand
 from shared.errors import Invalid
-from shared.params import Experiment, out_of_range
+from shared.experiments import Experiment
+from shared.params import out_of_range
 from shared.storage.configurations import SHIPPED
 from world.rule_reproduction import measuring, setting
 

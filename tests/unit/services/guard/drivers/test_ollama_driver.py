@@ -14,7 +14,8 @@ from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
 from shared.calls import Decoding
 from shared.models.chat import OLLAMA, ChatFailed
-from shared.models.ollama import DEFAULT_URL, Orphan
+from shared.models.ollama import DEFAULT_URL
+from shared.models.ollama_orphans import Orphan
 from shared.replies import FailureKind
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply

@@ -7,7 +7,7 @@ import pytest
 
 from services.orchestrator.experiments.grid import WITHOUT_RATIO, Grid, expand
 from shared.errors import Invalid, TooLarge
-from shared.params import EXAMPLE, Experiment
+from shared.experiments import EXAMPLE, Experiment
 from shared.storage.configurations import SHIPPED, Configuration
 
 ROLES = {"judge": "a-judge", "generate": "a-generator"}

@@ -10,7 +10,7 @@ import pytest
 
 from services.orchestrator import probes
 from services.orchestrator.probes import check
-from shared.checks import Check
+from shared.check import Check
 from shared.settings import Model, Settings
 from tests.doubles.chat_server import Reply, chat_server
 from tests.doubles.ollama_server import ollama_server

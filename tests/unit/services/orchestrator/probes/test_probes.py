@@ -13,7 +13,7 @@ import pytest
 from services.orchestrator import probes as probes_module
 from services.orchestrator.probes import Probe, check, list_readiness_probes, probes
 from shared import checks
-from shared.checks import Check, NotReady
+from shared.check import Check, NotReady
 from shared.settings import REPOSITORY, Device, Model, Settings
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 
 from services.orchestrator import probes
 from services.orchestrator.probes import check
-from shared.checks import Check
+from shared.check import Check
 from shared.settings import Model, Settings
 
 pytestmark = pytest.mark.anyio

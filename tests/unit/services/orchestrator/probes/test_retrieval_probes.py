@@ -8,7 +8,7 @@ import pytest
 
 from services.orchestrator import probes
 from services.orchestrator.probes import check, list_readiness_probes
-from shared.checks import Check
+from shared.check import Check
 from shared.models import servers
 from shared.settings import Settings
 from tests.doubles import bert_file

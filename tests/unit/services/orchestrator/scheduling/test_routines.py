@@ -13,7 +13,7 @@ from services.orchestrator.probes import SILENT_S, check_schedulers
 from services.orchestrator.scheduling import routines, scheduler
 from services.orchestrator.scheduling.routines import OUTAGE_S, Routine
 from services.orchestrator.scheduling.scheduler import COUNTED_S, LONGEST_PAUSE_S, LOOK_S, QueueCounts, Scheduler
-from shared.checks import NotReady
+from shared.check import NotReady
 from shared.settings import Settings
 from shared.storage.database import Database
 

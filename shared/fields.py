@@ -1,0 +1,50 @@
+"""Fields of requests: their types, and texts for people who fill them in."""
+
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+from pydantic.fields import FieldInfo
+
+# Types of fields that several requests have.
+
+
+def _to_int_if_whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_to_int_if_whole)
+"""Accepts 91.0 as 91, as JSON does; strings and booleans are not numbers.
+
+Use it as `Annotated[int, Field(...), WHOLE]`, in this order: only then are the bounds part of the schema.
+"""
+# PostgreSQL's text holds everything but NUL.
+Stored = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
+Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
+"""At most 16 pairs, with keys of up to 64 and values of up to 512 characters."""
+Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
+
+# Return the texts that the code has for a setting or parameter, and its allowed values.
+
+
+def find_group(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the group of settings that the field holds; None if it holds a single value."""
+    union = get_origin(field.annotation) is UnionType
+    kinds = get_args(field.annotation) if union else (field.annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def describe_field(field: FieldInfo) -> str:
+    """Return the docstring of the field, or else that of its group, on one line."""
+    inner = find_group(field)
+    return add_choices(field.description or (inner.__doc__ if inner else "") or "", field.annotation)
+
+
+def add_choices(text: str, kind: Any) -> str:
+    """Return `text` on one line, followed by those values that `kind` allows and `text` does not name."""
+    text = " ".join(text.split())
+    choices = [f"`{choice}`" for choice in get_args(kind) if choice] if get_origin(kind) is Literal else []
+    if all(choice in text for choice in choices):
+        return text
+    return f"{text} One of {', '.join(choices)}.".strip()
