@@ -51,7 +51,7 @@ async def test_a_failure_of_ours_does_not_end_the_tries(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(app_module, "RETRY_S", 0.01)
-    register, failures = app_module.models.register, [ConnectionError("the database is away")]
+    register, failures = app_module.pins.register, [ConnectionError("the database is away")]
 
     async def unlucky(*arguments: object) -> int:
         if failures:
@@ -61,7 +61,7 @@ async def test_a_failure_of_ours_does_not_end_the_tries(
     async with ollama_server() as (double, http):
         settings.models = {TAG: Model(driver="ollama", url=http.url)}
         async with serve_app(create_app(settings)):
-            monkeypatch.setattr(app_module.models, "register", unlucky)
+            monkeypatch.setattr(app_module.pins, "register", unlucky)
             double.pull(TAG)
             await registered(database, TAG)
     assert "registering failed" in caplog.text
