@@ -173,9 +173,11 @@ async def test_two_replies_that_commit_before_either_looks_wake_their_sample_onc
     looks: list[list[int]] = []
     both = asyncio.Barrier(2)
 
+    look = queue.mark_ready_samples
+
     async def look_after_both(database: Database, calls: Sequence[int]) -> list[int]:
         await both.wait()
-        looks.append(await queue.mark_ready_samples(database, calls))
+        looks.append(await look(database, calls))
         return looks[-1]
 
     monkeypatch.setattr(queue, "mark_ready_samples", look_after_both)
