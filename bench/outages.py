@@ -23,7 +23,7 @@ from sqlalchemy import text
 from bench.floor import PARAMS, furnish
 from bench.running import ENDED, Stack, seconds_of, stack
 from mathrag.stack import process
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests.doubles.ollama_server import Ollama, serve_ollama

@@ -26,7 +26,7 @@ from redis.asyncio import Redis
 from sqlalchemy import event
 
 from bench.uploads import connected, database, server
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from shared import canonical
@@ -110,7 +110,7 @@ def main() -> None:
     raise SystemExit(together.ratio > MOST)
 
 
-async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
+async def measure(running: postgres_module.Postgres, times: int) -> dict[str, Times]:
     """Measure every query."""
     async with (
         connected(running.url()) as bare,
@@ -161,7 +161,7 @@ async def replay(bare: asyncpg.Connection, sent: Sent) -> float:
 
 
 @asynccontextmanager
-async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[httpx2.AsyncClient]:
+async def browser(running: postgres_module.Postgres, application: Database) -> AsyncIterator[httpx2.AsyncClient]:
     """Yield a client that calls the application in this process, without a network."""
     settings = Settings(database_url=running.url())
     app = build(settings)
@@ -175,7 +175,7 @@ async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[
             yield http
 
 
-async def seed(running: pg.Postgres, samples: int) -> None:
+async def seed(running: postgres_module.Postgres, samples: int) -> None:
     """Insert a finished job with four kinds of outcomes: right, wrong, moved, and a few that the judge scored."""
     outcomes = [msgspec.json.encode(each) for each in (right(), wrong(), right(moved=True), right(judged=True))]
     async with connected(running.owner_url()) as owner:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 
 from mathrag.client import stack_state
-from mathrag.stack import passwords
+from mathrag.stack import postgres
 from mathrag.stack.postgres import Postgres
 
 ENDED = ("completed", "failed", "cancelled")
@@ -35,12 +35,12 @@ class Stack:
 
     def service_key(self) -> str:
         """Return the key with which services call each other."""
-        return passwords.load_passwords(self.folder).service
+        return postgres.load_passwords(self.folder).service
 
     def database_url(self, *, owner: bool = False) -> str:
         """Return the database's URL for the application's role or the owner."""
         port = next(child["port"] for child in self.status()["children"] if child["name"] == "postgres")
-        server = Postgres(self.folder / "postgres", port=port, passwords=passwords.load_passwords(self.folder))
+        server = Postgres(self.folder / "postgres", port=port, passwords=postgres.load_passwords(self.folder))
         return server.owner_url() if owner else server.url()
 
     def status(self) -> dict[str, Any]:

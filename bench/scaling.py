@@ -23,7 +23,7 @@ import httpx2
 
 from bench.running import Stack, stack
 from bench.throughput import PARAMS, furnish, small_embeddings
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 
 WORKERS = (1, 3)
 SECONDS = 0.5

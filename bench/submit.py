@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import asyncpg
 
 from bench.uploads import ROUNDS, connected, database, peak, server, system, written
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
 from shared.runtime.submit import Submission, submit
@@ -38,7 +38,7 @@ def main() -> None:
         asyncio.run(measure(running, file))
 
 
-async def measure(running: pg.Postgres, file: Path) -> None:
+async def measure(running: postgres_module.Postgres, file: Path) -> None:
     """Measure floor and system in turn, and print each figure."""
     ratios = []
     settings = Settings(roles=json.loads(ROLES))

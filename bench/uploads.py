@@ -24,11 +24,10 @@ from typing import Any
 
 import asyncpg
 
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from mathrag.stack import process
-from mathrag.stack.migration import migrate
-from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.postgres import Passwords, migrate
+from mathrag.stack.redis import find_free_port
 from services.orchestrator.api.uploads import read_batches
 from shared.ingest import datasets as datasets_module
 from shared.ingest import rows
@@ -62,7 +61,7 @@ def main() -> None:
                 print(f"{kind}: {count} rows, peak memory + {grown / 2**20:.1f} MiB")
 
 
-async def measured(running: pg.Postgres, kind: str, file: Path) -> None:
+async def measured(running: postgres_module.Postgres, kind: str, file: Path) -> None:
     """Measure floor and system in turn, and print each figure."""
     bare: list[float] = []
     ours: list[float] = []
@@ -160,19 +159,19 @@ def document(count: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[pg.Postgres]:
+def server(folder: Path) -> Iterator[postgres_module.Postgres]:
     """Run an embedded PostgreSQL at the newest migration."""
-    found = pg.Postgres(folder / "postgres", port=find_free_port(), passwords=Passwords())
+    found = postgres_module.Postgres(folder / "postgres", port=find_free_port(), passwords=Passwords())
     found.prepare()
     log = folder / "postgres.log"
-    child = process.spawn(found.command(), log=log, dies_by=pg.STOP_SIGNAL)
+    child = process.spawn(found.command(), log=log, dies_by=postgres_module.STOP_SIGNAL)
     try:
         asyncio.run(process.wait_ready("postgres", child, found.is_ready, log=log))
         asyncio.run(found.create_database())
         asyncio.run(migrate(found.owner_url()))
         yield found
     finally:
-        asyncio.run(process.stop(child, by=pg.STOP_SIGNAL))
+        asyncio.run(process.stop(child, by=postgres_module.STOP_SIGNAL))
 
 
 @asynccontextmanager

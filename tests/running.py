@@ -15,9 +15,8 @@ import httpx2
 import psutil
 
 from mathrag.client import stack_state
-from mathrag.stack import passwords
-from mathrag.stack import postgres as pg
-from mathrag.stack import redis as rd
+from mathrag.stack import postgres as postgres_module
+from mathrag.stack import redis as redis_module
 
 REPOSITORY = Path(__file__).parents[1]
 DEADLINE_S = 480.0
@@ -135,13 +134,13 @@ class RunningStack(Service):
 
     def redis_url(self) -> str:
         """Its Redis."""
-        secret = passwords.load_passwords(self.data_dir)
-        return rd.Redis(self.data_dir / "redis", port=self.port("redis"), passwords=secret).url()
+        secret = postgres_module.load_passwords(self.data_dir)
+        return redis_module.Redis(self.data_dir / "redis", port=self.port("redis"), passwords=secret).url()
 
     def database_url(self) -> str:
         """Its database, as the application's role."""
-        secret = passwords.load_passwords(self.data_dir)
-        return pg.Postgres(self.data_dir / "postgres", port=self.port("postgres"), passwords=secret).url()
+        secret = postgres_module.load_passwords(self.data_dir)
+        return postgres_module.Postgres(self.data_dir / "postgres", port=self.port("postgres"), passwords=secret).url()
 
     def addresses(self) -> dict[str, str]:
         """All that a worker or a guard elsewhere is told: four addresses, and the key of the services."""
@@ -150,7 +149,7 @@ class RunningStack(Service):
             "MATHRAG_REDIS_URL": self.redis_url(),
             "MATHRAG_GUARD_URL": self.service_url("guard"),
             "MATHRAG_RETRIEVER_URL": self.service_url("retriever"),
-            "MATHRAG_SERVICE_KEY": passwords.load_passwords(self.data_dir).service,
+            "MATHRAG_SERVICE_KEY": postgres_module.load_passwords(self.data_dir).service,
         }
 
     def service_url(self, name: str) -> str:

@@ -18,11 +18,11 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.community.redis import RedisContainer
 from testcontainers.core.config import ConnectionMode, testcontainers_config
 
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from mathrag.stack import process
-from mathrag.stack import redis as rd
-from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import find_free_port
+from mathrag.stack import redis as redis_module
+from mathrag.stack.postgres import Passwords
+from mathrag.stack.redis import find_free_port
 from tests import containers
 
 CHOICE = "MATHRAG_TEST_SERVERS"
@@ -71,48 +71,54 @@ def decide(wanted: str, lacking: str) -> Choice:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[pg.Postgres]:
+def postgres(folder: Path) -> Iterator[postgres_module.Postgres]:
     """A server with our database and both roles, not migrated."""
     secrets = Passwords()
     if choice().contained:
-        container = PostgresContainer(POSTGRES, username=pg.SUPERUSER, password=secrets.superuser, dbname="postgres")
+        container = PostgresContainer(
+            POSTGRES, username=postgres_module.SUPERUSER, password=secrets.superuser, dbname="postgres"
+        )
         container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in FOR_TESTS.items())]))
         with container:
-            server = pg.Postgres(folder, port=int(container.get_exposed_port(5432)), passwords=secrets)
+            server = postgres_module.Postgres(folder, port=int(container.get_exposed_port(5432)), passwords=secrets)
             asyncio.run(_create_database(server))
             yield server
     else:
-        server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=FOR_TESTS)
-        with running(server, pg.STOP_SIGNAL):
+        server = postgres_module.Postgres(folder, port=find_free_port(), passwords=secrets, settings=FOR_TESTS)
+        with running(server, postgres_module.STOP_SIGNAL):
             asyncio.run(_create_database(server))
             yield server
 
 
-async def _create_database(server: pg.Postgres) -> None:
+async def _create_database(server: postgres_module.Postgres) -> None:
     await server.create_database()
     superuser = await asyncpg.connect(
-        host="127.0.0.1", port=server.port, user=pg.SUPERUSER, password=server.passwords.superuser, database=pg.DATABASE
+        host="127.0.0.1",
+        port=server.port,
+        user=postgres_module.SUPERUSER,
+        password=server.passwords.superuser,
+        database=postgres_module.DATABASE,
     )
     # The owner empties all tables between tests, without their triggers.
-    await superuser.execute(f"GRANT SET ON PARAMETER session_replication_role TO {pg.OWNER}")
+    await superuser.execute(f"GRANT SET ON PARAMETER session_replication_role TO {postgres_module.OWNER}")
     await superuser.close()
 
 
 @contextmanager
-def redis(folder: Path) -> Iterator[rd.Redis]:
+def redis(folder: Path) -> Iterator[redis_module.Redis]:
     """An empty server."""
     secrets = Passwords()
     if choice().contained:
         with RedisContainer(REDIS, password=secrets.redis) as container:
-            yield rd.Redis(folder, port=int(container.get_exposed_port(6379)), passwords=secrets)
+            yield redis_module.Redis(folder, port=int(container.get_exposed_port(6379)), passwords=secrets)
     else:
-        server = rd.Redis(folder, port=find_free_port(), passwords=secrets)
-        with running(server, rd.STOP_SIGNAL):
+        server = redis_module.Redis(folder, port=find_free_port(), passwords=secrets)
+        with running(server, redis_module.STOP_SIGNAL):
             yield server
 
 
 @contextmanager
-def running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[None]:
+def running(server: postgres_module.Postgres | redis_module.Redis, stop_signal: Signals) -> Iterator[None]:
     """A server that is ready inside the block and gone after it."""
     server.prepare()
     log = server.directory.with_suffix(".log")

@@ -9,7 +9,7 @@ from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.stack import DataDir, resolve_directory
 from mathrag.client.errors import Failed
-from mathrag.stack import backup as backups
+from mathrag.stack import backup as backup_module
 from shared.settings import load
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, such as mathrag-backup.zip.")]
@@ -26,7 +26,7 @@ def backup(file: Target, data_dir: DataDir = None, force: Force = False, as_json
         _refuse_own_database(
             "so `mathrag backup` cannot back it up", "use its own tools: pg_dump --format=custom --file=FILE DATABASE"
         )
-        written = backups.back_up(resolve_directory(data_dir), file, replace=force)
+        written = backup_module.back_up(resolve_directory(data_dir), file, replace=force)
         size = file.stat().st_size
         if as_json:
             print_json({"file": str(file), "bytes": size, "backup": written})
@@ -44,7 +44,7 @@ def restore(file: Source, data_dir: EmptyDir = None, as_json: AsJson = False) ->
             f"unset it; or restore there: unzip -p {file} database.dump | pg_restore --no-owner --dbname=DATABASE",
         )
         directory = resolve_directory(data_dir)
-        restored = backups.restore(file, directory)
+        restored = backup_module.restore(file, directory)
         if as_json:
             print_json({"data_dir": str(directory), "backup": restored})
             return

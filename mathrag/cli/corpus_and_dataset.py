@@ -45,13 +45,13 @@ def preview(kind: texts.Kind, name: str, fields: tuple[str, ...], limit: int, as
 def delete(kind: Literal["corpus", "dataset"], name: str, yes: bool, data_dir: DataDir, as_json: AsJson) -> None:
     """Delete as the owner of the database, after a confirmation."""
     with report_errors(as_json=as_json):
-        from mathrag.stack import deletion
+        from mathrag.stack import backup
         from shared.settings import load
 
-        owner = deletion.owner_url(load(), data_dir)
+        owner = backup.owner_url(load(), data_dir)
         if not yes:
             confirm(f"Delete {kind} {name} for good?", as_json=as_json)
-        deletion.delete(owner, kind, name)
+        backup.delete(owner, kind, name)
         if as_json:
             print_json({"deleted": name, "kind": kind})
         else:

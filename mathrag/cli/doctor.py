@@ -76,7 +76,7 @@ def _check_this_machine(settings: Settings, data_dir: Path | None) -> list[Check
     """Check the stack of this machine; a single failed check if packages for that are not installed."""
     if missing := find_missing_package():
         return [Check(name="packages", ok=False, detail=missing.message, fix=missing.hint or "")]
-    from mathrag.stack.addresses import add_running_addresses, list_variables
+    from mathrag.stack.backup import add_running_addresses, list_variables
 
     found = add_running_addresses(settings, data_dir)
     return [*_check_stack(found), *run_checks(list_variables(found))]

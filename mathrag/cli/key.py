@@ -13,7 +13,7 @@ from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
-from mathrag.stack.addresses import find_database_url
+from mathrag.stack.backup import find_database_url
 from shared.access.filters import keys_required
 from shared.errors import Invalid
 from shared.settings import load

@@ -14,7 +14,7 @@ from mathrag.cli.stack import DataDir, resolve_directory
 from mathrag.cli.up import up
 from mathrag.client import stack_state
 from mathrag.client.errors import Failed
-from mathrag.stack import lock, ports
+from mathrag.stack import redis, supervisor
 from shared.settings import load
 
 
@@ -22,7 +22,7 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
     """Open the web pages in a browser and print their address; starts the stack if it is not running."""
     with report_errors(as_json=as_json):
         directory = _find_stack(resolve_directory(data_dir))
-        if lock.find_holder(directory) is None:
+        if supervisor.find_holder(directory) is None:
             up(detach=True, data_dir=directory, port=_choose_port(), as_json=as_json)
         running = stack_state.read(directory)
         if running is None or running.phase != "running":
@@ -47,7 +47,7 @@ def _find_stack(directory: Path) -> Path:
 def _choose_port() -> int:
     """Return the port of the settings; 0, which picks a free one, if it is taken."""
     settings = load()
-    return settings.port if ports.is_free(settings.port, settings.host) else 0
+    return settings.port if redis.is_free(settings.port, settings.host) else 0
 
 
 def _has_display() -> bool:

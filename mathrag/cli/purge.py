@@ -15,7 +15,7 @@ from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
-from mathrag.stack.deletion import owner_url
+from mathrag.stack.backup import owner_url
 from shared.plurals import format_count
 from shared.runtime import purge as purging
 from shared.settings import load

@@ -21,11 +21,11 @@ from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
 from mathrag.client import stack_state
 from mathrag.client.errors import Failed, failure
-from mathrag.stack import disk_space, lock, ports, privacy
-from mathrag.stack.children import Stack
-from mathrag.stack.children import build_stack as build
-from mathrag.stack.keeper import Child
-from mathrag.stack.supervisor import LOGS, Supervisor
+from mathrag.stack import postgres, redis
+from mathrag.stack import supervisor as supervisor_module
+from mathrag.stack.process import Child
+from mathrag.stack.supervisor import LOGS, Stack, Supervisor
+from mathrag.stack.supervisor import build_stack as build
 from shared.errors import Conflict, Unavailable
 from shared.settings import Settings, load
 from shared.telemetry import logs
@@ -92,7 +92,7 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
         raise Failed("invalid", str(absent), hint=absent.fix)
     settings = apply_scale(load(), scale)
     directory = resolve_directory(data_dir)
-    if lock.find_holder(directory) is not None:
+    if supervisor_module.find_holder(directory) is not None:
         last = stack_state.read(directory)
         raise Conflict(
             f"a stack already runs{f' at {last.url}' if last else ''} on `{directory}`",
@@ -107,11 +107,11 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
 
 
 def _refuse_unusable(port: int, host: str) -> None:
-    reason = ports.probe_port(port, host)
+    reason = redis.probe_port(port, host)
     if reason is None:
         return
     if reason == errno.EADDRINUSE:
-        other = port + 1 if port < ports.HIGHEST else port - 1
+        other = port + 1 if port < redis.HIGHEST else port - 1
         raise Conflict(f"port {port} is in use", hint=f"choose another one: mathrag up --port {other}")
     if reason == errno.EACCES:
         raise Failed(
@@ -152,7 +152,7 @@ def _run_in_background(data_dir: Path | None, port: int | None, scale: list[str]
 
 
 def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable[[], None]) -> None:
-    os.umask(privacy.UMASK)
+    os.umask(postgres.UMASK)
     supervisor = Supervisor(
         built.table(), workers=built.workers(), data_dir=built.data_dir, url=built.url, ready=ready, running=running
     )
@@ -215,7 +215,7 @@ def _start_detached(built: Stack, scale: list[str], timeout_s: int, starting: _S
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            umask=privacy.UMASK,
+            umask=postgres.UMASK,
         )  # fmt: skip
     _wait_running(child, built, log, timeout_s, starting)
 
@@ -228,7 +228,7 @@ def _wait_running(
         starting.show(now)
         if child.poll() is not None:
             raise _read_error(log)
-        if warning := disk_space.check_space(built.data_dir):
+        if warning := supervisor_module.check_space(built.data_dir):
             raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
             services = [row.name for row in built.table() if isinstance(row, Child)]

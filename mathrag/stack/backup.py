@@ -1,16 +1,13 @@
-"""Back up the embedded stack to one zip file while it runs, and restore such a file into an empty data folder.
-
-The file holds a manifest, a dump of the database, and the indexes, without which jobs in flight could not search. Redis
-and the passwords of the servers are made again. Nothing in it is compressed by zip: `pg_dump` compresses its dump, and
-an uncompressed archive cannot expand to more than its own size.
-"""
+"""Back up and restore a stack."""
 
 import asyncio
 import errno
+import getpass
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,15 +19,125 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from mathrag.client import stack_state
+from mathrag.client.errors import Failed
 from mathrag.client.stack_state import LOCK
-from mathrag.stack import disk_space, lock, passwords, ports, privacy, process
-from mathrag.stack import postgres as pg
-from mathrag.stack.addresses import find_embedded
-from mathrag.stack.migration import list_schemas
+from mathrag.stack import postgres, process, redis, supervisor
+from mathrag.stack import postgres as postgres_module
+from mathrag.stack.postgres import Postgres, list_schemas
+from mathrag.stack.redis import Redis
 from mathrag.stack.supervisor import LOGS
 from shared.errors import Conflict, Invalid, OutOfSpace, Unavailable
 from shared.release import release
+from shared.runtime import purge
+from shared.settings import Device, Settings, load
 from shared.storage.database import Database
+
+# Addresses that an operator's shell uses without the API: the configured ones, or those of a stack that runs here.
+
+ADDRESSES = ("database_url", "redis_url", "retriever_url", "guard_url", "service_key")
+HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
+"""Settings that hold addresses, by the name of the child that listens there."""
+
+
+def find_database_url(data_dir: Path | None) -> str:
+    """Return MATHRAG_DATABASE_URL, else the URL of the database embedded in `data_dir`, in the application's role.
+
+    Raises:
+        Failed: no database is configured, and none runs on the data directory.
+    """
+    settings = load()
+    return settings.database_url or find_embedded(data_dir or settings.data_dir).url()
+
+
+def find_embedded(data_dir: Path) -> Postgres:
+    """Return the PostgreSQL server that runs on `data_dir`.
+
+    Raises:
+        Failed: none runs there.
+    """
+    running = stack_state.read(data_dir) if supervisor.find_holder(data_dir) is not None else None
+    ports = [child.port for child in running.children if child.name == "postgres"] if running else []
+    if not ports or ports[0] is None:
+        hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
+        raise Failed("unreachable", f"no PostgreSQL of a stack runs on {data_dir.absolute()}", hint=hint)
+    return Postgres(data_dir / "postgres", port=ports[0], passwords=postgres.load_passwords(data_dir))
+
+
+def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings:
+    """Return `settings` with missing addresses filled in from the stack that runs on the data directory, if any."""
+    directory = data_dir or settings.data_dir
+    now = stack_state.read(directory) if supervisor.find_holder(directory) is not None else None
+    ports = {} if now is None else {child.name: child.port for child in now.children}
+    addresses = {} if now is None else _list_child_addresses(directory, ports)
+    missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
+    devices = tuple(_set_guard_url(device, ports.get(name)) for name, device in list(settings.guards().items())[1:])
+    return settings.model_copy(update={**missing, "devices": devices, "data_dir": directory})
+
+
+def list_variables(settings: Settings) -> dict[str, str]:
+    """Return the environment variables that pass the addresses of `settings` to a program of a service."""
+    found = {"DATA_DIR": str(settings.data_dir), **{name.upper(): getattr(settings, name) for name in ADDRESSES}}
+    if settings.devices:
+        found["DEVICES"] = json.dumps([device.model_dump(mode="json") for device in settings.devices])
+    return {f"MATHRAG_{name}": value for name, value in found.items()}
+
+
+def _set_guard_url(device: Device, port: int | None) -> Device:
+    """Return a further device with the address of its local guard, unless it names one itself."""
+    url = device.guard_url or (f"http://127.0.0.1:{port}" if port else "")
+    return device.model_copy(update={"guard_url": url})
+
+
+def _list_child_addresses(directory: Path, ports: Mapping[str, int | None]) -> dict[str, str]:
+    """Return the addresses that the supervisor passes to its children."""
+    secret = postgres.load_passwords(directory)
+    found = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if ports.get(name)}
+    if port := ports.get("postgres"):
+        found["database_url"] = Postgres(directory / "postgres", port=port, passwords=secret).url()
+    if port := ports.get("redis"):
+        found["redis_url"] = Redis(directory / "redis", port=port, passwords=secret).url()
+    return {**found, "service_key": secret.service}
+
+
+# Delete corpora and datasets as the owner of the database, the only role that may.
+
+
+def owner_url(settings: Settings, data_dir: Path | None) -> str:
+    """Return the configured URL of the database's owner, else that of the embedded database.
+
+    Raises:
+        Failed: a database is configured without its owner, or no embedded one runs.
+    """
+    if settings.owner_url:
+        return settings.owner_url
+    if settings.database_url:
+        raise Failed("usage", "only the owner of the database may delete", hint="set MATHRAG_OWNER_URL")
+    return find_embedded(data_dir or settings.data_dir).owner_url()
+
+
+def delete(owner_url: str, kind: purge.Kind, name: str) -> None:
+    """Delete a corpus or dataset that no job uses.
+
+    Raises:
+        MathragError: there is no such corpus or dataset, or a job uses it.
+    """
+    asyncio.run(_delete(owner_url, kind, name))
+
+
+async def _delete(owner_url: str, kind: purge.Kind, name: str) -> None:
+    owner = Database(owner_url, pinned=False)
+    try:
+        await purge.delete(owner, kind, name, getpass.getuser())
+    finally:
+        await owner.close()
+
+
+# Back up the embedded stack to one zip file while it runs, and restore such a file into an empty data folder.
+#
+# The file holds a manifest, a dump of the database, and the indexes, without which jobs in flight could not search.
+# Redis and the passwords of the servers are made again. Nothing in it is compressed by zip: `pg_dump` compresses its
+# dump, and an uncompressed archive cannot expand to more than its own size.
 
 FORMAT = 1
 MANIFEST = "backup.json"
@@ -117,7 +224,7 @@ def _write_complete(file: Path) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
-async def _describe(server: pg.Postgres) -> Manifest:
+async def _describe(server: postgres_module.Postgres) -> Manifest:
     database = Database(server.owner_url(), pinned=False, size=1)
     try:
         async with database.transaction() as connection:
@@ -144,7 +251,7 @@ def _list_index_files(data_dir: Path) -> list[Path]:
 def _add_file(archive: ZipFile, path: Path, name: str) -> None:
     try:
         with path.open("rb") as source, archive.open(_make_member(name), "w", force_zip64=True) as member:
-            shutil.copyfileobj(source, member, pg.PIECE)
+            shutil.copyfileobj(source, member, postgres_module.PIECE)
     except FileNotFoundError as error:
         raise Conflict("an index was replaced while it was read", hint="run the backup again") from error
 
@@ -164,7 +271,7 @@ def restore(file: Path, data_dir: Path) -> Manifest:
         OutOfSpace: the disk of the folder is full.
         Unavailable: PostgreSQL does not start, or refuses the dump.
     """
-    before = os.umask(privacy.UMASK)
+    before = os.umask(postgres_module.UMASK)
     try:
         return _restore(file, data_dir)
     finally:
@@ -172,14 +279,14 @@ def restore(file: Path, data_dir: Path) -> Manifest:
 
 
 def _restore(file: Path, data_dir: Path) -> Manifest:
-    if lock.find_holder(data_dir) is not None:
+    if supervisor.find_holder(data_dir) is not None:
         raise Conflict(f"a stack runs on `{data_dir}`", hint="name a new folder: --data-dir DIR")
     _refuse_data(data_dir)
     with _open_archive(file) as archive:
         manifest = _read_manifest(archive, file)
         _check_members(archive, file)
-        privacy.create_closed(data_dir)
-        with lock.hold(data_dir):
+        postgres_module.create_closed(data_dir)
+        with supervisor.hold(data_dir):
             _refuse_data(data_dir)  # another restore may have ended meanwhile
             _remove_unfinished(data_dir)
             try:
@@ -253,7 +360,7 @@ def _check_members(archive: ZipFile, file: Path) -> None:
 
 def _check_space(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
     indexes = sum(member.file_size for member in archive.infolist() if member.filename not in (MANIFEST, DUMP))
-    needed = manifest.database_bytes + indexes + CLUSTER_BYTES + disk_space.NEEDED
+    needed = manifest.database_bytes + indexes + CLUSTER_BYTES + supervisor.NEEDED
     free = shutil.disk_usage(data_dir).free
     if free < needed:
         raise OutOfSpace(
@@ -264,14 +371,14 @@ def _check_space(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
 
 def _extract(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
     folder = data_dir / UNFINISHED
-    privacy.create_closed(folder)
+    postgres_module.create_closed(folder)
     try:
         for member in archive.infolist():
             if _INDEX_FILE.fullmatch(member.filename):
                 path = folder / member.filename
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, path.open("xb") as target:
-                    shutil.copyfileobj(source, target, pg.PIECE)
+                    shutil.copyfileobj(source, target, postgres_module.PIECE)
     except OSError as error:
         if error.errno in FULL:
             raise OutOfSpace(f"the disk of `{data_dir}` is full", hint="free space, and try again") from error
@@ -285,10 +392,10 @@ def _extract(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
 
 async def _load(archive: ZipFile, manifest: Manifest, folder: Path, *, log: Path) -> None:
     """Create a database server in `folder`, fill it from the dump, and stop it."""
-    secret = passwords.load_passwords(folder)
-    server = pg.Postgres(folder / POSTGRES, port=ports.find_free_port(), passwords=secret)
+    secret = postgres_module.load_passwords(folder)
+    server = postgres_module.Postgres(folder / POSTGRES, port=redis.find_free_port(), passwords=secret)
     server.prepare()
-    running = process.spawn(server.command(), log=log, dies_by=pg.STOP_SIGNAL)
+    running = process.spawn(server.command(), log=log, dies_by=postgres_module.STOP_SIGNAL)
     try:
         await process.wait_ready(POSTGRES, running, server.is_ready, log=log)
         await server.create_database()
@@ -296,6 +403,6 @@ async def _load(archive: ZipFile, manifest: Manifest, folder: Path, *, log: Path
             await asyncio.to_thread(server.load, source)
         found = await _describe(server)
     finally:
-        await process.stop(running, by=pg.STOP_SIGNAL, grace_s=30)
+        await process.stop(running, by=postgres_module.STOP_SIGNAL, grace_s=30)
     if found.schema != manifest.schema:
         raise Invalid(f"the dump has schema {found.schema}, and {MANIFEST} says {manifest.schema}")

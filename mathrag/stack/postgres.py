@@ -1,29 +1,168 @@
-"""PostgreSQL from a pip package: its binaries are started directly, on 127.0.0.1, with passwords.
+"""The embedded PostgreSQL: unprivileged, private, migrated."""
 
-Always TCP: a Unix socket's path may be at most 107 bytes, which a data directory can exceed.
-"""
-
+import asyncio
 import errno
+import functools
+import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+import msgspec
 import psutil
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from mathrag.stack import unprivileged
-from mathrag.stack.passwords import Passwords, write_private
 from shared.errors import OutOfSpace, Unavailable
 from shared.extras import not_installed
+from shared.settings import REPOSITORY
+
+# Start PostgreSQL as another user if this process is root, as which it refuses to run; no account is created.
+#
+# In a user namespace the same files belong to user 1000, so nothing outside the namespace changes: no new account, no
+# chmod. Where user namespaces are refused (some containers), the server runs as `nobody`, which must then be able to
+# reach its folder.
+
+NAMESPACE = ("unshare", "--user", "--map-user=1000")
+NOBODY = 65534
+# setpriv sets the death signal after the change of user, which clears the one that was set before.
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig=INT")
+
+
+@functools.cache
+def find_command_prefix() -> tuple[str, ...]:
+    """Return the command prefix that drops root; empty if this process is not root.
+
+    Raises:
+        Unavailable: neither `unshare` nor `setpriv` works.
+    """
+    if os.geteuid() != 0:
+        return ()
+    for candidate in (NAMESPACE, AS_NOBODY):
+        if _works(candidate):
+            return candidate
+    raise Unavailable(
+        "PostgreSQL does not run as root, and neither `unshare` nor `setpriv` works here",
+        hint="run as an ordinary user, or set MATHRAG_DATABASE_URL to a server of your own",
+    )
+
+
+def _works(candidate: tuple[str, ...]) -> bool:
+    if shutil.which(candidate[0]) is None:
+        return False
+    return subprocess.run([*candidate, "true"], capture_output=True, check=False).returncode == 0  # noqa: S603
+
+
+def hand_over(path: Path) -> None:
+    """Give a file or folder to the user that the server will run as; in a user namespace nothing needs to change."""
+    if find_command_prefix() == AS_NOBODY:
+        os.chown(path, NOBODY, NOBODY)
+
+
+# Close the data folder to other users: logs and indexes contain what users asked and uploaded.
+
+UMASK = 0o077
+"""File mode mask of all processes of the stack."""
+FOLDERS = ("logs", "indexes", "redis")
+"""Folders that the stack creates and closes; PostgreSQL closes its own."""
+
+
+def close_to_others(data_dir: Path) -> None:
+    """Create the data folder and its subfolders, closed to others; close subfolders that an earlier release left open.
+
+    An existing data folder keeps its mode, because it may contain other files; `mathrag doctor` reports an open one.
+    """
+    create_closed(data_dir)
+    for folder in (data_dir / name for name in FOLDERS):
+        folder.mkdir(exist_ok=True)
+        folder.resolve().chmod(0o700)
+
+
+def create_closed(folder: Path) -> None:
+    """Create a folder and its missing parents, closed to others; folders that exist keep their mode."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir()
+        each.chmod(_choose_mode())
+
+
+def _choose_mode() -> int:
+    """Return the folder's mode: if PostgreSQL runs as `nobody`, it must be able to pass through, but not to list."""
+    return 0o711 if find_command_prefix() == AS_NOBODY else 0o700
+
+
+# Passwords of the embedded servers, created once and kept in a file that only its owner can read.
+
+
+def _make_password() -> str:
+    # Hexadecimal digits need no quoting in SQL, in a URL or in redis.conf.
+    return secrets.token_hex(24)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passwords:
+    """Keeps one password per account; none is ever on a command line or in a log."""
+
+    superuser: str = field(default_factory=_make_password, repr=False)
+    owner: str = field(default_factory=_make_password, repr=False)
+    app: str = field(default_factory=_make_password, repr=False)
+    redis: str = field(default_factory=_make_password, repr=False)
+    service: str = field(default_factory=_make_password, repr=False)
+    """Key that guard and retriever require, because other users of this machine can reach their ports."""
+
+
+def load_passwords(data_dir: Path) -> Passwords:
+    """Return the passwords of this data directory, and create them on the first call.
+
+    Raises:
+        Unavailable: the file is damaged.
+    """
+    path = data_dir / "passwords.json"
+    if not path.exists():
+        draft = data_dir / f"passwords.{os.getpid()}"
+        write_private(draft, json.dumps(asdict(Passwords())))
+        # If two processes start at once, the first one's file wins: a cluster may already use its passwords.
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Passwords)
+    except msgspec.DecodeError as error:
+        raise Unavailable(
+            f"`{path}` does not hold the passwords of this data folder: {error}",
+            hint=f"restore the file from a backup; without it the database in `{data_dir}` cannot be opened",
+        ) from error
+
+
+def write_private(path: Path, content: str) -> None:
+    """Write a file atomically, with mode 0600 from its first byte on."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write does not name its file
+    partial.rename(path)
+
+
+# PostgreSQL from a pip package: its binaries are started directly, on 127.0.0.1, with passwords.
+#
+# Always TCP: a Unix socket's path may be at most 107 bytes, which a data directory can exceed.
 
 DATABASE = "mathrag"
 SUPERUSER = "postgres"
@@ -69,7 +208,7 @@ class Postgres:
         partial = self.directory.with_name(f"{self.directory.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, mode=0o700)
-        unprivileged.hand_over(partial)
+        hand_over(partial)
         self._run_initdb(partial)
         partial.rename(self.directory)
 
@@ -83,7 +222,7 @@ class Postgres:
     def _run_initdb(self, directory: Path) -> None:
         secret = directory.with_name("superuser.password")
         write_private(secret, self.passwords.superuser)
-        unprivileged.hand_over(secret)
+        hand_over(secret)
         try:
             _run("initdb", f"--pgdata={directory}", f"--username={SUPERUSER}", f"--pwfile={secret}",
                  "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions")  # fmt: skip
@@ -94,7 +233,7 @@ class Postgres:
         """Return the command that starts the server; it contains no password."""
         settings = [f"--{name}={value}" for name, value in self.settings.items()]
         return [
-            *unprivileged.find_command_prefix(),
+            *find_command_prefix(),
             _find_binary("postgres"),
             "-D",
             str(self.directory),
@@ -240,7 +379,40 @@ def _find_binary(name: str) -> str:
 
 
 def _run(program: str, *arguments: str) -> None:
-    command = [*unprivileged.find_command_prefix(), _find_binary(program), *arguments]
+    command = [*find_command_prefix(), _find_binary(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})  # noqa: S603
     if done.returncode != 0:
         raise Unavailable(f"`{program}` failed with status {done.returncode}: {done.stderr.strip()}")
+
+
+# Migrate the database to the newest schema as its owner, in a separate process.
+
+INI = REPOSITORY / "migrations" / "alembic.ini"
+
+
+def list_schemas() -> list[str]:
+    """Return the schemas that this release can read or migrate, newest first."""
+    from alembic.config import Config  # not imported at every start of a stack
+    from alembic.script import ScriptDirectory
+
+    return [script.revision for script in ScriptDirectory.from_config(Config(str(INI))).walk_revisions()]
+
+
+async def migrate(owner_url: str, *, log: Path | None = None) -> None:
+    """Run the migrations, and write their output to `log`; only this process gets the owner's URL.
+
+    Raises:
+        Unavailable: a migration failed.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "alembic", "-c", str(INI), "upgrade", "head",
+        env=os.environ | {"MATHRAG_OWNER_URL": owner_url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    if log is not None:
+        log.write_bytes(output)  # noqa: ASYNC240 - a few lines, once
+    if process.returncode != 0:
+        last = output.decode(errors="replace").strip().splitlines()[-1:]
+        raise Unavailable(f"the migration failed: {' '.join(last)}")

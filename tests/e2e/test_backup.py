@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import httpx2
 import pytest
 
-from mathrag.stack import passwords
+from mathrag.stack import postgres
 from shared.settings import REPOSITORY, Workers
 from tests.faults.limits import small_disk
 from tests.running import Document, RunningStack, mathrag, running_stack
@@ -77,7 +77,7 @@ def test_a_backup_of_a_running_stack_continues_in_another_folder(folder: Path) -
             assert_indexes_are_rebuilt(restored)
     finally:
         mathrag("down", "--data-dir", str(folder / "restored"))
-    assert passwords.load_passwords(folder / "restored") != passwords.load_passwords(folder / ".mathrag")
+    assert postgres.load_passwords(folder / "restored") != postgres.load_passwords(folder / ".mathrag")
 
 
 def leave_interrupted_restore(data_dir: Path) -> None:

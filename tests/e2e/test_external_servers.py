@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from tests import servers
 from tests.running import RunningStack, ended, mathrag, running_stack
 
@@ -29,11 +29,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         }
 
 
-async def _member(server: pg.Postgres) -> str:
+async def _member(server: postgres_module.Postgres) -> str:
     password = server.passwords.app
     async with server._connect_as_superuser() as connection:
-        await connection.exec_driver_sql(f"CREATE ROLE {WORKER} LOGIN PASSWORD '{password}' IN ROLE {pg.APP}")
-    return server.url().replace(pg.APP, WORKER)
+        await connection.exec_driver_sql(
+            f"CREATE ROLE {WORKER} LOGIN PASSWORD '{password}' IN ROLE {postgres_module.APP}"
+        )
+    return server.url().replace(postgres_module.APP, WORKER)
 
 
 @pytest.fixture(scope="module")

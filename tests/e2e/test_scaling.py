@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from mathrag.client import stack_state
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from shared.storage.database import Database
 from tests.running import RunningStack, ended, mathrag, running_stack
 

@@ -10,8 +10,7 @@ from typing import NamedTuple, Self
 
 import asyncpg
 
-from mathrag.stack import passwords
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from shared.lease.policy import FlipState
 from tests.faults.processes import until
 from tests.running import RunningStack
@@ -46,9 +45,9 @@ class Session:
     """A session of the database's superuser, for code that does not await."""
 
     def __init__(self, stack: RunningStack) -> None:
-        secret = passwords.load_passwords(stack.data_dir)
-        server = pg.Postgres(stack.data_dir / "postgres", port=stack.port("postgres"), passwords=secret)
-        self._url = server._make_url(pg.SUPERUSER, secret.superuser).replace("+asyncpg", "")
+        secret = postgres_module.load_passwords(stack.data_dir)
+        server = postgres_module.Postgres(stack.data_dir / "postgres", port=stack.port("postgres"), passwords=secret)
+        self._url = server._make_url(postgres_module.SUPERUSER, secret.superuser).replace("+asyncpg", "")
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:

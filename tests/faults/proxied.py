@@ -12,11 +12,11 @@ from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from mathrag.stack import passwords, process
-from mathrag.stack import postgres as pg
-from mathrag.stack import redis as rd
-from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import find_free_port
+from mathrag.stack import postgres as postgres_module
+from mathrag.stack import process
+from mathrag.stack import redis as redis_module
+from mathrag.stack.postgres import Passwords
+from mathrag.stack.redis import find_free_port
 from tests.faults.disk import Disk
 from tests.faults.leftovers import stack_repaired
 from tests.faults.proxy import Proxy
@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, str] = {"deadlock_timeout": "100ms"}
 class Server:
     """A PostgreSQL or a Redis that can be stopped and started again on what it keeps."""
 
-    def __init__(self, of: pg.Postgres | rd.Redis, stop_by: Signals) -> None:
+    def __init__(self, of: postgres_module.Postgres | redis_module.Redis, stop_by: Signals) -> None:
         self.of = of
         self._stop_by = stop_by
 
@@ -84,13 +84,13 @@ class Proxied:
     def superuser_url(self) -> str:
         """The database itself, for whoever may do anything with it."""
         server = self.postgres.of
-        assert isinstance(server, pg.Postgres)
-        return server._make_url(pg.SUPERUSER, server.passwords.superuser)
+        assert isinstance(server, postgres_module.Postgres)
+        return server._make_url(postgres_module.SUPERUSER, server.passwords.superuser)
 
     def owner_url(self) -> str:
         """Return the URL of the role that migrates the database, not through the proxy."""
         server = self.postgres.of
-        assert isinstance(server, pg.Postgres)
+        assert isinstance(server, postgres_module.Postgres)
         return server.owner_url()
 
     async def _rows(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
@@ -140,7 +140,7 @@ class Proxied:
     def _settings_repaired(self) -> list[str]:
         found = []
         if self.rows("SELECT 1 FROM pg_db_role_setting WHERE setrole <> 0"):
-            self.rows(f"ALTER ROLE {pg.APP} RESET ALL")
+            self.rows(f"ALTER ROLE {postgres_module.APP} RESET ALL")
             found.append("the application's role had settings of its own")
         with client(self.redis) as known:
             if known.config_get("maxmemory") != {"maxmemory": "0"}:
@@ -152,7 +152,7 @@ class Proxied:
         """What a worker is told that is started beside the stack's."""
         through = {name: address(self) for name, address in ADDRESSES.items()}
         services = {f"MATHRAG_{name.upper()}_URL": self.stack.service_url(name) for name in ("guard", "retriever")}
-        key = passwords.load_passwords(self.stack.data_dir).service
+        key = postgres_module.load_passwords(self.stack.data_dir).service
         return {**through, **services, "MATHRAG_SERVICE_KEY": key, **SOONER}
 
     def heartbeats(self, lane: str) -> list[str]:
@@ -197,11 +197,13 @@ ADDRESSES: Mapping[str, Callable[[Proxied], str]] = {
 def behind(folder: Path, kept: Path) -> Iterator[Proxied]:
     """Both servers with their proxies, and no stack yet."""
     secrets, cuts, ticks = Passwords(), Cuts(), Ticks()
-    database = pg.Postgres(kept, port=find_free_port(), passwords=secrets, settings={**UNSAFE, **SETTINGS})
+    database = postgres_module.Postgres(kept, port=find_free_port(), passwords=secrets, settings={**UNSAFE, **SETTINGS})
     database.prepare()
     log_apart(database, folder / "wal")
-    postgres = Server(database, pg.STOP_SIGNAL)
-    redis = Server(rd.Redis(folder / "redis", port=find_free_port(), passwords=secrets), rd.STOP_SIGNAL)
+    postgres = Server(database, postgres_module.STOP_SIGNAL)
+    redis = Server(
+        redis_module.Redis(folder / "redis", port=find_free_port(), passwords=secrets), redis_module.STOP_SIGNAL
+    )
     postgres.start()
     redis.start()
     try:
@@ -218,12 +220,12 @@ def behind(folder: Path, kept: Path) -> Iterator[Proxied]:
         postgres.stop()
 
 
-def log_apart(server: pg.Postgres, folder: Path) -> None:
+def log_apart(server: postgres_module.Postgres, folder: Path) -> None:
     """Keep the write-ahead log elsewhere: where it cannot be written PostgreSQL ends, which is another fault."""
     log = server.directory / "pg_wal"
     shutil.move(log, folder)
     log.symlink_to(folder)
 
 
-def _through(proxy: Proxy, server: pg.Postgres | rd.Redis) -> str:
+def _through(proxy: Proxy, server: postgres_module.Postgres | redis_module.Redis) -> str:
     return server.url().replace(f":{server.port}/", f":{proxy.port}/")

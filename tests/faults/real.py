@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, AsyncExitStack
 import httpx2
 import redis
 
-from mathrag.stack import passwords
+from mathrag.stack import postgres
 from shared.bearer import authorization
 from shared.lease.policy import FlipState
 from tests.faults.clocks import Clocks
@@ -145,7 +145,7 @@ def done(document: Document, stage: str) -> int:
 
 def guard_state(stack: RunningStack) -> Document:
     """What the guard itself says that the device is doing."""
-    known = authorization(passwords.load_passwords(stack.data_dir).service)
+    known = authorization(postgres.load_passwords(stack.data_dir).service)
     found: Document = httpx2.get(
         f"{stack.service_url('guard')}/state", headers=known, timeout=60, trust_env=False
     ).json()

@@ -14,7 +14,7 @@ from sqlalchemy import NullPool, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from mathrag.stack import postgres as pg
+from mathrag.stack import postgres as postgres_module
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
 from tests.faults.conftest import TABLES_MIB
 from tests.faults.disk import require
@@ -225,11 +225,11 @@ def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
 
 @contextmanager
 def read_only(it: Proxied) -> Iterator[None]:
-    it.rows(f"ALTER ROLE {pg.APP} SET default_transaction_read_only = on")
+    it.rows(f"ALTER ROLE {postgres_module.APP} SET default_transaction_read_only = on")
     try:
         yield
     finally:
-        it.rows(f"ALTER ROLE {pg.APP} RESET default_transaction_read_only")
+        it.rows(f"ALTER ROLE {postgres_module.APP} RESET default_transaction_read_only")
 
 
 @pytest.mark.fault("D7")

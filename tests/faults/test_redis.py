@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.stack import redis as rd
-from mathrag.stack.ports import find_free_port
+from mathrag.stack import redis as redis_module
+from mathrag.stack.redis import find_free_port
 from shared.lease.lease import RENEW_S, TTL_S
 from tests.faults.processes import until
 from tests.faults.proxied import Proxied, Server, client
@@ -166,7 +166,9 @@ def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Se
 
 @contextmanager
 def replica(it: Proxied, folder: Path) -> Iterator[Server]:
-    server = Server(rd.Redis(folder, port=find_free_port(), passwords=it.redis.of.passwords), rd.STOP_SIGNAL)
+    server = Server(
+        redis_module.Redis(folder, port=find_free_port(), passwords=it.redis.of.passwords), redis_module.STOP_SIGNAL
+    )
     server.start()
     try:
         with client(server) as follower:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 import redis
 
-from mathrag.stack.migration import migrate
+from mathrag.stack.postgres import migrate
 from shared.models import servers as servers_module
 from shared.models.embedding import StaticEmbedder
 from shared.settings import REPOSITORY

@@ -13,11 +13,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from mathrag.stack import passwords, process
-from mathrag.stack import postgres as pg
-from mathrag.stack import redis as rd
-from mathrag.stack.migration import migrate
-from mathrag.stack.ports import find_free_port
+from mathrag.stack import postgres as postgres_module
+from mathrag.stack import process
+from mathrag.stack import redis as redis_module
+from mathrag.stack.postgres import migrate
+from mathrag.stack.redis import find_free_port
 from shared.errors import Unavailable
 from shared.storage.database import Database
 
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def started(server: pg.Postgres | rd.Redis) -> AsyncIterator[psutil.Process]:
+async def started(server: postgres_module.Postgres | redis_module.Redis) -> AsyncIterator[psutil.Process]:
     server.prepare()
     log = server.directory.with_name("server.log")
-    stop = pg.STOP_SIGNAL if isinstance(server, pg.Postgres) else rd.STOP_SIGNAL
+    stop = postgres_module.STOP_SIGNAL if isinstance(server, postgres_module.Postgres) else redis_module.STOP_SIGNAL
     child = process.spawn(server.command(), log=log, dies_by=stop)
     try:
         await process.wait_ready("server", child, server.is_ready, log=log)
@@ -47,8 +47,10 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def postgres(data_dir: Path) -> pg.Postgres:
-    return pg.Postgres(data_dir / "postgres", port=find_free_port(), passwords=passwords.load_passwords(data_dir))
+def postgres(data_dir: Path) -> postgres_module.Postgres:
+    return postgres_module.Postgres(
+        data_dir / "postgres", port=find_free_port(), passwords=postgres_module.load_passwords(data_dir)
+    )
 
 
 async def _fetch(url: str, sql: str) -> list[tuple[object, ...]]:
@@ -61,7 +63,7 @@ async def _fetch(url: str, sql: str) -> list[tuple[object, ...]]:
         await engine.dispose()
 
 
-async def test_nothing_outside_the_data_directory_changes(postgres: pg.Postgres, data_dir: Path) -> None:
+async def test_nothing_outside_the_data_directory_changes(postgres: postgres_module.Postgres, data_dir: Path) -> None:
     before = _outside(data_dir)
     async with started(postgres):
         assert _outside(data_dir) == before
@@ -69,7 +71,7 @@ async def test_nothing_outside_the_data_directory_changes(postgres: pg.Postgres,
 
 
 def _outside(data_dir: Path) -> list[object]:
-    binary = Path(pg._find_binary("postgres"))
+    binary = Path(postgres_module._find_binary("postgres"))
     watched = [data_dir, *data_dir.parents, binary, *binary.parents]
     return [Path("/etc/passwd").read_bytes(), *((path, _permissions(path)) for path in watched)]
 
@@ -79,7 +81,7 @@ def _permissions(path: Path) -> tuple[int, int, int]:
     return status.st_mode, status.st_uid, status.st_gid
 
 
-async def test_roles_exist_and_rule_nothing(postgres: pg.Postgres) -> None:
+async def test_roles_exist_and_rule_nothing(postgres: postgres_module.Postgres) -> None:
     async with started(postgres):
         await postgres.create_database()
         await postgres.create_database()
@@ -93,7 +95,7 @@ async def test_roles_exist_and_rule_nothing(postgres: pg.Postgres) -> None:
     assert owner == [("mathrag_owner",)]
 
 
-async def test_migrated_rows_survive_a_restart(postgres: pg.Postgres) -> None:
+async def test_migrated_rows_survive_a_restart(postgres: postgres_module.Postgres) -> None:
     async with started(postgres):
         await postgres.create_database()
         await migrate(postgres.owner_url())
@@ -103,10 +105,10 @@ async def test_migrated_rows_survive_a_restart(postgres: pg.Postgres) -> None:
         assert await _fetch(postgres.url(), "SELECT problem, body FROM documents") == [("problem", "body")]
 
 
-async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
+async def test_committed_rows_survive_kill(postgres: postgres_module.Postgres) -> None:
     postgres.prepare()
     log = postgres.directory.with_name("server.log")
-    child = process.spawn(postgres.command(), log=log, dies_by=pg.STOP_SIGNAL)
+    child = process.spawn(postgres.command(), log=log, dies_by=postgres_module.STOP_SIGNAL)
     await process.wait_ready("postgres", child, postgres.is_ready, log=log)
     await postgres.create_database()
     await _fetch(postgres.owner_url(), "CREATE TABLE kept AS SELECT 1 AS one")
@@ -119,24 +121,32 @@ async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "no number\n", "{foreign}\n/other\n"], ids=["empty", "broken", "foreign"])
-async def test_a_pid_file_without_a_server_does_not_block_the_start(postgres: pg.Postgres, content: str) -> None:
-    other = pg.Postgres(postgres.directory.with_name("other"), port=find_free_port(), passwords=postgres.passwords)
+async def test_a_pid_file_without_a_server_does_not_block_the_start(
+    postgres: postgres_module.Postgres, content: str
+) -> None:
+    other = postgres_module.Postgres(
+        postgres.directory.with_name("other"), port=find_free_port(), passwords=postgres.passwords
+    )
     postgres.prepare()
     async with started(other) as foreign:
         (postgres.directory / "postmaster.pid").write_text(content.format(foreign=foreign.pid))
         async with started(postgres):
-            assert await _fetch(postgres._make_url(pg.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1")
+            assert await _fetch(
+                postgres._make_url(postgres_module.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1"
+            )
 
 
-async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
+async def test_wrong_password_is_said_in_words(postgres: postgres_module.Postgres) -> None:
     async with started(postgres):
-        stranger = pg.Postgres(postgres.directory, port=postgres.port, passwords=passwords.Passwords())
+        stranger = postgres_module.Postgres(
+            postgres.directory, port=postgres.port, passwords=postgres_module.Passwords()
+        )
         with pytest.raises(Unavailable, match="refuses the password"):
             await stranger.is_ready()
 
 
-async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> None:
-    secrets = passwords.load_passwords(data_dir)
+async def test_passwords_are_hidden(postgres: postgres_module.Postgres, data_dir: Path) -> None:
+    secrets = postgres_module.load_passwords(data_dir)
     async with started(postgres) as server:
         await postgres.create_database()
         shown = " ".join(server.cmdline()) + (data_dir / "server.log").read_text()
@@ -145,12 +155,12 @@ async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> No
 
 
 async def test_redis_keeps_its_state(data_dir: Path) -> None:
-    server = rd.Redis(data_dir / "redis", port=find_free_port(), passwords=passwords.Passwords())
+    server = redis_module.Redis(data_dir / "redis", port=find_free_port(), passwords=postgres_module.Passwords())
     async with started(server) as running, redis.asyncio.Redis.from_url(server.url()) as client:
         await client.set("key", "value")
         assert (await client.config_get("maxmemory-policy"))["maxmemory-policy"] == "noeviction"
         assert server.passwords.redis not in " ".join(running.cmdline())
-        stranger = rd.Redis(server.directory, port=server.port, passwords=passwords.Passwords())
+        stranger = redis_module.Redis(server.directory, port=server.port, passwords=postgres_module.Passwords())
         with pytest.raises(Unavailable, match="refuses the password"):
             await stranger.is_ready()
     async with started(server), redis.asyncio.Redis.from_url(server.url()) as client:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from mathrag.stack.readiness import make_heartbeat_answer_test
+from mathrag.stack.process import make_heartbeat_answer_test
 from shared import probe
 from shared.calls import Lane
 from shared.runtime import heartbeats

@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from shared.lease import lease as lease_module
 from shared.lease.lease import RENEW_S, TTL_S, DeviceLease, Phase, RedisLease
 from tests.faults.proxy import Proxy

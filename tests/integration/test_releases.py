@@ -13,8 +13,7 @@ import asyncpg
 import pytest
 from sqlalchemy.engine import make_url
 
-from mathrag.stack.migration import migrate
-from mathrag.stack.postgres import Postgres
+from mathrag.stack.postgres import Postgres, migrate
 from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase

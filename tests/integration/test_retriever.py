@@ -14,7 +14,7 @@ import pytest
 from anyio import from_thread
 from sqlalchemy import text
 
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
 from services.retriever.builds import BuildQueue, IndexCache

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from shared.calls import Lane
 from shared.queue import COALESCE_S, DRAIN, MAX_QUEUED, Ticker, celery_app
 from tests.faults.proxy import Proxy

@@ -14,7 +14,7 @@ import httpx2
 import psutil
 
 from mathrag.stack import process
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from shared.errors import Unavailable
 from shared.models.ollama_orphans import find_runners
 from tests.real.lacking import Lacking

@@ -12,10 +12,8 @@ from pathlib import Path
 
 import asyncpg
 
-from mathrag.stack.migration import migrate
-from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import find_free_port
-from mathrag.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
+from mathrag.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Passwords, Postgres, migrate
+from mathrag.stack.redis import find_free_port
 from shared import canonical
 from shared.runtime.pins import ModelIdentity
 from tests import servers

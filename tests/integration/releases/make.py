@@ -16,8 +16,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from mathrag.stack.migration import migrate
-from mathrag.stack.postgres import Postgres, _find_binary
+from mathrag.stack.postgres import Postgres, _find_binary, migrate
 from shared.calls import Lane, Request
 from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.lifecycle import cancel, finish_due_jobs

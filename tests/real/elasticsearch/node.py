@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 
 from mathrag.stack import process
-from mathrag.stack.ports import find_free_port
+from mathrag.stack.redis import find_free_port
 from tests.real.elasticsearch.layout import Layout
 
 HEAP = os.environ.get("ES_HEAP", "512m")

@@ -9,10 +9,10 @@ PAGES_CONFTEST = "tests/integration/pages/conftest.py"
 
 GRAPH = grimp.ImportGraph()
 for importer, imported in (
-    ("tests.unit.mathrag.stack.test_privacy", "mathrag.stack.privacy"),
-    ("mathrag.stack.children", "mathrag.stack.privacy"),
-    ("tests.unit.mathrag.stack.test_supervisor", "mathrag.stack.children"),
-    ("tests.e2e.test_backup", "mathrag.stack.privacy"),
+    ("tests.unit.mathrag.stack.test_privacy", "mathrag.stack.postgres"),
+    ("mathrag.stack.supervisor", "mathrag.stack.postgres"),
+    ("tests.unit.mathrag.stack.test_supervisor", "mathrag.stack.supervisor"),
+    ("tests.e2e.test_backup", "mathrag.stack.postgres"),
     ("tests.unit.conftest", "mathrag.client.client"),
     ("tests.integration.test_labels_api", "shared.storage.labels"),
     ("services.orchestrator.reports.results", "shared.storage.labels"),
@@ -32,16 +32,16 @@ def find_nearest_tests(*files: str) -> list[str]:
 
 
 def test_all_tests_that_import_a_changed_module_are_found_nearest_first() -> None:
-    assert find_tests("mathrag/stack/privacy.py") == [
+    assert find_tests("mathrag/stack/postgres.py") == [
         "tests/unit/mathrag/stack/test_privacy.py",
         "tests/unit/mathrag/stack/test_supervisor.py",
     ]
-    assert find_tests("mathrag/stack/children.py") == ["tests/unit/mathrag/stack/test_supervisor.py"]
+    assert find_tests("mathrag/stack/supervisor.py") == ["tests/unit/mathrag/stack/test_supervisor.py"]
 
 
 def test_the_nearest_tests_are_those_fewest_imports_away_from_each_changed_file() -> None:
-    assert find_nearest_tests("mathrag/stack/privacy.py") == ["tests/unit/mathrag/stack/test_privacy.py"]
-    assert find_nearest_tests("mathrag/stack/children.py", "mathrag/stack/privacy.py") == [
+    assert find_nearest_tests("mathrag/stack/postgres.py") == ["tests/unit/mathrag/stack/test_privacy.py"]
+    assert find_nearest_tests("mathrag/stack/supervisor.py", "mathrag/stack/postgres.py") == [
         "tests/unit/mathrag/stack/test_supervisor.py",
         "tests/unit/mathrag/stack/test_privacy.py",
     ]

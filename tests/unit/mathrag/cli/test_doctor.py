@@ -10,8 +10,8 @@ import pytest
 from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
 from mathrag.client import stack_state
-from mathrag.stack import lock, passwords
-from mathrag.stack.addresses import add_running_addresses, list_variables
+from mathrag.stack import postgres, supervisor
+from mathrag.stack.backup import add_running_addresses, list_variables
 from shared.check import Check
 from shared.settings import Device, Settings, load
 from tests.unit.commands import Server, mathrag, refuses, says
@@ -107,7 +107,7 @@ def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(
 def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(redis_url="redis://mine", devices=(Device(id="b"), Device(id="c", guard_url="http://far")))
     assert add_running_addresses(settings, tmp_path).database_url == ""
-    secret = passwords.load_passwords(tmp_path)
+    secret = postgres.load_passwords(tmp_path)
     children = [
         stack_state.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
         for name, port in (
@@ -119,7 +119,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypa
             ("judge", None),
         )
     ]
-    with lock.hold(tmp_path):
+    with supervisor.hold(tmp_path):
         stack_state.write(tmp_path, stack_state.State(pid=1, url="http://h", phase="running", children=tuple(children)))
         found = add_running_addresses(settings, tmp_path)
     assert found.database_url.endswith("@127.0.0.1:1/mathrag")

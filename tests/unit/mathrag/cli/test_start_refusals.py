@@ -12,7 +12,8 @@ from mathrag.cli import up
 from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
 from mathrag.client.errors import failure
-from mathrag.stack import ports, postgres, redis
+from mathrag.stack import postgres
+from mathrag.stack import redis as redis_module
 from shared.extras import install_command
 from tests.faults.limits import small_disk
 
@@ -30,7 +31,7 @@ def test_a_port_that_cannot_be_is_a_wrong_command_line(tmp_path: Path, port: str
 
 
 def test_the_highest_port_in_use_proposes_one_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "probe_port", lambda *_: errno.EADDRINUSE)
+    monkeypatch.setattr(redis_module, "probe_port", lambda *_: errno.EADDRINUSE)
     code, said = refused("--data-dir", str(tmp_path), "--port", "65535")
     assert (code, "mathrag up --port 65534" in said) == (Exit.CONFLICT, True)
 
@@ -84,10 +85,10 @@ def test_a_broken_file_of_passwords_is_named(tmp_path: Path, content: str) -> No
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"redis": "x"}', '{"redis": 99999}'])
 def test_a_broken_file_of_ports_is_made_anew(tmp_path: Path, content: str) -> None:
     (tmp_path / "ports.json").write_text(content)
-    found = ports.load_ports(tmp_path, ["redis"])
+    found = redis_module.load_ports(tmp_path, ["redis"])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", found["redis"]))
-    assert ports.load_ports(tmp_path, ["redis"]) == found
+    assert redis_module.load_ports(tmp_path, ["redis"]) == found
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,9 @@ def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:
 
 
 @pytest.mark.parametrize("detach", [(), ("--detach",)])
-@pytest.mark.parametrize(("server", "setting"), [(postgres, "MATHRAG_DATABASE_URL"), (redis, "MATHRAG_REDIS_URL")])
+@pytest.mark.parametrize(
+    ("server", "setting"), [(postgres, "MATHRAG_DATABASE_URL"), (redis_module, "MATHRAG_REDIS_URL")]
+)
 def test_a_missing_server_is_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ModuleType, setting: str, detach: tuple[str, ...]
 ) -> None:

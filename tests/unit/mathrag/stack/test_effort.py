@@ -13,9 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mathrag.stack import keeper, process
-from mathrag.stack.keeper import Child, Keeper
-from mathrag.stack.process import Time
+from mathrag.stack import process as process_module
+from mathrag.stack.process import Child, Keeper, Time
 from shared.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -53,11 +52,11 @@ def after(tries: int) -> Callable[[], Awaitable[bool]]:
 
 @contextmanager
 def running(code: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    child = process.spawn([sys.executable, "-c", code], log=folder / "log")
+    child = process_module.spawn([sys.executable, "-c", code], log=folder / "log")
     try:
         yield child
     finally:
-        process.kill_tree(child)
+        process_module.kill_tree(child)
         child.wait()
 
 
@@ -70,14 +69,14 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
         await until(lambda: len(psutil.Process(child.pid).children()) == code.count("Popen"))
-        await process.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
+        await process_module.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
 
 
 @pytest.mark.parametrize("code", [IDLE, WITH_IDLE_CHILD])
 async def test_a_child_that_does_nothing_is_given_up(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
         with pytest.raises(Unavailable, match="`deaf` is not ready, and did nothing for 60 s"):
-            await process.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
+            await process_module.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
         assert child.poll() is None
 
 
@@ -86,23 +85,23 @@ async def test_a_stopped_child_does_nothing_whatever_its_children_do(tmp_path: P
         await until(lambda: bool(psutil.Process(child.pid).children()))
         child.send_signal(signal.SIGSTOP)
         with pytest.raises(Unavailable, match="did nothing"):
-            await process.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
+            await process_module.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_child_that_works_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STARTING_S", 0.1)
+    monkeypatch.setattr(process_module, "STARTING_S", 0.1)
     with running(BUSY, tmp_path) as child, pytest.raises(Unavailable, match="s of processor time"):
-        await process.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
+        await process_module.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(tmp_path: Path) -> None:
     seconds = 0.0
     with running(IDLE, tmp_path) as child:
         await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
-        effort = process.Effort(child.pid, Time(now=lambda: seconds))
+        effort = process_module.Effort(child.pid, Time(now=lambda: seconds))
         seconds = 3600.0
         effort.look()
-        assert effort.idle_s <= process.LONGEST_LOOK_S
+        assert effort.idle_s <= process_module.LONGEST_LOOK_S
 
 
 @asynccontextmanager
@@ -147,7 +146,7 @@ async def test_a_child_that_works_without_answering_is_killed_after_much_process
 ) -> None:
     async with kept(BUSY, tmp_path) as (found, time):
         assert await check_often(found, time, 100) == found.pid
-        monkeypatch.setattr(keeper, "LOOPING_S", 0.0)
+        monkeypatch.setattr(process_module, "LOOPING_S", 0.0)
         assert await check_often(found, time, 2) is None
         assert "of processor time; it is killed" in caplog.text
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from mathrag.client import stack_state
-from mathrag.stack import leftovers
-from mathrag.stack.birth import read_birth
-from mathrag.stack.process import Time
+from mathrag.stack import process as process_module
+from mathrag.stack.process import Time, read_birth
 from tests.faults.recording import Seen
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +43,7 @@ def impatient() -> Time:
 async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) -> None:
     async with living() as left:
         record(tmp_path, left.pid, read_birth(left.pid))
-        await leftovers.clear(tmp_path, time=impatient())
+        await process_module.clear(tmp_path, time=impatient())
         assert await left.wait() == -signal.SIGKILL
 
 
@@ -58,7 +57,7 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
         record(tmp_path, foreign.pid, read_birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
         os.utime(tmp_path / stack_state.FILE, (tomorrow, tomorrow))
-        await leftovers.clear(tmp_path, time=impatient())
+        await process_module.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
         assert read_birth(foreign.pid)
     seen.note("the process lives, and nothing waits for it")

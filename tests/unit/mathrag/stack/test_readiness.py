@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import psutil
 import pytest
 
-from mathrag.stack import readiness
-from mathrag.stack.ports import find_free_port
+from mathrag.stack import process
+from mathrag.stack.redis import find_free_port
 from shared.calls import Lane
 
 pytestmark = pytest.mark.anyio
@@ -39,22 +39,22 @@ async def listening(answer: bytes) -> AsyncIterator[int]:
 )
 async def test_whoever_takes_the_request_answers_whatever_it_says(answer: bytes, is_ready: bool) -> None:
     async with listening(answer) as port:
-        assert await readiness.make_http_answer_test(port)(0)
-        assert await readiness.make_http_test(port)(0) is is_ready
+        assert await process.make_http_answer_test(port)(0)
+        assert await process.make_http_test(port)(0) is is_ready
 
 
 async def test_a_service_that_says_nothing_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "ANSWER_S", 0.2)
+    monkeypatch.setattr(process, "ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert not await readiness.make_http_answer_test(silent.getsockname()[1])(0)
+        assert not await process.make_http_answer_test(silent.getsockname()[1])(0)
 
 
 async def test_nor_does_one_that_does_not_listen() -> None:
-    assert not await readiness.make_http_answer_test(find_free_port())(0)
+    assert not await process.make_http_answer_test(find_free_port())(0)
 
 
 async def test_a_worker_is_not_blamed_for_a_redis_that_is_away() -> None:
-    assert await readiness.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)
+    assert await process.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)
 
 
 @pytest.fixture
@@ -70,4 +70,4 @@ def stopped_child() -> Iterator[None]:
 
 @pytest.mark.usefixtures("stopped_child")
 async def test_a_worker_whose_child_is_stopped_does_not_answer() -> None:
-    assert not await readiness.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)
+    assert not await process.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)

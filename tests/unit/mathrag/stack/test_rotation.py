@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.stack.rotation import rotate
+from mathrag.stack.redis import rotate
 from tests.faults.limits import room, small_disk
 
 

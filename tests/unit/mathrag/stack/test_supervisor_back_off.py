@@ -10,8 +10,7 @@ import psutil
 import pytest
 
 from mathrag.stack import process
-from mathrag.stack.keeper import BackOff, Child, Keeper
-from mathrag.stack.process import Time
+from mathrag.stack.process import BackOff, Child, Keeper, Time
 
 
 def test_pause_doubles_up_to_ten_seconds() -> None:
