@@ -22,7 +22,7 @@ import psutil
 from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
-from mathrag.client import stack_state
+from mathrag.client import address
 from services.guard.drivers.process import ProcessDriver
 from shared.models.chat import ChatFailed
 from shared.settings import Model, Settings
@@ -129,7 +129,7 @@ def kill(running: Stack, worker: str) -> None:
 
 def ready_children(running: Stack) -> list[tuple[str, int]]:
     """Read names and process ids from the supervisor's state file."""
-    now = stack_state.read(running.folder)
+    now = address.read_state(running.folder)
     children = now.children if now else ()
     return [(child.name, child.pid) for child in children if child.pid and child.phase == "ready"]
 

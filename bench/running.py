@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.stack import postgres
 from mathrag.stack.postgres import Postgres
 
@@ -50,7 +50,7 @@ class Stack:
 
     def pid(self, name: str) -> int:
         """Return a child's process id, read from the state file because the command line takes a second."""
-        now = stack_state.read(self.folder)
+        now = address.read_state(self.folder)
         pid = next((child.pid for child in now.children if child.name == name), None) if now else None
         if pid is None:
             raise SystemExit(f"{name} is not a running process of the stack")

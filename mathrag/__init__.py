@@ -6,13 +6,12 @@ What stands here is imported when it is used: the command line imports this pack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mathrag.client.async_client import AsyncClient
-    from mathrag.client.client import Client
+    from mathrag.client.client import AsyncClient, Client
     from mathrag.client.errors import Failed
 
 __all__ = ["AsyncClient", "Client", "Failed"]
 _MODULES = {
-    "AsyncClient": "mathrag.client.async_client",
+    "AsyncClient": "mathrag.client.client",
     "Client": "mathrag.client.client",
     "Failed": "mathrag.client.errors",
 }

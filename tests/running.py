@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack import redis as redis_module
 
@@ -117,9 +117,9 @@ class RunningStack(Service):
         assert port is not None
         return port
 
-    def seen(self, name: str) -> stack_state.ChildState:
+    def seen(self, name: str) -> address.ChildState:
         """One of its processes, as the supervisor last wrote it down."""
-        now = stack_state.read(self.data_dir)
+        now = address.read_state(self.data_dir)
         assert now is not None
         return next(child for child in now.children if child.name == name)
 

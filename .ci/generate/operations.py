@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from mathrag import Client
-from mathrag.client.operation_groups import OperationGroups
+from mathrag.client.client import OperationGroups
 from mathrag.client.operations import Described
 
 UNUSED = "http://127.0.0.1:1"

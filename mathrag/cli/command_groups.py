@@ -24,14 +24,14 @@ UNUSED_BY_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 
 
 def _curl(value: bool) -> None:
-    from mathrag.client.dry_run import SendMode, send_mode
+    from mathrag.client.connection import SendMode, send_mode
 
     # Runs for every command and before `--dry-run`, so that a mode never leaks from one command to the next.
     send_mode.set(SendMode.CURL if value else SendMode.SEND)
 
 
 def _dry(value: bool) -> None:
-    from mathrag.client.dry_run import SendMode, send_mode
+    from mathrag.client.connection import SendMode, send_mode
 
     if value:
         send_mode.set(SendMode.DRY)

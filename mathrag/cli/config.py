@@ -19,7 +19,7 @@ from mathrag.cli.command_groups import ApiCommand, Mutation
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.parameters import parse_parameters
-from mathrag.client import configuration
+from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
@@ -114,7 +114,7 @@ def _fetch_configuration() -> tuple[Any, str]:
     """Return the server's configuration and "", or None and the reason why it is not known."""
     try:
         with Client(timeout_s=QUICK_S) as client:
-            return client.send(configuration.get()), ""
+            return client.send(service.configuration()), ""
     except Failed as failed:
         return None, failed.message
 
@@ -131,7 +131,7 @@ def change(
 ) -> None:
     """Change the defaults of parameters for later jobs, searches and chats; no restart is needed."""
     with report_errors(as_json=as_json), Client() as client:
-        changed = client.send(configuration.change(parse_parameters(values, "config set")))
+        changed = client.send(service.change_configuration(parse_parameters(values, "config set")))
         if as_json:
             print_json(changed)
         else:
@@ -145,7 +145,7 @@ def history(
 ) -> None:
     """List the versions of the configuration, newest first: time, author and parameters."""
     with report_errors(as_json=as_json), Client() as client:
-        found = list(islice(client.all(configuration.history(min(limit, MOST_OF_A_PAGE))), limit))
+        found = list(islice(client.all(service.list_configurations(min(limit, MOST_OF_A_PAGE))), limit))
         if as_json:
             print_json(found)
         elif found:

@@ -26,7 +26,7 @@ from mathrag.cli.upload import (
 )
 from mathrag.client import texts
 from mathrag.client.client import Client
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from shared.ingest import paths
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format

@@ -10,10 +10,10 @@ import typer
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_facts, print_json
 from mathrag.cli.upload import Name, send
-from mathrag.client import question_sets
+from mathrag.client import texts
 from mathrag.client.client import Client
-from mathrag.client.question_sets import QuestionSet
-from mathrag.client.sources import Sources
+from mathrag.client.texts import QuestionSet
+from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths
 
 
@@ -74,7 +74,7 @@ def from_graph(
         sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
         options = {"rules": rules, "limit": limit, "seed": seed, "side": side.value, "grader": grader,
                    "unanswered": "true" if unanswered else None}  # fmt: skip
-        made = send(client, question_sets.from_graph(name, graph, sources, **options), sources)
+        made = send(client, texts.from_graph(name, graph, sources, **options), sources)
         if as_json:
             print_json(made)
         else:

@@ -15,7 +15,8 @@ from mathrag.cli import config, config_findings, services
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import DataDir
-from mathrag.client import address, catalog, service
+from mathrag.client import address
+from mathrag.client import service as service_module
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
 from shared.check import DEEP_S, EDITED, Check
@@ -62,7 +63,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
         with Client(url) as remote:
             return [
                 *(results or [_configuration_is_valid(CHECKED_BY_READYZ)]),
-                *_decode_checks(remote.send(service.readiness())),
+                *_decode_checks(remote.send(service_module.readiness())),
             ]
     return [
         *(results or [_configuration_is_valid(CHECKED_HERE)]),
@@ -90,7 +91,7 @@ def _fetch_own_checks(url: str) -> list[Check] | None:
     """Return the service's own checks; None if it does not answer, or refuses our key."""
     try:
         with Client(url, timeout_s=DEEP_S) as asked:
-            return _decode_checks(asked.send(service.checks()))
+            return _decode_checks(asked.send(service_module.checks()))
     except Failed:
         return None
 
@@ -106,7 +107,7 @@ def _finding_to_check(finding: config_findings.ConfigFinding) -> Check:
 def _check_api(url: str) -> Check:
     try:
         with Client(url, timeout_s=PATIENCE_S) as local:
-            local.send(service.alive())
+            local.send(service_module.alive())
     except Failed as failed:
         return _failed_api(failed)
     return Check(name="api", ok=True, detail=url)
@@ -120,7 +121,7 @@ def _check_sources(url: str) -> Iterator[Check]:
     """Yield whether the service runs the source files on disk; nothing if it does not answer."""
     try:
         with Client(url, timeout_s=PATIENCE_S) as local:
-            found = local.send(catalog.pipelines())
+            found = local.send(service_module.pipelines())
     except Failed:
         return
     edited = sorted({change["file"] for pipeline in found for change in pipeline["changed"]})

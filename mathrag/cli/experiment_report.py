@@ -11,7 +11,7 @@ from mathrag.cli.job_compare import measure_heads
 from mathrag.cli.output import print_facts, print_table
 from mathrag.client.client import Client
 from mathrag.client.experiments import Experiment
-from mathrag.client.following import follow_experiment
+from mathrag.client.waiting import follow_experiment
 from shared.pages.formatting import format_accuracy, format_counts, format_mean
 from shared.plurals import format_count
 

@@ -7,10 +7,10 @@ import typer
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_facts, print_json
-from mathrag.client import devices
+from mathrag.client import service
 from mathrag.client.client import Client
-from mathrag.client.devices import Device
 from mathrag.client.errors import Failed
+from mathrag.client.service import Device
 from shared.plurals import format_count
 
 MAX_FLIPS = 5
@@ -24,7 +24,7 @@ DeviceName = Annotated[str | None, typer.Argument(help="Device, such as cpu:0; o
 def status(device: DeviceName = None, as_json: AsJson = False) -> None:
     """Show the models, memory, calls in flight, and latest flips (changes of models) of each device."""
     with report_errors(as_json=as_json), Client() as client:
-        found = [client.send(devices.get(device))] if device else client.send(devices.list_devices())
+        found = [client.send(service.device(device))] if device else client.send(service.list_devices())
         if as_json:
             print_json(found)
             return
@@ -41,7 +41,7 @@ def drain(
     """Unload a device's models and load none until it is released; jobs wait and do not fail."""
     with report_errors(as_json=as_json), Client() as client:
         name = device or _find_only_device(client)
-        _print_change(client.send(devices.drain(name, reason)), "is drained", as_json)
+        _print_change(client.send(service.drain(name, reason)), "is drained", as_json)
 
 
 @gpu.command(cls=Mutation)
@@ -49,14 +49,14 @@ def release(device: DeviceName = None, as_json: AsJson = False) -> None:
     """Let a drained device load models again; waiting jobs continue."""
     with report_errors(as_json=as_json), Client() as client:
         name = device or _find_only_device(client)
-        _print_change(client.send(devices.release(name)), "is released", as_json)
+        _print_change(client.send(service.release(name)), "is released", as_json)
 
 
 @gpu.command(cls=Mutation)
 def retry(device: DeviceName = None, as_json: AsJson = False) -> None:
     """Try a quarantined device again at once, without waiting for its next try."""
     with report_errors(as_json=as_json), Client() as client:
-        found = client.send(devices.retry(device or _find_only_device(client)))
+        found = client.send(service.retry(device or _find_only_device(client)))
         is_tried = found["state"] == "quarantined"
         _print_change(found, "is tried again" if is_tried else f"is {found['state']}, not quarantined", as_json)
 
@@ -68,7 +68,7 @@ def _find_only_device(client: Client) -> str:
             "DEVICE is missing; looking it up would send a request",
             hint="name the device; mathrag gpu lists them",
         )
-    names = [found["device"] for found in client.send(devices.list_devices())]
+    names = [found["device"] for found in client.send(service.list_devices())]
     if len(names) != 1:
         found = f"there are {len(names)}: {', '.join(names)}" if names else "there is none"
         raise Failed("usage", f"DEVICE is missing, and {found}", hint="name a device that mathrag gpu lists")

@@ -14,7 +14,7 @@ from mathrag.cli.references import Graph
 from mathrag.cli.upload import send
 from mathrag.client import graphs
 from mathrag.client.client import Client
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths
 from shared.plurals import format_count
 

@@ -12,7 +12,7 @@ from mathrag.cli.references import DatasetOption
 from mathrag.cli.upload import Delimiter, FormatOption, OnErrorOption, send
 from mathrag.client import jobs
 from mathrag.client.client import Client
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from shared.errors import NotFound
 from shared.ingest import answers as answers_module
 from shared.ingest.answers import ColumnMapping, Layout, make_mapping

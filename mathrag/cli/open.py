@@ -12,7 +12,7 @@ from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.own_stack import CONFIGURATION, DATA
 from mathrag.cli.stack import DataDir, resolve_directory
 from mathrag.cli.up import up
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.client.errors import Failed
 from mathrag.stack import redis, supervisor
 from shared.settings import load
@@ -24,7 +24,7 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
         directory = _find_stack(resolve_directory(data_dir))
         if supervisor.find_holder(directory) is None:
             up(detach=True, data_dir=directory, port=_choose_port(), as_json=as_json)
-        running = stack_state.read(directory)
+        running = address.read_state(directory)
         if running is None or running.phase != "running":
             raise Failed(
                 "unavailable", f"the stack on {directory} is not ready", hint=f"mathrag status --data-dir {directory}"

@@ -4,7 +4,7 @@ import typer
 
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
-from mathrag.client import catalog
+from mathrag.client import service
 from mathrag.client.client import Client
 
 model = typer.Typer()
@@ -15,7 +15,7 @@ pipeline = typer.Typer()
 def list_models(as_json: AsJson = False) -> None:
     """List the configured models, and whether a guard has registered them."""
     with report_errors(as_json=as_json), Client() as client:
-        found = client.send(catalog.models())
+        found = client.send(service.models())
         if as_json:
             print_json(found)
             return
@@ -36,7 +36,7 @@ def list_models(as_json: AsJson = False) -> None:
 def list_pipelines(as_json: AsJson = False) -> None:
     """List the pipelines with a summary of each."""
     with report_errors(as_json=as_json), Client() as client:
-        found = client.send(catalog.pipelines())
+        found = client.send(service.pipelines())
         if as_json:
             print_json(found)
         else:
@@ -48,7 +48,7 @@ def list_pipelines(as_json: AsJson = False) -> None:
                 typer.echo(f"{file} was edited after the service had imported it: restart the service to run it")
 
 
-def _describe_origin(found: catalog.Pipeline) -> str:
+def _describe_origin(found: service.Pipeline) -> str:
     """Return the plug-in that brings the pipeline, such as "mathrag-best-of-three 0.1.0", or "shipped"."""
     plugin = found.get("plugin")
     return f"{plugin['distribution']} {plugin['version']}" if plugin else "shipped"

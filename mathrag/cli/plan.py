@@ -7,7 +7,7 @@ import typer
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.parameters import Model, Set, parse_parameters, split_pair
-from mathrag.client import jobs, questions
+from mathrag.client import jobs, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 
@@ -62,7 +62,7 @@ def plan(
         else:
             devices = [{"id": f"gpu:{number}", "budget_mib": mib} for number, mib in enumerate(budget or [])]
             body = {**({"job": job} if job else {"models": hypothetical_models}), "devices": devices}
-            found = client.send(questions.plan(body))
+            found = client.send(texts.plan(body))
         if as_json:
             print_json(found)
         else:

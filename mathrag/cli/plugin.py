@@ -12,7 +12,7 @@ import typer
 from mathrag.cli.command_groups import PlainCommand
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
-from mathrag.client import catalog
+from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from shared.shapes import Kind
@@ -39,7 +39,7 @@ Out = Annotated[Path, typer.Option(help="Folder in which to create the package's
 def list_plugins(as_json: AsJson = False) -> None:
     """List plug-ins that are installed or that jobs wait for, with their states and fixes."""
     with report_errors(as_json=as_json), Client() as client:
-        found = client.send(catalog.plugins())
+        found = client.send(service.plugins())
         if as_json:
             print_json(found)
             return

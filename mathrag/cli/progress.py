@@ -6,8 +6,8 @@ import typer
 
 from mathrag.cli.job_state import summarise
 from mathrag.client.client import Client
-from mathrag.client.following import follow_job
 from mathrag.client.jobs import Job
+from mathrag.client.waiting import follow_job
 
 
 class View(Protocol):

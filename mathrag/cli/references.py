@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.client import catalog, graphs, jobs, texts
+from mathrag.client import graphs, jobs, service, texts
 from mathrag.client.client import Client
 from mathrag.client.request import Request
 
@@ -82,7 +82,7 @@ CorpusOption = Annotated[
 _PIPELINE = typer.Option(
     "--pipeline",
     help="Pipeline that answers; see `mathrag pipeline`.",
-    autocompletion=_complete_names_of(catalog.pipelines()),
+    autocompletion=_complete_names_of(service.pipelines()),
 )
 PipelineOption = Annotated[str | None, _PIPELINE]
 RequiredPipelineOption = Annotated[str, _PIPELINE]

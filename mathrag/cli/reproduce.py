@@ -25,10 +25,11 @@ from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.own_stack import CONFIGURATION, own_stack
 from mathrag.cli.upload import upload
-from mathrag.client import catalog, experiments, jobs, service, texts
+from mathrag.client import experiments, jobs, texts
+from mathrag.client import service as service_module
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction import problems
 from shared import canonical
@@ -168,7 +169,7 @@ def _connect(preset: presets.Preset, out: Path, *, keep: bool) -> Iterator[Clien
     """
     if os.environ.get("MATHRAG_URL"):
         with Client() as client:
-            _require_passed(msgspec.convert(client.send(service.readiness())["checks"], list[Check]))
+            _require_passed(msgspec.convert(client.send(service_module.readiness())["checks"], list[Check]))
             yield client
         return
     with TemporaryDirectory() as folder:
@@ -200,7 +201,7 @@ def _wait_for_models(client: Client, preset: presets.Preset, name: str) -> dict[
     """
     deadline = time.monotonic() + SERVED_S
     while True:
-        found = {role: model for model in client.send(catalog.models()) for role in model["default_for"]}
+        found = {role: model for model in client.send(service_module.models()) for role in model["default_for"]}
         missing = sorted({model["name"] for model in found.values() if not model["registered"]})
         if not missing:
             break

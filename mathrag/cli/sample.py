@@ -10,9 +10,9 @@ from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_facts, print_json, print_table
 from mathrag.cli.references import JobReference
 from mathrag.client import jobs
-from mathrag.client.audits import summarise_audit
 from mathrag.client.client import Client
 from mathrag.client.request import MOST_OF_A_PAGE
+from mathrag.client.service import summarise_audit
 from shared.pages.lines import describe_rules, name_rules
 
 SHOWN_ROWS = 5

@@ -9,7 +9,8 @@ from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_facts, print_json, shorten
 from mathrag.cli.parameters import Model, Set, parse_parameters, split_pair
 from mathrag.cli.references import CorpusOption, PipelineOption
-from mathrag.client import jobs, questions, texts
+from mathrag.client import jobs
+from mathrag.client import texts as texts_module
 from mathrag.client.client import Client
 from shared.pages.formatting import format_counts, take_last_line
 from shared.plurals import format_count
@@ -36,7 +37,7 @@ def search(
             "question": question, "corpus": corpus or _find_only_corpus(client), "mode": mode, "k": k,
             "enhance": enhance, "rerank": rerank, "crag": crag, "params": parse_parameters(settings or []),
         }  # fmt: skip
-        found = client.send(questions.search(body))
+        found = client.send(texts_module.search(body))
         if as_json:
             print_json(found)
         else:
@@ -57,7 +58,7 @@ def chat(
             "question": question, "corpus": corpus, "pipeline": pipeline, "params": parse_parameters(settings or []),
             "models": dict(split_pair(text, "--model") for text in model or []), "wait_s": 0,
         }  # fmt: skip
-        reply = client.send(questions.chat(body))
+        reply = client.send(texts_module.chat(body))
         if not as_json:
             typer.echo(_announce_chat(reply), err=True)
         ended = progress.watch(client, reply["job"], progress.Silent() if as_json else progress.choose_view())
@@ -71,7 +72,7 @@ def chat(
 
 
 def _find_only_corpus(client: Client) -> str:
-    return texts.only(client.send(texts.list_texts("corpora", limit=5)))
+    return texts_module.only(client.send(texts_module.list_texts("corpora", limit=5)))
 
 
 def print_hits(found: Any) -> None:

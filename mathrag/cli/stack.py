@@ -12,8 +12,8 @@ import typer
 
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json
-from mathrag.client import stack_state
-from mathrag.client.data_dir import data_dir as configured_data_dir
+from mathrag.client import address
+from mathrag.client.address import configured_data_dir
 from mathrag.client.errors import Failed
 from mathrag.stack import supervisor
 from shared.errors import Conflict, Unavailable
@@ -113,9 +113,7 @@ def parse_scale(entries: Sequence[str], *, least: int) -> dict[str, int]:
     return counts
 
 
-def _wait_scaled(
-    directory: Path, counts: dict[str, int], before: stack_state.State, timeout_s: int
-) -> stack_state.State:
+def _wait_scaled(directory: Path, counts: dict[str, int], before: address.State, timeout_s: int) -> address.State:
     """Wait until as many workers run as were asked for, and return the state then."""
     deadline = time.monotonic() + timeout_s
     restarts = {child.name: child.restarts for child in before.children}
@@ -140,7 +138,7 @@ def _wait_scaled(
     return now
 
 
-def _read_running(directory: Path, counts: dict[str, int], pid: int | None = None) -> stack_state.State:
+def _read_running(directory: Path, counts: dict[str, int], pid: int | None = None) -> address.State:
     """Return the state of the stack that runs on the directory; with `pid`, it must be this supervisor's.
 
     Raises:
@@ -153,7 +151,7 @@ def _read_running(directory: Path, counts: dict[str, int], pid: int | None = Non
         what = "no stack runs" if pid is None else "the stack has stopped meanwhile"
         hint = f"start one: {up}; in containers: docker compose up --wait --no-recreate {options}"
         raise Unavailable(f"{what} on `{directory}`", hint=hint)
-    now = stack_state.read(directory)
+    now = address.read_state(directory)
     if now is None or now.pid != holder or now.phase != "running":
         phase = now.phase if now is not None and now.pid == holder else "starting"
         hint = f"wait until `mathrag status --data-dir {directory}` shows that it is running"
@@ -164,7 +162,7 @@ def _read_running(directory: Path, counts: dict[str, int], pid: int | None = Non
     return now
 
 
-def _is_scaled(now: stack_state.State, counts: dict[str, int]) -> bool:
+def _is_scaled(now: address.State, counts: dict[str, int]) -> bool:
     """Tell whether the supervisor has read these numbers, and exactly as many workers are there and ready."""
     for service, count in counts.items():
         workers = _list_workers(now, service)
@@ -175,7 +173,7 @@ def _is_scaled(now: stack_state.State, counts: dict[str, int]) -> bool:
     return True
 
 
-def _list_workers(now: stack_state.State, service: str) -> list[stack_state.ChildState]:
+def _list_workers(now: address.State, service: str) -> list[address.ChildState]:
     return [child for child in now.children if child.service == service]
 
 
@@ -188,7 +186,7 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     with report_errors(as_json=as_json):
         directory = resolve_directory(data_dir)
         running = supervisor.find_holder(directory) is not None
-        last = stack_state.read(directory) if running else None
+        last = address.read_state(directory) if running else None
         warning = supervisor.check_space(directory) if running else None
         if as_json:
             print_json({"running": running, "data_dir": str(directory), "warning": warning, "stack": last})
@@ -205,14 +203,14 @@ def resolve_directory(given: Path | None) -> Path:
     return (given or configured_data_dir()).absolute()
 
 
-def _make_table(now: stack_state.State) -> str:
+def _make_table(now: address.State) -> str:
     title = f"{now.phase} at {now.url} (supervisor {now.pid})"
     return "\n".join(
         [title, "", _format_row("NAME", "PHASE", "PID", "PORT", "RESTARTS"), *map(_format_child, now.children)]
     )
 
 
-def _format_child(child: stack_state.ChildState) -> str:
+def _format_child(child: address.ChildState) -> str:
     return _format_row(child.name, child.phase, child.pid or "-", child.port or "-", child.restarts)
 
 

@@ -11,7 +11,7 @@ from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import Dataset
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.training import training
+from mathrag.client.texts import training
 
 
 class TrainingForm(StrEnum):

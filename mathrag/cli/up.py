@@ -19,7 +19,7 @@ from mathrag.cli.config_paths import find_missing_file
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import postgres, redis
 from mathrag.stack import supervisor as supervisor_module
@@ -93,7 +93,7 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
     settings = apply_scale(load(), scale)
     directory = resolve_directory(data_dir)
     if supervisor_module.find_holder(directory) is not None:
-        last = stack_state.read(directory)
+        last = address.read_state(directory)
         raise Conflict(
             f"a stack already runs{f' at {last.url}' if last else ''} on `{directory}`",
             hint=f"stop it with `mathrag down --data-dir {directory}`",
@@ -184,7 +184,7 @@ class _Starting:
         self._phases: dict[str, tuple[str, float]] = {}
         """The phase of each service that has begun, and when it was first seen in it."""
 
-    def show(self, now: stack_state.State | None) -> None:
+    def show(self, now: address.State | None) -> None:
         """Print the services that have become ready since the last call; None means no state was written yet."""
         for child in now.children if now is not None else ():
             if self._phases.get(child.name, ("", 0.0))[0] != child.phase:
@@ -240,9 +240,9 @@ def _wait_running(
     starting.show(now)
 
 
-def _read_state_of(pid: int, data_dir: Path) -> stack_state.State | None:
+def _read_state_of(pid: int, data_dir: Path) -> address.State | None:
     """Return the state that this supervisor process has written; None if it has not yet."""
-    now = stack_state.read(data_dir)
+    now = address.read_state(data_dir)
     return now if now is not None and now.pid == pid else None
 
 

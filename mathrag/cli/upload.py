@@ -13,7 +13,7 @@ from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Request, T
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.plurals import format_count

@@ -1,14 +1,137 @@
-"""The address of the service."""
+"""Where the API is: the address in the environment, the configuration, or of the stack that runs here."""
 
 import os
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from mathrag.client import stack_state
-from mathrag.client.data_dir import data_dir as configured_data_dir
-from mathrag.client.data_dir import is_data_dir_named
+import msgspec
+
 from mathrag.client.errors import Failed, Unreachable
-from shared.places import config_file
+from shared.places import DATA_DIR, config_file
+
+# Find the data directory without checking all settings.
+
+PREFIX = "mathrag_"
+NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "url", "api_key"))
+"""Variables that do not require checking all settings to find the data directory."""
+
+
+def configured_data_dir() -> Path:
+    """Return `data_dir` of the settings, from environment, secret files, configuration file or default, in this order.
+
+    Checking all settings takes longer than most commands that only have to find the service; they are checked where the
+    environment holds others. A file is read for this one alone.
+    """
+    environment = {name.lower(): value for name, value in os.environ.items()}
+    if any(name.startswith(PREFIX) and name not in NO_SETTINGS for name in environment):
+        return _load_checked()
+    if (given := environment.get("mathrag_data_dir")) is not None:
+        return Path(given)
+    return _read_from_file() if config_file().exists() else DATA_DIR
+
+
+def is_data_dir_named() -> bool:
+    """Tell whether the environment names the data directory."""
+    return any(name.lower() == "mathrag_data_dir" and value for name, value in os.environ.items())
+
+
+def _read_from_file() -> Path:
+    try:
+        text = config_file().read_text("utf-8")
+        return Path(_read_data_dir(text)) if "data_dir" in text else DATA_DIR
+    except (OSError, ValueError):
+        return _load_checked()
+
+
+def _read_data_dir(text: str) -> str:
+    """Return the data directory that the file sets, or the default; raise ValueError if it is not text."""
+    import yaml
+
+    try:
+        content: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError from error
+    folder = content.get("data_dir", str(DATA_DIR)) if isinstance(content, dict) else None
+    if not isinstance(folder, str):
+        raise ValueError  # noqa: TRY004 - the caller has all settings checked, which say what is wrong
+    return folder
+
+
+def _load_checked() -> Path:
+    """Return the data directory from all settings, whose errors name what is wrong."""
+    from shared.settings import load
+
+    return load().data_dir
+
+
+# What the supervisor tells about itself: a file that is replaced at every change, without any secret in it.
+
+STATE_FILE = "state.json"
+LOCK = "lock"
+"""File that the supervisor holds locked while it runs."""
+
+Phase = Literal["starting", "running", "stopping", "stopped"]
+
+
+class ChildState(msgspec.Struct, frozen=True, kw_only=True):
+    """One child as it is now."""
+
+    name: str
+    phase: str
+    pid: int | None
+    port: int | None
+    restarts: int
+    log: str
+    service: str = ""
+    """Service that it runs; empty for PostgreSQL and Redis."""
+    born: str = ""
+    """When the process began, as `birth` says it; empty in files of releases that did not write it."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole stack as it is now."""
+
+    pid: int
+    url: str
+    phase: Phase
+    children: tuple[ChildState, ...]
+    wanted: dict[str, int] | None = None
+    """Numbers of workers by service that `mathrag scale` has asked for; None in files of releases without it."""
+
+
+def write_state(data_dir: Path, state: State) -> None:
+    """Replace the file; a reader sees the old state or the new one."""
+    partial = data_dir / f"{STATE_FILE}.partial"
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+    partial.rename(data_dir / STATE_FILE)
+
+
+def read_state(data_dir: Path) -> State | None:
+    """Read the last state written; None if no stack has run here, or the file cannot be decoded."""
+    try:
+        return msgspec.json.decode((data_dir / STATE_FILE).read_bytes(), type=State)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def is_left_behind(data_dir: Path) -> bool:
+    """Tell whether the supervisor that wrote the state has ended without a word: nobody holds the lock."""
+    try:
+        import fcntl
+    except ImportError:
+        return False  # not Unix: there is no supervisor here that could have ended
+    try:
+        with (data_dir / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # it is held, or not ours to look at
+    return True
+
+
+# The address of the service.
 
 DEFAULT = "http://127.0.0.1:8080"
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -24,8 +147,8 @@ def url(data_dir: Path | None = None) -> str:
         return url.strip().rstrip("/")
     named = data_dir is not None or is_data_dir_named()
     directory = data_dir or configured_data_dir()
-    found = stack_state.read(directory)
-    if named and stack_state.is_left_behind(directory):
+    found = read_state(directory)
+    if named and is_left_behind(directory):
         found = None
     if found and found.phase == "running":
         return found.url
@@ -35,7 +158,7 @@ def url(data_dir: Path | None = None) -> str:
     return DEFAULT
 
 
-def _make_error(directory: Path, found: stack_state.State | None) -> Unreachable:
+def _make_error(directory: Path, found: State | None) -> Unreachable:
     if found and found.phase == "starting":
         hint = f"wait until `mathrag status --data-dir {directory}` shows that it is running"
         return Unreachable("unreachable", f"the stack on {directory} is not ready yet", hint=hint)

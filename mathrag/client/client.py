@@ -1,12 +1,142 @@
-"""The synchronous client: `Client().jobs.get("first")`."""
+"""The clients: `Client().jobs.get("first")` and `await AsyncClient().jobs.get("first")`."""
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, cast
 
-from mathrag.client.connection import Connection
-from mathrag.client.operation_groups import OperationGroups
+from mathrag.client.connection import AsyncConnection, Connection
+from mathrag.client.operations import C
 
 if TYPE_CHECKING:
-    from mathrag.client.pipeline import Pipeline
+    from mathrag.client.groups.corpora import Corpora
+    from mathrag.client.groups.datasets import Datasets
+    from mathrag.client.groups.experiments import Experiments
+    from mathrag.client.groups.graphs import Graphs
+    from mathrag.client.groups.jobs import AsyncPipeline, Comparisons, Jobs, Pipeline
+    from mathrag.client.groups.labels import Labels
+    from mathrag.client.groups.questions import Questions
+    from mathrag.client.groups.rules import Rules
+    from mathrag.client.groups.service import Configurations, Devices, Models, Pipelines, Plugins, Service
+
+
+# The groups of operations as attributes of a client; each is imported when it is first asked for.
+#
+# The command line has none of them: structs for all answers take longer to make than most commands.
+
+
+class OperationGroups(Generic[C]):
+    """Base of both clients: their groups of operations; `C` is the client itself."""
+
+    @property
+    def _client(self) -> C:
+        return cast("C", self)
+
+    @cached_property
+    def corpora(self) -> "Corpora[C]":
+        """Corpora: collections of documents to search."""
+        from mathrag.client.groups.corpora import Corpora
+
+        return Corpora(self._client)
+
+    @cached_property
+    def datasets(self) -> "Datasets[C]":
+        """Datasets: questions with expected answers."""
+        from mathrag.client.groups.datasets import Datasets
+
+        return Datasets(self._client)
+
+    @cached_property
+    def graphs(self) -> "Graphs[C]":
+        """Knowledge graphs."""
+        from mathrag.client.groups.graphs import Graphs
+
+        return Graphs(self._client)
+
+    @cached_property
+    def rules(self) -> "Rules[C]":
+        """Rule banks."""
+        from mathrag.client.groups.rules import Rules
+
+        return Rules(self._client)
+
+    @cached_property
+    def jobs(self) -> "Jobs[C]":
+        """Jobs and their results."""
+        from mathrag.client.groups.jobs import Jobs
+
+        return Jobs(self._client)
+
+    @cached_property
+    def experiments(self) -> "Experiments[C]":
+        """Experiments: grids of jobs."""
+        from mathrag.client.groups.experiments import Experiments
+
+        return Experiments(self._client)
+
+    @cached_property
+    def comparisons(self) -> "Comparisons[C]":
+        """Comparisons of jobs."""
+        from mathrag.client.groups.jobs import Comparisons
+
+        return Comparisons(self._client)
+
+    @cached_property
+    def labels(self) -> "Labels[C]":
+        """Label sets, for people."""
+        from mathrag.client.groups.labels import Labels
+
+        return Labels(self._client)
+
+    @cached_property
+    def questions(self) -> "Questions[C]":
+        """Single questions: search, chat, and plans."""
+        from mathrag.client.groups.questions import Questions
+
+        return Questions(self._client)
+
+    @cached_property
+    def models(self) -> "Models[C]":
+        """Models that jobs can use."""
+        from mathrag.client.groups.service import Models
+
+        return Models(self._client)
+
+    @cached_property
+    def pipelines(self) -> "Pipelines[C]":
+        """Pipelines that jobs can use."""
+        from mathrag.client.groups.service import Pipelines
+
+        return Pipelines(self._client)
+
+    @cached_property
+    def plugins(self) -> "Plugins[C]":
+        """Plug-ins, which other packages add."""
+        from mathrag.client.groups.service import Plugins
+
+        return Plugins(self._client)
+
+    @cached_property
+    def devices(self) -> "Devices[C]":
+        """Devices that hold models."""
+        from mathrag.client.groups.service import Devices
+
+        return Devices(self._client)
+
+    @cached_property
+    def configuration(self) -> "Configurations[C]":
+        """Default parameters of jobs."""
+        from mathrag.client.groups.service import Configurations
+
+        return Configurations(self._client)
+
+    @cached_property
+    def service(self) -> "Service[C]":
+        """The service itself: health, settings, what runs now."""
+        from mathrag.client.groups.service import Service
+
+        return Service(self._client)
+
+
+# The synchronous client: `Client().jobs.get("first")`.
 
 
 class Client(Connection, OperationGroups[Connection]):
@@ -14,6 +144,19 @@ class Client(Connection, OperationGroups[Connection]):
 
     def pipeline(self, name: str) -> "Pipeline":
         """Return a pipeline by its name, to run it: `client.pipeline("crag").run("math-500", corpus="math")`."""
-        from mathrag.client.pipeline import Pipeline
+        from mathrag.client.groups.jobs import Pipeline
 
         return Pipeline(self, name)
+
+
+# The asynchronous client: `await AsyncClient().jobs.get("first")`.
+
+
+class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
+    """Connection to one server, with every operation of its API; each event loop needs a client of its own."""
+
+    def pipeline(self, name: str) -> "AsyncPipeline":
+        """Return a pipeline by its name, to run it: `await client.pipeline("crag").run("math-500", corpus="math")`."""
+        from mathrag.client.groups.jobs import AsyncPipeline
+
+        return AsyncPipeline(self, name)

@@ -1,34 +1,391 @@
-"""Sends requests: `send` once, for the JSON value of the answer; `read` with retries, for a typed one.
+"""Send requests and read answers, again where that is safe, in a thread or an event loop."""
 
-The HTTP library is imported by the first client: help needs none, and the import takes half the time of a command.
-"""
-
+import os
+import random
+import secrets
+import shlex
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
+import anyio
+import httpx2
+import msgspec
+from anyio import to_thread
+
+from mathrag.client.address import is_local
 from mathrag.client.address import url as url_of_stack
-from mathrag.client.errors import Failed, Shown
-from mathrag.client.http_options import ANSWER_S, SILENT_S, name_proxy_errors, options
-from mathrag.client.partial_file import replace_when_whole
-from mathrag.client.reply import (
-    A,
-    Reading,
-    Reply,
-    decode_answer,
-    json,
-    read_events,
-    read_problem,
-    require_success,
-    translate_errors,
-)
+from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
 from mathrag.client.request import Page, Request, T
-from mathrag.client.retries import RETRIES, Tries
+from shared.bearer import authorization
+from shared.errors import MathragError
 
-if TYPE_CHECKING:
+# Print requests instead of sending them, for `--print-curl` and `--dry-run`.
+
+KEY = '"Authorization: Bearer $MATHRAG_API_KEY"'
+"""In double quotes, so that the shell inserts the key and the screen never shows it."""
+HEADERS = ("content-type", "idempotency-key", "if-match", "last-event-id")
+GLOBS = frozenset("[]{}")
+
+
+class SendMode(StrEnum):
+    """What is done with a request."""
+
+    SEND = "send"
+    CURL = "curl"
+    DRY = "dry"
+
+
+send_mode = ContextVar("send_mode", default=SendMode.SEND)
+
+
+class Transport(httpx2.BaseTransport):
+    """Prints every request, and sends none."""
+
+    def __init__(self, mode: SendMode) -> None:
+        self._show = curl if mode is SendMode.CURL else describe
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Print the request.
+
+        Raises:
+            Shown: always.
+        """
+        print(self._show(request))  # noqa: T201 - it is what the command is for
+        raise Shown
+
+
+def transport() -> Transport | None:
+    """Return the transport of the current mode; None if requests are sent."""
+    mode = send_mode.get()
+    return None if mode is SendMode.SEND else Transport(mode)
+
+
+def curl(request: httpx2.Request) -> str:
+    """Return a curl command that sends the request; it reads a streamed body from standard input."""
+    words = ["curl", "--fail-with-body"]
+    if GLOBS & set(str(request.url)):
+        words.append("--globoff")
+    if request.method != "GET":
+        words += ["--request", request.method]
+    for name in HEADERS:
+        if name in request.headers:
+            words += ["--header", f"{name}: {request.headers[name]}"]
+    words += [*_format_body(request), *_format_output(request), str(request.url)]
+    quoted = [shlex.quote(word) for word in words]
+    if "authorization" in request.headers:
+        quoted[2:2] = ["--header", KEY]
+    return " ".join(quoted)
+
+
+def describe(request: httpx2.Request) -> str:
+    """Return method, address and body as one JSON document."""
+    body = None if _is_streamed(request) or not request.read() else msgspec.json.decode(request.content)
+    shown: dict[str, Any] = {"method": request.method, "url": str(request.url), "body": body}
+    return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+
+
+def _format_body(request: httpx2.Request) -> list[str]:
+    if _is_streamed(request):
+        return ["--upload-file", "-"]
+    return ["--data-raw", request.content.decode()] if request.read() else []
+
+
+def _format_output(request: httpx2.Request) -> list[str]:
+    return ["--output", request.extensions["file"]] if "file" in request.extensions else []
+
+
+def _is_streamed(request: httpx2.Request) -> bool:
+    return "transfer-encoding" in request.headers
+
+
+# Options of the HTTP clients.
+
+ANSWER_S = 60.0
+SILENT_S = 45.0
+"""Longest silence of an event stream in seconds, after which it counts as broken; servers send keep-alives."""
+
+
+def resolve_key(key: str | None) -> str:
+    """Return the given key, else that of the environment; without one, an empty text.
+
+    Raises:
+        Failed: the key has blanks or other invalid characters; the message does not repeat it.
+    """
+    found = (os.environ.get("MATHRAG_API_KEY", "") if key is None else key).strip()
+    if not found.isascii() or not found.isprintable() or " " in found:
+        raise Failed("usage", "the API key holds blanks or characters that no key has", hint="copy it anew: mrg_...")
+    return found
+
+
+def options(url: str, timeout_s: float, key: str | None) -> dict[str, Any]:
+    """Return the arguments of an HTTP client; `key` None takes the key of the environment."""
+    return {
+        "base_url": url,
+        "timeout": timeout_s,
+        "headers": authorization(resolve_key(key)),
+        # A proxy of the environment must not come between us and our own machine.
+        "trust_env": not is_local(url),
+        # Reading the certificates of all authorities takes longer than a request that needs none of them.
+        "verify": url.startswith("https:"),
+    }
+
+
+@contextmanager
+def name_proxy_errors() -> Iterator[None]:
+    """Turn the error of an HTTP client that cannot use the environment's proxy into `Failed`."""
+    try:
+        yield
+    except (ImportError, ValueError) as error:
+        hint = "correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or add the server to NO_PROXY"
+        raise Failed("usage", f"the proxy of the environment cannot be used: {error}", hint=hint) from error
+
+
+# Retries of failed requests: only harmless ones, with exponential back-off or as the server's `Retry-After` says.
+
+RETRIES = 7
+"""Number of retries; their waits add up to about 45 s, in which a restarted service is back."""
+FIRST_S = 0.5
+LONGEST_S = 30.0
+"""Longest wait in seconds; if the server asks for more, the error is raised at once."""
+REFUSED_FOR_NOW = 429
+"""Status of a request that was refused for now: nothing was done, so any request may be repeated."""
+BUSY = (502, 503, 504)
+"""Statuses of a server or proxy that is unavailable or overloaded; the request may have been carried out."""
+
+
+class Tries:
+    """Counts the tries of one request.
+
+    A server that has never answered is not waited for: its address is wrong, or it was not started.
+    """
+
+    def __init__(self, request: Request[Any], retries: int, *, has_answered: bool) -> None:
+        self._request = request
+        self._left = retries
+        self._has_answered = has_answered
+        self._made = 0
+
+    def delay(self, failed: Failed) -> float:
+        """Return the seconds until the next try.
+
+        Raises:
+            Failed: `failed` itself, if there is none.
+        """
+        self._made += 1
+        wait = self._compute_backoff() if failed.retry_after_s is None else failed.retry_after_s
+        if self._made > self._left or wait > LONGEST_S or not self._may_repeat(failed):
+            if self._made > 1:
+                failed.add_note(f"tried {self._made} times")
+            raise failed
+        return wait
+
+    def _compute_backoff(self) -> float:
+        """Return the exponential back-off with random jitter, so that many clients do not return at once."""
+        return min(LONGEST_S, FIRST_S * 2.0 ** (self._made - 1)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def _may_repeat(self, failed: Failed) -> bool:
+        if self._request.has_gone:
+            return False
+        if isinstance(failed, Unreachable):
+            if failed.never_sent:
+                return self._has_answered
+            return self._request.is_harmless_again and not failed.ran_out_of_time
+        if failed.status == REFUSED_FOR_NOW:
+            return True
+        return self._request.is_harmless_again and (failed.kind == "in_progress" or failed.status in BUSY)
+
+
+def seconds_of(retry_after: str | None) -> float | None:
+    """Parse a `Retry-After` header, in seconds or as a date, into seconds; None if it cannot be parsed."""
+    if retry_after is None:
+        return None
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    aware = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+
+
+# Write a file beside its place first, so that it is there whole or not at all.
+
+
+@contextmanager
+def replace_when_whole(file: Path) -> Iterator[Path]:
+    """Yield a new path in the folder of `file`; the file written there replaces `file`, or goes after an error."""
+    partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        yield partial
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# Decode answers for both clients: into a value, or into an exception with the problem's message.
+
+A = TypeVar("A")
+PREFIX = "urn:mathrag:"
+EVENTS = "text/event-stream"
+UNREACHABLE = "start it with `mathrag up`, or set MATHRAG_URL"
+NOT_OURS = "is it MathRAG-Gate?"
+OTHER_RELEASE = "is it MathRAG-Gate, and of this client's release (`mathrag --version`)? update the older of both"
+LARGEST = 256 << 20
+"""Bytes of an answer that is held in memory; the API's own are far smaller, so more comes from something else."""
+
+
+class Reply(NamedTuple):
+    """An answer that was read completely."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    url: str
+
+
+class Reading:
+    """Collects an answer piece by piece, and refuses one that is too large."""
+
+    def __init__(self, reply: "httpx2.Response") -> None:
+        self._reply = reply
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, piece: bytes) -> None:
+        """Add a piece.
+
+        Raises:
+            TooLarge: the answer is larger than any of the API's.
+        """
+        self._size += len(piece)
+        if self._size > LARGEST:
+            raise TooLarge("too_large", f"{self._reply.url} answers with more than {LARGEST >> 20} MiB", hint=NOT_OURS)
+        self._pieces.append(piece)
+
+    def make_reply(self) -> Reply:
+        """Return the complete answer."""
+        return Reply(self._reply.status_code, self._reply.headers, b"".join(self._pieces), str(self._reply.url))
+
+
+@contextmanager
+def translate_errors(url: str) -> Iterator[None]:
+    """Turn an error of the network into `Unreachable`, and one of the uploaded data into `Failed`."""
     import httpx2
+
+    try:
+        yield
+    except MathragError as error:
+        raise failure(error) from error
+    except (httpx2.TransportError, httpx2.DecodingError) as error:
+        reason = str(error) or type(error).__name__
+        unreachable = Unreachable("unreachable", f"no answer from {url} ({reason})", hint=UNREACHABLE)
+        unreachable.never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+        unreachable.ran_out_of_time = isinstance(error, httpx2.TimeoutException)
+        raise unreachable from error
+
+
+def require_success(request: Request[Any], reply: Reply) -> Reply:
+    """Return the answer if it is a success.
+
+    Raises:
+        Failed: it is a problem or a redirection.
+    """
+    success = 200 <= reply.status < 300
+    if success or (request.answers_anyway and reply.headers.get("content-type") == "application/json"):
+        return reply
+    problem = read_problem(reply)
+    raise request.explain(problem) if request.explain else problem
+
+
+def decode_answer(request: Request[Any], reply: Reply, answer: type[A]) -> A:
+    """Decode the answer to a request.
+
+    Raises:
+        Incompatible: it is not of the type that the API returns.
+    """
+    value: A = decode(reply.content, answer, reply.url)
+    return request.complete(value) if request.complete else value
+
+
+def json(reply: Reply) -> Any:
+    """Return the JSON value of an answer without converting it."""
+    return decode(reply.content, Any, reply.url)
+
+
+def decode(content: bytes, answer: Any, url: str) -> Any:
+    """Decode an answer, or a line of it.
+
+    Raises:
+        Incompatible: it is not JSON, or not of this type.
+    """
+    try:
+        return msgspec.json.decode(content, type=answer)
+    except msgspec.ValidationError as error:
+        message = f"{url} answers with what this client cannot read: {error}"
+        raise Incompatible("incompatible", message, hint=OTHER_RELEASE) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Incompatible("incompatible", f"{url} does not answer with JSON ({error})", hint=NOT_OURS) from error
+
+
+class _Problem(msgspec.Struct):
+    """The fields of a problem that are read; a field of an unexpected kind must not hide the others."""
+
+    type: str
+    detail: str
+    hint: str | None = None
+    field: object = None
+    line: object = None
+    others: object = None
+
+
+def read_problem(reply: Reply) -> Failed:
+    """Return the exception for an answer that is a problem."""
+    found = _read_problem(reply)
+    found.retry_after_s = seconds_of(reply.headers.get("retry-after"))
+    return found
+
+
+def _read_problem(reply: Reply) -> Failed:
+    if 300 <= reply.status < 400:
+        to = reply.headers.get("location", "nowhere")
+        message = f"{reply.url} redirects to {to}, where the API key must not be sent"
+        return of_status(reply.status, "redirected", message, hint="give the client the address of the service itself")
+    try:
+        problem = msgspec.json.decode(reply.content, type=_Problem)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return of_status(reply.status, "internal", f"{reply.url} answered {reply.status}", hint=NOT_OURS)
+    found = of_status(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
+    found.field = problem.field if isinstance(problem.field, str) else None
+    found.line = problem.line if isinstance(problem.line, int) else None
+    found.others = tuple(map(str, problem.others)) if isinstance(problem.others, list) else ()
+    return found
+
+
+def read_events(reply: "httpx2.Response", url: str) -> "httpx2.EventSource":
+    """Return the events of a streamed answer.
+
+    Raises:
+        Failed: the answer is not a stream of events.
+    """
+    import httpx2
+
+    if not reply.headers.get("content-type", "").startswith(EVENTS):
+        raise Failed("not_implemented", f"{url} has no stream of events")
+    return httpx2.EventSource(reply)
+
+
+# Sends requests: `send` once, for the JSON value of the answer; `read` with retries, for a typed one.
+#
+# The HTTP library is imported by the first client: help needs none, and the import takes half the time of a command.
 
 
 class Connection:
@@ -51,10 +408,8 @@ class Connection:
         """
         import httpx2
 
-        from mathrag.client import dry_run
-
         self.url = url.strip().rstrip("/") if url else url_of_stack()
-        self.shows = (shown := dry_run.transport()) is not None
+        self.shows = (shown := transport()) is not None
         """Whether requests are printed instead of sent."""
         self.retries = retries
         self._has_answered = False
@@ -175,3 +530,144 @@ def _read_whole(reply: "httpx2.Response") -> Reply:
     for piece in reply.iter_bytes():
         reading.add(piece)
     return reading.make_reply()
+
+
+# Sends requests as `Connection` does, and is awaited.
+
+
+class AsyncConnection:
+    """One server, to which requests are sent."""
+
+    transport: httpx2.AsyncBaseTransport | None = None
+    """Replaces the network in tests."""
+    sleep = staticmethod(anyio.sleep)
+
+    def __init__(
+        self, url: str | None = None, *, key: str | None = None, timeout_s: float = ANSWER_S, retries: int = RETRIES
+    ) -> None:
+        """Connect on the first request; the arguments are those of `Connection`."""
+        self.url = url.strip().rstrip("/") if url else url_of_stack()
+        self.retries = retries
+        self._has_answered = False
+        with name_proxy_errors():
+            self._http = httpx2.AsyncClient(transport=self.transport, **options(self.url, timeout_s, key))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(self, request: Request[T]) -> T:
+        """Send the request once, and return the JSON value of the answer.
+
+        Raises:
+            Failed: the server answers with a problem, or not at all.
+        """
+        value: T = json(await self._fetch(request))
+        return value
+
+    async def read(self, request: Request[Any], answer: type[A], *, retries: int | None = None) -> A:
+        """Return the answer as a value of the type `answer`; retry a few times if that is harmless.
+
+        Raises:
+            Failed: the server answers with a problem, with something else, or not at all.
+        """
+        most = self.retries if retries is None else retries
+        tries = Tries(request, most, has_answered=self._has_answered)
+        while True:
+            try:
+                return decode_answer(request, await self._fetch(request), answer)
+            except Failed as failure:
+                await self.sleep(tries.delay(failure))
+
+    async def all(self, request: Request[Page[T]]) -> AsyncIterator[T]:
+        """Yield every entry of a paged list, beginning with the page that the request names."""
+        while True:
+            page = await self.send(request)
+            for entry in page["data"]:
+                yield entry
+            if page["next_cursor"] is None:
+                return
+            request = request.after(page["next_cursor"])
+
+    async def stream(self, request: Request[bytes], *, retries: int = 0) -> AsyncIterator[bytes]:
+        """Yield the bytes of the answer as they arrive; after the first byte, nothing is retried."""
+        tries = Tries(request, retries, has_answered=self._has_answered)
+        begun = False
+        while True:
+            try:
+                async with self._open(request) as reply:
+                    async for piece in reply.aiter_bytes():
+                        begun = True
+                        yield piece
+            except Failed as failure:
+                if begun:
+                    raise
+                await self.sleep(tries.delay(failure))
+            else:
+                return
+
+    async def save(self, request: Request[bytes], file: Path, *, retries: int = 0) -> None:
+        """Write the answer to `file` atomically; a retry fetches it from the beginning."""
+        tries = Tries(request, retries, has_answered=self._has_answered)
+        while True:
+            try:
+                return await self._save(request, file)
+            except Failed as failure:
+                await self.sleep(tries.delay(failure))
+
+    async def _save(self, request: Request[bytes], file: Path) -> None:
+        async with self._open(request) as reply:
+            with replace_when_whole(file) as partial:
+                async with await anyio.open_file(partial, "xb") as opened:
+                    async for piece in reply.aiter_bytes():
+                        await opened.write(piece)
+
+    @asynccontextmanager
+    async def events(self, request: Request[bytes]) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
+        """Open a stream of server-sent events for the time of the block."""
+        async with self._open(request, timeout=httpx2.Timeout(ANSWER_S, read=SILENT_S)) as reply:
+            yield aiter(read_events(reply, self.url))
+
+    async def _fetch(self, request: Request[Any]) -> Reply:
+        with translate_errors(self.url):
+            async with self._http.stream(request.method, request.path, **_make_arguments(request)) as reply:
+                self._has_answered = True
+                return require_success(request, await _aread_whole(reply))
+
+    @asynccontextmanager
+    async def _open(self, request: Request[bytes], **more: Any) -> AsyncIterator[httpx2.Response]:
+        arguments = {**_make_arguments(request), **more}
+        with translate_errors(self.url):
+            async with self._http.stream(request.method, request.path, **arguments) as reply:
+                self._has_answered = True
+                if not reply.is_success:
+                    raise read_problem(await _aread_whole(reply))
+                yield reply
+
+
+async def _aread_whole(reply: httpx2.Response) -> Reply:
+    reading = Reading(reply)
+    async for piece in reply.aiter_bytes():
+        reading.add(piece)
+    return reading.make_reply()
+
+
+def _make_arguments(request: Request[Any]) -> dict[str, Any]:
+    found = request.arguments()
+    return found if request.lines is None else {**found, "content": _read_in_thread(found["content"])}
+
+
+async def _read_in_thread(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces, each read in a thread because it comes from a file, which may be slow."""
+    waiting = iter(pieces)
+    while (piece := await to_thread.run_sync(next, waiting, None)) is not None:
+        yield piece

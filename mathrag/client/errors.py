@@ -1,7 +1,47 @@
-"""Why a request, or what a person asked for, could not be done: one exception with the words for it, and its kinds."""
+"""Failures that the client and the command line show: what went wrong, where, and what to do."""
 
-from mathrag.client.system_errors import NO_ROOM, explain
+import errno
+import os
+from importlib import import_module
+from typing import Any
+
 from shared.errors import MathragError
+
+# Explain errors of the operating system: which file, why, and what to do.
+
+OTHER_FOLDER = "or take another folder: --data-dir DIR, MATHRAG_DATA_DIR"
+FIXES = {
+    errno.EACCES: f"give this user the right to it (`ls -ld` shows whose it is), {OTHER_FOLDER}",
+    errno.EPERM: f"give this user the right to it (`ls -ld` shows whose it is), {OTHER_FOLDER}",
+    errno.EROFS: f"mount it for writing, {OTHER_FOLDER}",
+    errno.ENOSPC: f"free some room there (`df -h` shows it), {OTHER_FOLDER}",
+    errno.EDQUOT: f"free some room there (`quota` shows it), {OTHER_FOLDER}",
+    errno.ENOTDIR: "name a folder, or move the file in its way",
+    errno.EEXIST: "name a folder, or move the file in its way",
+    errno.EISDIR: "name a file",
+    errno.ENOENT: "make it, or name another one",
+    errno.ENAMETOOLONG: "take a shorter path",
+    errno.EMFILE: "allow this user more open files: ulimit -n 4096",
+    errno.ENFILE: "allow more open files: sysctl fs.file-max",
+    errno.ENOMEM: "free some memory",
+}
+"""Remedies by error number; an error that is not listed is a defect of ours."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors for want of a resource: the same command may succeed later."""
+
+
+def explain(error: OSError) -> tuple[str, str] | None:
+    """Return the problem and its remedy; None for an error that an operator cannot fix."""
+    if error.errno == errno.ENOENT and not error.filename:
+        return "the working directory no longer exists", "cd to an existing one"
+    fix = FIXES.get(error.errno or 0)
+    if fix is None:
+        return None
+    reason = os.strerror(error.errno or 0).lower()
+    return f"`{os.fsdecode(error.filename)}`: {reason}" if error.filename else reason, fix
+
+
+# Why a request, or what a person asked for, could not be done: one exception with the words for it, and its kinds.
 
 
 class Failed(Exception):
@@ -135,3 +175,19 @@ def failure(error: Exception) -> Failed:
     if isinstance(error, OSError) and (words := explain(error)):
         return Failed("unavailable" if error.errno in NO_ROOM else "invalid", *words)
     return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
+
+
+# Packages that only some of the client's methods need.
+
+
+def require(package: str, method: str) -> Any:
+    """Import a package that `method` needs, and return it.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        message = f"`{method}` needs {package}, which is not installed"
+        raise MissingPackage("not_installed", message, hint=f"pip install {package}") from error

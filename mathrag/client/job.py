@@ -1,28 +1,304 @@
-"""A job as an object: its state as last fetched, and its operations."""
+"""A job as an object: its samples, grades, report, and how to wait for it."""
 
 import html
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from fractions import Fraction
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, cast
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
 import msgspec
+from anyio import to_thread
 
-from mathrag.client import jobs
-from mathrag.client.answers import Audit, JobView, PlanView, Provenance, RequestCounts, ResultRow
-from mathrag.client.connection import Connection
-from mathrag.client.errors import JobFailed
-from mathrag.client.filters import SampleFilters
-from mathrag.client.following import follow
-from mathrag.client.grades import Grader, LocalGrades, grade
-from mathrag.client.operations import lines_of
-from mathrag.client.report import Report
-from mathrag.client.request import Request
-from mathrag.client.samples import Samples
-from mathrag.client.waiting import Waiting, wait_for_end
+from mathrag.client import answers, jobs
+from mathrag.client.answers import Audit, JobView, PlanView, Provenance, RequestCounts, ResultRow, SampleRow
+from mathrag.client.connection import AsyncConnection, Connection
+from mathrag.client.errors import Invalid, JobFailed, require
+from mathrag.client.operations import Described, Group, P, aentries_of, alines_of, entries_of, is_async, lines_of
+from mathrag.client.request import MOST_OF_A_PAGE, Request, SampleFilters
+from mathrag.client.waiting import Waiting, afollow, await_end, follow, wait_for_end
+from shared.pages import lines as lines_module
+from shared.pages.formatting import format_accuracy, format_headline
+from shared.statistics.intervals import Interval, Values, bootstrap, estimate_share
 
 if TYPE_CHECKING:
-    from mathrag.client.async_connection import AsyncConnection
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+
+# The samples of a job: one by one as the API lists them, or as a table of those that have ended.
+
+IN_MEMORY = 16 << 20
+"""Bytes of a table that are not put on disk on their way."""
+Places = set[tuple[int, int]]
+"""Index and repeat of samples."""
+
+
+class Samples:
+    """Samples of a job; each iteration and each table sends new requests.
+
+    Iteration yields all samples that match the filters, whatever their state. A table has those that have ended, with
+    texts, tokens and seconds of the models.
+    """
+
+    def __init__(self, client: "Connection", job: str, filters: SampleFilters) -> None:
+        self._client = client
+        self._job = job
+        self._filters = filters
+
+    def __iter__(self) -> Iterator[SampleRow]:
+        return entries_of(self._client, listing(self._job, self._filters), SampleRow)
+
+    def to_arrow(self) -> "pa.Table":
+        """Return the rows as an Arrow table."""
+        require("pyarrow", "to_arrow")
+        with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
+            for piece in self._client.stream(parquet(self._job), retries=self._client.retries):
+                file.write(piece)
+            table = read(file)
+        return only(table, {(each.index, each.repeat) for each in self}) if self._filters else table
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the rows as a pandas data frame."""
+        require("pandas", "to_pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the rows as a Polars data frame."""
+        polars = require("polars", "to_polars")
+        return polars.from_arrow(self.to_arrow())
+
+
+class AsyncSamples:
+    """Samples for the asynchronous client, like `Samples`; tables are awaited."""
+
+    def __init__(self, client: "AsyncConnection", job: str, filters: SampleFilters) -> None:
+        self._client = client
+        self._job = job
+        self._filters = filters
+
+    def __aiter__(self) -> AsyncIterator[SampleRow]:
+        return aentries_of(self._client, listing(self._job, self._filters), SampleRow)
+
+    async def to_arrow(self) -> "pa.Table":
+        """Return the rows as an Arrow table."""
+        require("pyarrow", "to_arrow")
+        with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
+            async for piece in self._client.stream(parquet(self._job), retries=self._client.retries):
+                file.write(piece)
+            table = await to_thread.run_sync(read, file)
+        return only(table, {(each.index, each.repeat) async for each in self}) if self._filters else table
+
+    async def to_pandas(self) -> "pd.DataFrame":
+        """Return the rows as a pandas data frame."""
+        require("pandas", "to_pandas")
+        return (await self.to_arrow()).to_pandas()
+
+    async def to_polars(self) -> "pl.DataFrame":
+        """Return the rows as a Polars data frame."""
+        polars = require("polars", "to_polars")
+        return polars.from_arrow(await self.to_arrow())
+
+
+def listing(job: str, filters: SampleFilters) -> Request[Any]:
+    """Return the request for a job's samples."""
+    return jobs.samples(job, MOST_OF_A_PAGE, **filters)
+
+
+def parquet(job: str) -> Request[bytes]:
+    """Return the request for the job's results as Parquet."""
+    return jobs.file(job, "results", format="parquet")
+
+
+def read(file: IO[bytes]) -> "pa.Table":
+    """Read the table in a Parquet file."""
+    from pyarrow import parquet as pq
+
+    file.seek(0)
+    return pq.read_table(file)
+
+
+def only(table: "pa.Table", places: Places) -> "pa.Table":
+    """Return the rows of these samples."""
+    rows = zip(table["index"].to_pylist(), table["repeat"].to_pylist(), strict=True)
+    return table.filter([row in places for row in rows])
+
+
+# Grade answers by a function of the caller, in addition to the server's grader.
+
+Grader = Callable[[ResultRow], bool | float | None]
+"""Returns the grade of an answer: True, False, a number from 0 to 1, or None if it cannot decide."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The function's grade of one answer."""
+
+    index: int
+    repeat: int
+    value: float
+    answer: str | None
+    gold: str | None
+    correct: bool | None
+    """Verdict of the job's grader."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the job's grader disagrees; a value of 0.5 or more counts as right."""
+        return self.correct is not None and self.correct != (self.value >= 0.5)
+
+
+class LocalGrades(msgspec.Struct, frozen=True, kw_only=True):
+    """The function's grades of a job's answers."""
+
+    accuracy: Interval
+    """Mean over items with its 95 % interval: Wilson's where all verdicts are right or wrong, else the bootstrap's."""
+    items: int
+    """Number of items with a verdict; the interval is over items, because repeats are not independent."""
+    verdicts: tuple[Verdict, ...]
+    undecided: int
+    """Number of answers for which the function returned None."""
+
+    @property
+    def disagreements(self) -> tuple[Verdict, ...]:
+        """Return the verdicts with which the job's grader disagrees."""
+        return tuple(each for each in self.verdicts if each.differs)
+
+    def __str__(self) -> str:
+        found = self.accuracy
+        if found.value is None:
+            return "nothing was graded"
+        between = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+        return f"{100 * found.value:.1f} % ({between}), {self.items} items, {len(self.disagreements)} disagreements"
+
+
+def grade(rows: Iterable[ResultRow], grader: Grader) -> LocalGrades:
+    """Grade the completed answers by `grader`.
+
+    Raises:
+        Invalid: it returns something other than a number from 0 to 1 or None.
+        MissingPackage: scipy is not installed, which computes the intervals.
+    """
+    require("scipy", "grade")
+    verdicts: list[Verdict] = []
+    undecided = 0
+    for row in rows:
+        if row.state != "completed":
+            continue
+        value = _compute_value(row, grader)
+        if value is None:
+            undecided += 1
+        else:
+            verdicts.append(
+                Verdict(
+                    index=row.index, repeat=row.repeat, value=value, answer=row.answer, gold=row.gold,
+                    correct=row.correct,
+                )
+            )  # fmt: skip
+    return _summarise(verdicts, undecided)
+
+
+def _compute_value(row: ResultRow, grader: Grader) -> float | None:
+    try:
+        grade = grader(row)
+    except Exception as error:
+        error.add_note(f"while grading sample {row.index}, repeat {row.repeat}")
+        raise
+    if grade is None:
+        return None
+    try:
+        value = -1.0 if isinstance(grade, str) else float(grade)
+    except (TypeError, ValueError):
+        value = -1.0
+    if not 0 <= value <= 1:
+        hint = "return True, False, a number from 0 to 1, or None"
+        raise Invalid("invalid", f"the grader returned {grade!r} for sample {row.index}", hint=hint)
+    return value
+
+
+def _summarise(verdicts: list[Verdict], undecided: int) -> LocalGrades:
+    by_item: dict[int, list[float]] = {}
+    for each in verdicts:
+        by_item.setdefault(each.index, []).append(each.value)
+    means = Counter(sum(map(Fraction, values), Fraction(0)) / len(values) for values in by_item.values())
+    return LocalGrades(
+        accuracy=_estimate_mean(means, is_binary=all(each.value in (0, 1) for each in verdicts)),
+        items=len(by_item), verdicts=tuple(verdicts), undecided=undecided,
+    )  # fmt: skip
+
+
+def _estimate_mean(means: Values, *, is_binary: bool) -> Interval:
+    return (None if is_binary else bootstrap([means])) or estimate_share(means)
+
+
+# A job's report as a notebook shows it: the headline, the interval as a bar, and every figure.
+
+BAR = (
+    '<div style="position:relative;height:.8em;max-width:24em;background:#8883;border-radius:.4em">'
+    '<div style="position:absolute;left:{left:.2f}%;width:{width:.2f}%;height:100%;background:#48a8;'
+    'border-radius:.4em"></div>'
+    '<div style="position:absolute;left:{at:.2f}%;width:2px;height:100%;background:#c33"></div></div>'
+)
+"""From 0 to 100 %: the interval, and the figure in it; readable on light and dark pages."""
+
+
+class Report(answers.Report, frozen=True, kw_only=True):
+    """A job's report."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Name and value of each figure that the report has, as `mathrag job report` prints them."""
+        for name, value in lines_module.build_lines(self._to_json()):
+            if value not in (None, ""):
+                yield name, str(value)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<14}{value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return the report as HTML for a notebook; all texts of the server are escaped."""
+        headline = escape(format_headline(self._to_json()))
+        return "".join(
+            (
+                f"<p><strong>{escape(self.name)}</strong> ({escape(self.state)}): {headline}</p>",
+                _draw_bar(self.accuracy),
+                _draw_table(self.lines()),
+                _draw_parts("by subject", self.by_subject),
+                _draw_parts("by level", self.by_level),
+                "".join(f"<p><em>{escape(note)}</em></p>" for note in self.notes),
+            )
+        )
+
+    def _to_json(self) -> Any:
+        return msgspec.to_builtins(self)
+
+
+def _draw_bar(found: answers.Accuracy) -> str:
+    if found.value is None:
+        return ""
+    low, high, at = (100 * min(1.0, max(0.0, each)) for each in (found.low, found.high, found.value))
+    return BAR.format(left=low, width=high - low, at=at)
+
+
+def _draw_table(rows: Iterator[tuple[str, str]]) -> str:
+    cells = (
+        f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    return f"<table>{''.join(cells)}</table>"
+
+
+def _draw_parts(title: str, figures: Mapping[str, answers.Accuracy]) -> str:
+    if len(figures) < 2:
+        return ""
+    rows = ((name, format_accuracy(msgspec.to_builtins(figure))) for name, figure in figures.items())
+    return f"<details><summary>{title}</summary>{_draw_table(rows)}</details>"
+
+
+# A job as an object: its state as last fetched, and its operations.
 
 C = TypeVar("C", bound="Connection | AsyncConnection")
 
@@ -164,3 +440,149 @@ class Job(JobHandle[Connection]):
     def _update(self, request: Request[Any]) -> Self:
         self.view = self._client.read(request, JobView)
         return self
+
+
+# A job as an object, for the asynchronous client.
+
+
+class AsyncJob(JobHandle[AsyncConnection]):
+    """A job of the asynchronous client; its methods are those of `Job`, and are awaited."""
+
+    async def refresh(self) -> Self:
+        """Fetch the job as it is now."""
+        return await self._update(jobs.get(self.id))
+
+    async def wait(self, timeout_s: float | None = None, *, check: bool = True) -> Self:
+        """Wait until the job has ended; with `check`, raise `JobFailed` unless it completed."""
+        if not self.has_ended:
+            waiting = Waiting(f"job {self.id}", jobs.get(self.id), timeout_s)
+            self.view = await await_end(self._client, waiting, JobView)
+        if check:
+            self._check()
+        return self
+
+    async def watch(self) -> AsyncIterator[JobView]:
+        """Yield the job as it is now and after each change, until it has ended."""
+        body = await self._client.read(jobs.get(self.id), dict[str, Any])
+        async for found in afollow(self._client, cast("jobs.Job", body)):
+            self.view = msgspec.convert(found, JobView)
+            yield self.view
+
+    def samples(self, **filters: Unpack[SampleFilters]) -> AsyncSamples:
+        """Return the samples, to iterate over or to read as a table."""
+        return AsyncSamples(self._client, self.id, filters)
+
+    async def sample(self, index: int, *, repeat: int = 0, prompts: bool = False) -> Provenance:
+        """Fetch one sample with all its calls."""
+        return await self._client.read(jobs.sample(self.id, index, repeat, prompts=prompts), Provenance)
+
+    def results(self, *, prompts: bool = False) -> AsyncIterator[ResultRow]:
+        """Yield every sample that has ended so far, with the texts of models."""
+        return alines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
+
+    async def save_results(
+        self,
+        file: str | Path,
+        *,
+        format: Literal["jsonl", "csv", "parquet"] | None = None,  # noqa: A002
+    ) -> None:
+        """Write the results to a file, in `format`, else as its suffix says, else as Parquet; an error leaves none."""
+        request = jobs.results_file(self.id, Path(file), format)
+        await self._client.save(request, Path(file), retries=self._client.retries)
+
+    async def report(self) -> Report:
+        """Fetch the report: accuracy with its interval, failures and cost."""
+        return await self._client.read(jobs.report(self.id), Report)
+
+    async def audit(self) -> Audit:
+        """Check the job's rows against the invariants."""
+        return await self._client.read(jobs.audit(self.id), Audit)
+
+    async def plan(self) -> PlanView:
+        """Fetch the plan: on which devices the remaining calls will run, and when."""
+        return await self._client.read(jobs.plan(self.id), PlanView)
+
+    async def grade(self, grader: Grader) -> LocalGrades:
+        """Grade the completed answers here, by your own function; nothing is stored."""
+        return grade([row async for row in self.results()], grader)
+
+    async def change(
+        self, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
+    ) -> Self:
+        """Change name, rank or metadata; omitted fields stay."""
+        return await self._update(jobs.amend(self.id, name=name, rank=rank, metadata=metadata))
+
+    async def cancel(self) -> Self:
+        """Cancel the job: none of its remaining calls start."""
+        return await self._update(jobs.change(self.id, "cancel"))
+
+    async def pause(self) -> Self:
+        """Pause the job: no call starts until it is resumed."""
+        return await self._update(jobs.change(self.id, "pause"))
+
+    async def resume(self) -> Self:
+        """Continue the paused job."""
+        return await self._update(jobs.change(self.id, "resume"))
+
+    async def requeue(self) -> "AsyncJob":
+        """Submit the job again, as a new job that computes only what failed."""
+        return AsyncJob(self._client, await self._client.read(jobs.requeue(self.id, str(uuid4())), JobView))
+
+    async def _update(self, request: Request[Any]) -> Self:
+        self.view = await self._client.read(request, JobView)
+        return self
+
+
+# Operations that return jobs as objects, whose methods send further requests.
+
+
+class JobOperation(Described[P, JobView]):
+    """An operation that sends one request and returns one job."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "JobOperation[P]": ...
+    @overload
+    def __get__(self, instance: "Group[Connection]", owner: type) -> Callable[P, Job]: ...
+    @overload
+    def __get__(
+        self, instance: "Group[AsyncConnection]", owner: type
+    ) -> Callable[P, Coroutine[Any, Any, AsyncJob]]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        ask = _amake_job if is_async(instance) else _ask
+        return self.describe_method(lambda *a, **k: ask(instance.client, self.describe(*a, **k)), Job)
+
+
+class JobListing(Described[P, JobView]):
+    """An operation that yields jobs, fetching a page at a time."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "JobListing[P]": ...
+    @overload
+    def __get__(self, instance: "Group[Connection]", owner: type) -> Callable[P, Iterator[Job]]: ...
+    @overload
+    def __get__(self, instance: "Group[AsyncConnection]", owner: type) -> Callable[P, AsyncIterator[AsyncJob]]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        each = _ayield_jobs if is_async(instance) else _yield_jobs
+        return self.describe_method(lambda *a, **k: each(instance.client, self.describe(*a, **k)), Iterator[Job])
+
+
+def _ask(client: "Connection", request: Request[Any]) -> Job:
+    return Job(client, client.read(request, JobView))
+
+
+def _yield_jobs(client: "Connection", request: Request[Any]) -> Iterator[Job]:
+    for view in entries_of(client, request, JobView):
+        yield Job(client, view)
+
+
+async def _amake_job(client: "AsyncConnection", request: Request[Any]) -> AsyncJob:
+    return AsyncJob(client, await client.read(request, JobView))
+
+
+async def _ayield_jobs(client: "AsyncConnection", request: Request[Any]) -> AsyncIterator[AsyncJob]:
+    async for view in aentries_of(client, request, JobView):
+        yield AsyncJob(client, view)

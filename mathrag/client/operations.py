@@ -1,8 +1,7 @@
 """Descriptors that turn a description of a request, with the type of its answer, into a method of both clients.
 
 A group holds the operations on one kind of object. Those of `Corpora[Client]` return the answer, those of
-`Corpora[AsyncConnection]` are awaited.
-"""
+`Corpora[AsyncConnection]` are awaited."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -24,13 +23,13 @@ from typing import (
 
 import msgspec
 
+from mathrag.client.connection import LARGEST, NOT_OURS, A, decode
 from mathrag.client.errors import TooLarge
-from mathrag.client.reply import LARGEST, NOT_OURS, A, decode
 from mathrag.client.request import Request
 
 if TYPE_CHECKING:
-    from mathrag.client.async_connection import AsyncConnection
-    from mathrag.client.connection import Connection
+    from mathrag.client.connection import AsyncConnection, Connection
+
 
 P = ParamSpec("P")
 C = TypeVar("C", bound="Connection | AsyncConnection")

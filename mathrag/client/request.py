@@ -1,13 +1,15 @@
-"""A request to the API as a value, which both clients send; its type parameter is the type of the answer."""
+"""A request to the API as data: both clients send it, `--print-curl` and `--dry-run` print it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from mathrag.client.errors import Failed
+
+# A request to the API as a value, which both clients send; its type parameter is the type of the answer.
 
 T = TypeVar("T")
 Value = str | int | float | bool | Enum | list[str]
@@ -116,3 +118,35 @@ def _join_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
             piece.clear()
     if piece:
         yield bytes(piece)
+
+
+# What lists of jobs and samples can be narrowed by.
+
+
+class JobFilters(TypedDict, total=False):
+    """Which jobs a list holds."""
+
+    state: str
+    pipeline: str
+    dataset: str
+    corpus: str
+    name: str
+    name_contains: str
+    experiment: str
+    submitted_by: str
+    sort: Literal["newest", "name", "state"]
+
+
+class SampleFilters(TypedDict, total=False):
+    """Which samples a list holds; `differing`, `wrong` and `moved` as docs/how-to/api.md says."""
+
+    state: Literal["ready", "waiting", "completed", "failed", "cancelled"]
+    correct: bool
+    ending: str
+    subject: str
+    level: str
+    scored_by: str
+    moved: bool
+    text: str
+    differing: bool
+    wrong: bool

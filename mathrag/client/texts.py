@@ -1,10 +1,12 @@
-"""Requests for corpora and datasets, which are uploaded, listed and inspected in the same way."""
+"""Requests for corpora and datasets, for training data, and for single questions."""
 
 from collections.abc import Iterable
 from typing import Literal, TypedDict
 
 from mathrag.client.errors import Failed
-from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
+from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, segment
+
+# Requests for corpora and datasets, which are uploaded, listed and inspected in the same way.
 
 Kind = Literal["corpora", "datasets"]
 ENTRIES: dict[Kind, str] = {"corpora": "documents", "datasets": "items"}
@@ -76,3 +78,77 @@ def only(corpora: Page[Json]) -> str:
             "invalid", f"`corpus` is missing: name one of {', '.join(there)}", hint="or start mathrag mcp --corpus NAME"
         )
     raise Failed("not_found", "there is no corpus", hint="create one: mathrag corpus create")
+
+
+# The request for training data of a dataset.
+
+
+def training(dataset: str, rules: str, form: str, **options: Value | None) -> Request[bytes]:
+    """Request training data as JSON lines, from the questions that rules of a bank lead to."""
+    query = {"rules": rules, "as": form, **options}
+    return Request(path=f"/v1/datasets/{segment(dataset)}/training", query=query, timeout_s=INDEXED_S)
+
+
+# Datasets made from a graph.
+
+
+class LeftOut(TypedDict):
+    """Facts and questions that were left out, by reason."""
+
+    repeated: int
+    known: int
+    unknown_relation: int
+    unknown_entity: int
+    many_answers: int
+    answered: int
+    long: int
+
+
+class Counts(TypedDict):
+    """Numbers of questions."""
+
+    available: int
+    answers: int
+    answered_by_graph: int
+    unnamed_answers: int
+    not_after_graph: int
+    with_leads: int
+    with_documents: int
+    left_out: LeftOut
+
+
+class QuestionSet(TypedDict):
+    """A dataset made from a graph, and its sources."""
+
+    name: str
+    hash: str
+    items: int
+    grader: str
+    created_at: str
+    counts: Counts
+
+
+def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value | None) -> Request[QuestionSet]:
+    """Store questions for held-out facts; `options`: `rules`, `limit`, `seed`, `side`, `grader`, `unanswered`."""
+    query = {"name": name, "graph": graph, **options}
+    return Request(
+        method="POST", path="/v1/datasets/from-graph", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True
+    )
+
+
+# Single questions, and plans of jobs that are not submitted.
+
+
+def plan(body: Json) -> Request[Json]:
+    """Request a plan for a job that is not submitted, also for models that do not exist."""
+    return Request(method="POST", path="/v1/plan", body=body, is_idempotent=True)
+
+
+def search(body: Json) -> Request[Json]:
+    """Request the documents that match a question."""
+    return Request(method="POST", path="/v1/search", body=body, is_idempotent=True)
+
+
+def chat(body: Json, timeout_s: float | None = None) -> Request[Json]:
+    """Request the answer to one question, which runs as a job."""
+    return Request(method="POST", path="/v1/chat", body=body, timeout_s=timeout_s)

@@ -1,19 +1,198 @@
-"""Wait for the end of a job or an experiment by polling with growing pauses."""
+"""Follow jobs and experiments until they end, through restarts of the server."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from mathrag.client import experiments, jobs
+from mathrag.client.connection import ANSWER_S
 from mathrag.client.errors import Failed, TimedOut, Unavailable, Unreachable
-from mathrag.client.following import Patience
-from mathrag.client.http_options import ANSWER_S
+from mathrag.client.experiments import Experiment
+from mathrag.client.jobs import Job
 from mathrag.client.request import Request
 
 if TYPE_CHECKING:
-    from mathrag.client.async_connection import AsyncConnection
-    from mathrag.client.connection import Connection
+    import httpx2
+
+    from mathrag.client.connection import AsyncConnection, Connection
+
+
+# Follow jobs and experiments until they have ended: jobs by their stream of events, if the server has one.
+
+POLL_S = 0.5
+EXPERIMENT_POLL_S = 1.0
+RETURN_S = 60.0
+"""Longest outage in seconds: the stack restarts a crashed server, and the job continues."""
+NO_STREAM = ("not_found", "not_implemented", "too_many", "internal")
+"""Kinds of errors after which the job is polled: older servers have no stream, and busy ones refuse more."""
+
+
+class Patience:
+    """Measures how long a server that has answered before has been away."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen = clock()
+
+    def record_answer(self) -> None:
+        """Record that the server has answered."""
+        self._seen = self._clock()
+
+    def is_over(self) -> bool:
+        """Tell whether the server has been away for longer than a restart takes."""
+        return self._clock() - self._seen > RETURN_S
+
+
+class Follower:
+    """State of following one job, shared by both clients: the job's last state, and whether to stream or poll."""
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        self.job = job
+        # By its id: other jobs may get the same name meanwhile.
+        self.id = job["id"]
+        self.last: str | None = None
+        """Id of the last event, after which a new stream begins."""
+        self._patience = Patience(clock)
+        self._streams = True
+        self._cut = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return self.job["state"] in jobs.ENDED
+
+    @property
+    def listens(self) -> bool:
+        """Whether to open the stream next; after an interruption, the job is polled once before."""
+        return self._streams and not self._cut
+
+    def record_job(self, job: Job) -> Job:
+        """Record the job as it is now, and return it."""
+        self._patience.record_answer()
+        self.job = job
+        self._cut = False
+        return job
+
+    def record_event(self, event: "httpx2.ServerSentEvent") -> bool:
+        """Record an event, and return whether the job must be fetched to know the change."""
+        self.last = event.id or self.last
+        if event.event == "progress":
+            self.record_job(self.job | msgspec.json.decode(event.data))
+            return False
+        return bool(event.data)
+
+    def record_failure(self, failed: Failed) -> None:
+        """Record a failure of the stream or of a request.
+
+        Raises:
+            Failed: `failed` itself, if a retry is useless.
+        """
+        if self.listens and failed.kind in NO_STREAM:
+            self._streams = False
+            return
+        self._cut = True
+        if failed.kind != "unreachable" or self._patience.is_over():
+            raise failed
+
+
+def follow_job(
+    client: "Connection",
+    job: str,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Job]:
+    """Yield the job after every change until it has ended; outages of up to `RETURN_S` are waited for."""
+    yield from follow(client, client.send(jobs.get(job)), sleep, clock)
+
+
+def follow(
+    client: "Connection",
+    job: Job,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Job]:
+    """Follow a job that was fetched already, like `follow_job`."""
+    follower = Follower(job, clock)
+    yield follower.job
+    while not follower.has_ended:
+        try:
+            yield from _stream_changes(client, follower)
+        except Failed as failed:
+            follower.record_failure(failed)
+        if not follower.has_ended:
+            sleep(POLL_S)
+
+
+def _stream_changes(client: "Connection", follower: Follower) -> Iterator[Job]:
+    if not follower.listens:
+        yield follower.record_job(client.send(jobs.get(follower.id)))
+        return
+    with client.events(jobs.events(follower.id, follower.last)) as events:
+        for event in events:
+            before = follower.job
+            if follower.record_event(event):
+                follower.record_job(client.send(jobs.get(follower.id)))
+            if follower.job is not before:
+                yield follower.job
+            if follower.has_ended:
+                return
+
+
+async def afollow(client: "AsyncConnection", job: Job) -> AsyncIterator[Job]:
+    """Follow a job like `follow`, for the asynchronous client."""
+    follower = Follower(job)
+    yield follower.job
+    while not follower.has_ended:
+        try:
+            async for found in _astream_changes(client, follower):
+                yield found
+        except Failed as failed:
+            follower.record_failure(failed)
+        if not follower.has_ended:
+            await client.sleep(POLL_S)
+
+
+async def _astream_changes(client: "AsyncConnection", follower: Follower) -> AsyncIterator[Job]:
+    if not follower.listens:
+        yield follower.record_job(await client.send(jobs.get(follower.id)))
+        return
+    async with client.events(jobs.events(follower.id, follower.last)) as events:
+        async for event in events:
+            before = follower.job
+            if follower.record_event(event):
+                follower.record_job(await client.send(jobs.get(follower.id)))
+            if follower.job is not before:
+                yield follower.job
+            if follower.has_ended:
+                return
+
+
+def follow_experiment(
+    client: "Connection",
+    name: str,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Experiment]:
+    """Yield the experiment after every poll until it has ended; outages of up to `RETURN_S` are waited for."""
+    found = client.send(experiments.get(name))
+    yield found
+    patience = Patience(clock)
+    while found["state"] not in experiments.ENDED:
+        sleep(EXPERIMENT_POLL_S)
+        try:
+            # By its id: a name may get a new meaning.
+            found = client.send(experiments.get(found["id"]))
+        except Failed as failed:
+            if failed.kind != "unreachable" or patience.is_over():
+                raise
+        else:
+            patience.record_answer()
+            yield found
+
+
+# Wait for the end of a job or an experiment by polling with growing pauses.
 
 FIRST_S = 0.2
 LONGEST_S = 2.0

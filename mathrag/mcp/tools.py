@@ -4,8 +4,9 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from mathrag.client import jobs, questions, texts
-from mathrag.client.async_client import AsyncClient
+from mathrag.client import jobs
+from mathrag.client import texts as texts_module
+from mathrag.client.client import AsyncClient
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.mcp import arguments
@@ -30,7 +31,11 @@ class Server(NamedTuple):
         Raises:
             Failed: no corpus is named, and there are several or none.
         """
-        return named or self.corpus or texts.only(await self.client.send(texts.list_texts("corpora", limit=5)))
+        return (
+            named
+            or self.corpus
+            or texts_module.only(await self.client.send(texts_module.list_texts("corpora", limit=5)))
+        )
 
 
 class Tool(NamedTuple):
@@ -51,7 +56,7 @@ async def enhanced_search(server: Server, given: Json) -> Any:
         "question": search.query, "corpus": await server.corpus_for(search.corpus), "mode": MODES[search.strategy],
         "k": search.top_k, "enhance": True, "rerank": True, "crag": search.enable_crag,
     }  # fmt: skip
-    return await server.client.send(questions.search(body))
+    return await server.client.send(texts_module.search(body))
 
 
 async def enhanced_chat(server: Server, given: Json) -> Any:
@@ -65,7 +70,7 @@ async def enhanced_chat(server: Server, given: Json) -> Any:
         "question": chat.query, "corpus": await server.corpus_for(chat.corpus), "pipeline": PIPELINE,
         "params": {"compress": {"enabled": chat.enable_compression, **tokens}}, "wait_s": WAIT_S,
     }  # fmt: skip
-    return await server.client.send(questions.chat(body))
+    return await server.client.send(texts_module.chat(body))
 
 
 async def job_submit(server: Server, given: Json) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mathrag.client.audits import summarise_audit
+from mathrag.client.service import summarise_audit
 from mathrag.report import overview, source
 from mathrag.report.commands import submit_again_command
 from mathrag.report.drilldown import prepare_sample

@@ -19,9 +19,9 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from mathrag.client import stack_state
+from mathrag.client import address
+from mathrag.client.address import LOCK
 from mathrag.client.errors import Failed
-from mathrag.client.stack_state import LOCK
 from mathrag.stack import postgres, process, redis, supervisor
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack.postgres import Postgres, list_schemas
@@ -56,7 +56,7 @@ def find_embedded(data_dir: Path) -> Postgres:
     Raises:
         Failed: none runs there.
     """
-    running = stack_state.read(data_dir) if supervisor.find_holder(data_dir) is not None else None
+    running = address.read_state(data_dir) if supervisor.find_holder(data_dir) is not None else None
     ports = [child.port for child in running.children if child.name == "postgres"] if running else []
     if not ports or ports[0] is None:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
@@ -67,7 +67,7 @@ def find_embedded(data_dir: Path) -> Postgres:
 def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings:
     """Return `settings` with missing addresses filled in from the stack that runs on the data directory, if any."""
     directory = data_dir or settings.data_dir
-    now = stack_state.read(directory) if supervisor.find_holder(directory) is not None else None
+    now = address.read_state(directory) if supervisor.find_holder(directory) is not None else None
     ports = {} if now is None else {child.name: child.port for child in now.children}
     addresses = {} if now is None else _list_child_addresses(directory, ports)
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}

@@ -20,7 +20,7 @@ import psutil
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from shared.calls import Lane
 from shared.errors import MathragError, Unavailable
 from shared.orphans import die_with
@@ -498,12 +498,12 @@ async def clear(data_dir: Path, *, time: Time) -> None:
 
 
 def _find_alive(data_dir: Path) -> list[psutil.Process]:
-    last = stack_state.read(data_dir)
+    last = address.read_state(data_dir)
     recorded = last.children if last else ()
     return [process for child in recorded if (process := _process(child)) is not None]
 
 
-def _process(child: stack_state.ChildState) -> psutil.Process | None:
+def _process(child: address.ChildState) -> psutil.Process | None:
     # Process ids are reused, so the id alone does not prove that the process is ours.
     if child.pid is None or not child.born or read_birth(child.pid) != child.born:
         return None

@@ -16,8 +16,8 @@ from typing import Annotated
 
 import msgspec
 
-from mathrag.client import stack_state
-from mathrag.client.stack_state import LOCK
+from mathrag.client import address
+from mathrag.client.address import LOCK
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack import process
 from mathrag.stack import redis as redis_module
@@ -211,7 +211,7 @@ class Supervisor:
         self._keeping: dict[str, asyncio.Task[None]] = {}
         """The task that keeps each child running, by the child's name."""
         self._time = time
-        self._phase: stack_state.Phase = "starting"
+        self._phase: address.Phase = "starting"
         self._state_is_written = True
 
     async def run(self) -> None:
@@ -338,18 +338,16 @@ class Supervisor:
             await keeper.stop()
         self._enter("stopped")
 
-    def _enter(self, phase: stack_state.Phase) -> None:
+    def _enter(self, phase: address.Phase) -> None:
         self._phase = phase
         _log.info("the stack on %s is %s", self.data_dir, phase)
         self._write_state()
 
     def _write_state(self) -> None:
         children = tuple(_make_child_state(keeper) for keeper in self.keepers)
-        now = stack_state.State(
-            pid=os.getpid(), url=self.url, phase=self._phase, children=children, wanted=self._wanted
-        )
+        now = address.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children, wanted=self._wanted)
         try:
-            stack_state.write(self.data_dir, now)
+            address.write_state(self.data_dir, now)
             self._state_is_written = True
         except OSError as error:
             # The state is only for display, so a failed write must not end the stack; `_watch_disk` writes it later.
@@ -358,8 +356,8 @@ class Supervisor:
             self._state_is_written = False
 
 
-def _make_child_state(keeper: Keeper) -> stack_state.ChildState:
-    return stack_state.ChildState(
+def _make_child_state(keeper: Keeper) -> address.ChildState:
+    return address.ChildState(
         name=keeper.child.name,
         service=keeper.child.service,
         phase=keeper.phase,

@@ -1,5 +1,6 @@
 """Intervals: bootstrap, shares, repeats and monotone fits."""
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -10,7 +11,6 @@ import msgspec
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-import statistics
 
 # Compute confidence intervals of shares, such as accuracy over items, and of counts.
 

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.stack.redis import find_free_port
 from shared.storage.database import Database
 from tests.running import RunningStack, ended, mathrag, running_stack
@@ -105,7 +105,7 @@ def scale(stack: RunningStack, *numbers: str) -> dict[str, int]:
 
 
 def pids(stack: RunningStack) -> dict[str, int | None]:
-    now = stack_state.read(stack.data_dir)
+    now = address.read_state(stack.data_dir)
     assert now is not None
     return {child.name: child.pid for child in now.children}
 

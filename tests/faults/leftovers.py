@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import psutil
 import pytest
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from tests.faults.processes import Processes, resume, until
 from tests.running import RunningStack, ended
 
@@ -48,7 +48,7 @@ def stack_repaired(stack: RunningStack) -> list[str]:
 
 
 def _all_run(stack: RunningStack) -> bool:
-    now = stack_state.read(stack.data_dir)
+    now = address.read_state(stack.data_dir)
     return now is not None and all(child.phase == "ready" for child in now.children)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from tests.faults.vocabulary import Subject
 from tests.running import DEADLINE_S, RunningStack, mathrag
 
@@ -54,7 +54,7 @@ class Processes:
 
     def supervisor(self) -> int:
         """Return the process id of the stack's supervisor."""
-        now = stack_state.read(self._stack.data_dir)
+        now = address.read_state(self._stack.data_dir)
         assert now is not None
         return now.pid
 

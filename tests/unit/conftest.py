@@ -3,8 +3,7 @@
 import httpx2
 import pytest
 
-from mathrag.client.async_client import AsyncClient
-from mathrag.client.client import Client
+from mathrag.client.client import AsyncClient, Client
 from tests.unit.back_ends import BEHIND
 from tests.unit.commands import Handler, Server
 

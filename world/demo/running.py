@@ -12,10 +12,10 @@ from typing import Any
 from mathrag.cli import progress
 from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
 from mathrag.cli.report import compare_with_first, fetch_jobs
-from mathrag.client import following, jobs, stack_state, texts
+from mathrag.client import address, jobs, texts, waiting
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from mathrag.report import bundle
 from mathrag.stack import supervisor
 from shared.calls import CALL_KINDS
@@ -112,7 +112,7 @@ def _empty(folder: Path) -> None:
 def _stack(folder: Path) -> Iterator[Client]:
     """Run a new stack on a free port, and stop it at the end, also after an error."""
     with own_stack(folder, {}, keep=False):
-        running = stack_state.read(folder / DATA)
+        running = address.read_state(folder / DATA)
         if running is None:
             raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder / DATA}/logs/*")
         with Client(running.url) as client:
@@ -170,7 +170,7 @@ def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
                 shown = time.monotonic()
             if ended:
                 break
-            time.sleep(following.POLL_S)
+            time.sleep(waiting.POLL_S)
     finally:
         view.close()
     if failed := [job["name"] for job in found if job["state"] != "completed"]:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mathrag.client import stack_state, texts
+from mathrag.client import address, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from mathrag.stack import supervisor
 from shared.ingest import paths
 from shared.settings import REPOSITORY
@@ -96,7 +96,7 @@ def _stack(folder: Path) -> Iterator[str]:
         _mathrag(folder, "down")
     try:
         _start(folder)
-        running = stack_state.read(folder)
+        running = address.read_state(folder)
         if running is None:
             raise Failed("unavailable", "the stack wrote no address", hint=f"less {folder}/logs/*")
         yield running.url

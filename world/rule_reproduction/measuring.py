@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mathrag.client import jobs as api
-from mathrag.client.audits import summarise_audit
 from mathrag.client.client import Client
+from mathrag.client.service import summarise_audit
 from shared import canonical
 from world import experiments
 from world.rule_reproduction.serving import GENERATORS

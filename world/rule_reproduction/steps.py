@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mathrag.client import graphs, question_sets, rules, texts
+from mathrag.client import graphs, rules
+from mathrag.client import texts as texts_module
 from mathrag.client.client import Client
-from mathrag.client.question_sets import QuestionSet
 from mathrag.client.request import MOST_OF_A_PAGE
-from mathrag.client.sources import Sources
+from mathrag.client.texts import QuestionSet
+from mathrag.client.uploads import Sources
 from shared import canonical
 from shared.ingest import graph_paths
 from world.experiments import find
@@ -105,7 +106,7 @@ def tune(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
 
 def _run_arms(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
     """Run the arms that search with these embeddings; return jobs by arm."""
-    client.send(texts.index(run.name))
+    client.send(texts_module.index(run.name))
     arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(places, arm)]
     document = measuring.document(run.setting.common(run.graph), arms, run.names, models(places, embeddings))
     return measuring.run(client, document, f"{run.name}, {embeddings} retriever")
@@ -151,7 +152,7 @@ def prepare(client: Client, run: Run) -> Json:
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
-    entries = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
+    entries = client.all(texts_module.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
     parts.without_asked(run.files["training"], {item["question"] for item in entries}, apart)
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     tuning.export(run.training, run.name, run.folder, run.setting.tuning)
@@ -175,7 +176,7 @@ def _option(limit: str, value: object) -> list[str]:
 def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
     """Create a question set of held-out facts; the same one is stored once."""
     lines = Sources(graph_paths.fact_lines(facts, []))
-    request = question_sets.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
+    request = texts_module.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
     made = client.send(request)
     print(f"  {name}: {made['items']:,} questions, {made['counts']}", flush=True)
     return made

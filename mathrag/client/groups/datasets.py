@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from mathrag.client import question_sets, texts, training
+from mathrag.client import texts as texts_module
 from mathrag.client.answers import Dataset, DatasetDetails, DatasetUpload, ItemPreview, QuestionUpload
 from mathrag.client.operations import C, Group, Lines, Listing, Operation
 from mathrag.client.request import MOST_OF_A_PAGE, Request
@@ -55,26 +55,28 @@ def create(
     declared = {} if grader is None else {"grader": grader}
     if reader is not None:
         how = make_error_options(on_error, skip_empty=skip_empty)
-        return texts.upload("datasets", file_of(source, progress), name, reader=reader, **how, **declared)
+        return texts_module.upload("datasets", file_of(source, progress), name, reader=reader, **how, **declared)
     kind = file_format(format)
     rows = rows_of(source, lambda path: paths.dataset_lines(path, split=split, format=kind, delimiter=delimiter))
     upload = Upload(rows, progress, skip_empty=skip_empty, on_error=on_error)
-    return upload.count_left_out(texts.upload("datasets", upload.lines(source), name, **upload.options(), **declared))
+    return upload.count_left_out(
+        texts_module.upload("datasets", upload.lines(source), name, **upload.options(), **declared)
+    )
 
 
 def list_datasets() -> Request[Any]:
     """List all datasets, newest first."""
-    return texts.list_texts("datasets", MOST_OF_A_PAGE)
+    return texts_module.list_texts("datasets", MOST_OF_A_PAGE)
 
 
 def get(name: str) -> Request[Any]:
     """Fetch a dataset with the numbers of its items by subject and level."""
-    return texts.get("datasets", name)
+    return texts_module.get("datasets", name)
 
 
 def items(name: str) -> Request[Any]:
     """List all questions with their expected answers, in the dataset's order."""
-    return texts.entries("datasets", name, MOST_OF_A_PAGE)
+    return texts_module.entries("datasets", name, MOST_OF_A_PAGE)
 
 
 def from_graph(
@@ -115,7 +117,7 @@ def from_graph(
         return chain(first, graph_paths.fact_lines(Path(facts), split_names))
 
     upload = Upload(rows, progress)
-    request = question_sets.from_graph(
+    request = texts_module.from_graph(
         name, graph, upload, rules=rules, limit=limit, seed=seed, side=side, grader=grader, unanswered=unanswered
     )
     return upload.on(request)
@@ -132,7 +134,7 @@ def training_data(
     cot: bool = False,
 ) -> Request[Any]:
     """Download training data from the questions that rules of a bank lead to, line by line."""
-    return training.training(name, rules, form, graph=graph, limit=limit, seed=seed, cot=cot)
+    return texts_module.training(name, rules, form, graph=graph, limit=limit, seed=seed, cot=cot)
 
 
 class Datasets(Group[C]):

@@ -1,17 +1,26 @@
-"""Jobs and their results."""
+"""Operations on jobs: submit, list, compare; and a pipeline by its name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 from uuid import uuid4
 
 from mathrag.client import jobs
-from mathrag.client.answers import Audit, Calibrated, JobView, PlanView, Provenance, ResultRow, SampleRow
-from mathrag.client.filters import JobFilters, SampleFilters
-from mathrag.client.handles import JobListing, JobOperation
+from mathrag.client.answers import (
+    Audit,
+    Calibrated,
+    ChangedSample,
+    Comparison,
+    JobView,
+    PlanView,
+    Provenance,
+    ResultRow,
+    SampleRow,
+    SideBySide,
+)
+from mathrag.client.job import AsyncJob, Job, JobListing, JobOperation, Report
 from mathrag.client.operations import C, Download, Group, Lines, Listing, Operation
-from mathrag.client.report import Report
-from mathrag.client.request import MOST_OF_A_PAGE, Request, Value, without_none
+from mathrag.client.request import MOST_OF_A_PAGE, JobFilters, Request, SampleFilters, Value, without_none
 from mathrag.client.uploads import (
     Format,
     Progress,
@@ -23,6 +32,12 @@ from mathrag.client.uploads import (
     require_file,
     rows_of,
 )
+
+if TYPE_CHECKING:
+    from mathrag.client.connection import AsyncConnection, Connection
+
+
+# Jobs and their results.
 
 TRUST = 0.9
 """The server's default."""
@@ -249,3 +264,127 @@ class Jobs(Group[C]):
     results = Lines(results, ResultRow)
     results_file = Download(results_file)
     provenance = Download(provenance)
+
+
+# Comparisons of jobs.
+
+COMPARISON = "/v1/comparison"
+
+
+class HasId(Protocol):
+    """A job as an object."""
+
+    @property
+    def id(self) -> str:
+        """The id by which the API finds the job."""
+        ...
+
+
+def compare(
+    references: Sequence[str | HasId], *, baseline: str | None = None, measure: str | None = None
+) -> Request[Any]:
+    """Compare jobs on the items that they have in common, with intervals and tests.
+
+    Args:
+        references: at least two jobs, as objects or by id or name.
+        baseline: the job that all others are compared with; None compares each pair.
+        measure: "accuracy" (the default), "exact", "score" or "answer@K".
+    """
+    return jobs.compare(list(map(reference_of, references)), baseline, measure)
+
+
+def changed_samples(
+    left: str | HasId, right: str | HasId, *, only: Literal["changed", "gained", "lost"] = "changed"
+) -> Request[Any]:
+    """List the samples that exactly one of two jobs has right; "gained" are those that `left` has right."""
+    query: dict[str, Value] = {
+        "left": reference_of(left),
+        "right": reference_of(right),
+        "only": only,
+        "limit": MOST_OF_A_PAGE,
+    }
+    return Request(path=f"{COMPARISON}/samples", query=query)
+
+
+def compared_sample(left: str | HasId, right: str | HasId, index: int, *, repeat: int = 0) -> Request[Any]:
+    """Fetch sample `index` of the left job beside the right job's sample of the same question."""
+    return Request(
+        path=f"{COMPARISON}/samples/{index}",
+        query={"left": reference_of(left), "right": reference_of(right), "repeat": repeat},
+    )
+
+
+def reference_of(job: str | HasId) -> str:
+    """Return the id or name by which the API finds a job."""
+    return job if isinstance(job, str) else job.id
+
+
+class Comparisons(Group[C]):
+    """Comparisons of jobs."""
+
+    compare = Operation(compare, Comparison)
+    samples = Listing(changed_samples, ChangedSample)
+    sample = Operation(compared_sample, SideBySide)
+
+
+# A pipeline by its name: `client.pipeline("crag").run("math-500", corpus="math")`.
+
+
+class Pipeline:
+    """A pipeline, which answers datasets."""
+
+    def __init__(self, client: "Connection", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+    def run(
+        self,
+        dataset: str | HasName,
+        *,
+        corpus: str | HasName | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        repeats: int = 1,
+        models: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **params: object,
+    ) -> Job:
+        """Submit a job over a dataset; `params` are the pipeline's parameters, such as `candidates=5`."""
+        request = submit(
+            dataset, self.name, corpus=corpus, name=name, limit=limit, repeats=repeats, models=models,
+            metadata=metadata, params=params,
+        )  # fmt: skip
+        return Job(self._client, self._client.read(request, JobView))
+
+
+class AsyncPipeline:
+    """A pipeline for the asynchronous client, like `Pipeline`."""
+
+    def __init__(self, client: "AsyncConnection", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"AsyncPipeline({self.name!r})"
+
+    async def run(
+        self,
+        dataset: str | HasName,
+        *,
+        corpus: str | HasName | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        repeats: int = 1,
+        models: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **params: object,
+    ) -> AsyncJob:
+        """Submit a job over a dataset."""
+        request = submit(
+            dataset, self.name, corpus=corpus, name=name, limit=limit, repeats=repeats, models=models,
+            metadata=metadata, params=params,
+        )  # fmt: skip
+        return AsyncJob(self._client, await self._client.read(request, JobView))

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from mathrag.client import questions as requests
+from mathrag.client import texts
 from mathrag.client.answers import ChatAnswer, PlanView, SearchAnswer
-from mathrag.client.http_options import ANSWER_S
+from mathrag.client.connection import ANSWER_S
 from mathrag.client.operations import C, Group, Operation
 from mathrag.client.request import Request, without_none
 
@@ -36,7 +36,7 @@ def search(
         params: parameters of a job, such as `{"fusion": {"dense": 0.7, "sparse": 0.3}}`.
     """
     body = {"question": question, "corpus": corpus, "mode": mode, "k": k, "enhance": enhance, "rerank": rerank}
-    return requests.search({**body, "crag": crag, "quality": quality, "params": dict(params or {})})
+    return texts.search({**body, "crag": crag, "quality": quality, "params": dict(params or {})})
 
 
 def chat(
@@ -60,7 +60,7 @@ def chat(
     """
     parts = without_none({"corpus": corpus, "pipeline": pipeline})
     body = {"question": question, "params": dict(params or {}), "models": dict(models or {}), "wait_s": wait_s}
-    return requests.chat({**body, **parts}, timeout_s=wait_s + ANSWER_S)
+    return texts.chat({**body, **parts}, timeout_s=wait_s + ANSWER_S)
 
 
 def plan(
@@ -83,7 +83,7 @@ def plan(
         speeds: speeds of disk, GPU and CPU in MiB/s.
     """
     body = {"job": job, "questions": questions, "retrieval": retrieval, "speeds": speeds}
-    return requests.plan(without_none({**body, "models": list(models), "devices": list(devices)}))
+    return texts.plan(without_none({**body, "models": list(models), "devices": list(devices)}))
 
 
 class Questions(Group[C]):

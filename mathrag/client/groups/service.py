@@ -1,27 +1,42 @@
-"""The service itself: its health, devices, settings and parameters."""
+"""Operations on the service, its configuration and devices, and lists of what jobs can use."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from mathrag.client import configuration, devices, service
-from mathrag.client.answers import Configuration, ConfigurationDifferences, DeviceView, Now, Readiness, Setting
+from mathrag.client import service
+from mathrag.client import service as service_module
+from mathrag.client.answers import (
+    Configuration,
+    ConfigurationDifferences,
+    DeviceView,
+    ModelDetails,
+    ModelView,
+    Now,
+    PipelineDetails,
+    PipelineView,
+    PluginView,
+    Readiness,
+    Setting,
+)
 from mathrag.client.operations import C, Group, Listing, Operation
-from mathrag.client.request import MOST_OF_A_PAGE, Request
+from mathrag.client.request import MOST_OF_A_PAGE, Request, segment
+
+# The service itself: its health, devices, settings and parameters.
 
 
 def alive() -> Request[Any]:
     """Check that the process answers."""
-    return service.alive()
+    return service_module.alive()
 
 
 def readiness() -> Request[Any]:
     """Run the readiness checks of the server."""
-    return service.readiness()
+    return service_module.readiness()
 
 
 def checks() -> Request[Any]:
     """Run the server's checks of everything that a job needs."""
-    return service.checks()
+    return service_module.checks()
 
 
 def now() -> Request[Any]:
@@ -46,27 +61,27 @@ class Service(Group[C]):
 
 def list_devices() -> Request[Any]:
     """List the devices with the models that they hold."""
-    return devices.list_devices()
+    return service_module.list_devices()
 
 
 def get(name: str) -> Request[Any]:
     """Show a device with its models, memory and latest flips."""
-    return devices.get(name)
+    return service_module.device(name)
 
 
 def drain(name: str, *, reason: str | None = None) -> Request[Any]:
     """Have a device unload everything and load nothing until it is released."""
-    return devices.drain(name, reason)
+    return service_module.drain(name, reason)
 
 
 def release(name: str) -> Request[Any]:
     """Let a drained device load models again."""
-    return devices.release(name)
+    return service_module.release(name)
 
 
 def retry(name: str) -> Request[Any]:
     """Have a quarantined device tried again at once."""
-    return devices.retry(name)
+    return service_module.retry(name)
 
 
 class Devices(Group[C]):
@@ -81,27 +96,27 @@ class Devices(Group[C]):
 
 def get_defaults() -> Request[Any]:
     """Fetch the default parameters of jobs."""
-    return configuration.get()
+    return service_module.configuration()
 
 
 def change(params: Mapping[str, object]) -> Request[Any]:
     """Change default parameters, nested as a job's; None removes one."""
-    return configuration.change(dict(params))
+    return service_module.change_configuration(dict(params))
 
 
 def restore(version: int) -> Request[Any]:
     """Restore an earlier version of the defaults; version 0 is the shipped one."""
-    return configuration.restore(version)
+    return service_module.restore_configuration(version)
 
 
 def differences(left: int, right: int) -> Request[Any]:
     """Show the differences of two versions of the defaults."""
-    return Request(path=f"{configuration.PATH}/differences", query={"left": left, "right": right})
+    return Request(path=f"{service_module.CONFIGURATION}/differences", query={"left": left, "right": right})
 
 
 def history() -> Request[Any]:
     """List the versions of the defaults, newest first."""
-    return configuration.history(MOST_OF_A_PAGE)
+    return service_module.list_configurations(MOST_OF_A_PAGE)
 
 
 class Configurations(Group[C]):
@@ -112,3 +127,51 @@ class Configurations(Group[C]):
     restore = Operation(restore, Configuration)
     differences = Operation(differences, ConfigurationDifferences)
     history = Listing(history, Configuration)
+
+
+# Models, pipelines with their parameters, and plug-ins.
+
+
+def models() -> Request[Any]:
+    """List the configured models."""
+    return service.models()
+
+
+def model(name: str) -> Request[Any]:
+    """Show a model with its versions, memory and speed."""
+    return Request(path=f"/v1/models/{segment(name)}")
+
+
+def pipelines() -> Request[Any]:
+    """List the pipelines, each with a description."""
+    return service.pipelines()
+
+
+def pipeline(name: str) -> Request[Any]:
+    """Show a pipeline with its steps, parameters and source."""
+    return Request(path=f"/v1/pipelines/{segment(name)}")
+
+
+def plugins() -> Request[Any]:
+    """List the installed plug-ins, and the missing ones that jobs wait for."""
+    return service.plugins()
+
+
+class Models(Group[C]):
+    """Models that jobs can use."""
+
+    list = Operation(models, list[ModelView])
+    get = Operation(model, ModelDetails)
+
+
+class Pipelines(Group[C]):
+    """Pipelines that jobs can use."""
+
+    list = Operation(pipelines, list[PipelineView])
+    get = Operation(pipeline, PipelineDetails)
+
+
+class Plugins(Group[C]):
+    """Plug-ins, which other distributions add."""
+
+    list = Operation(plugins, list[PluginView])

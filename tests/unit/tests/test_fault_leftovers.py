@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from shared.lease.policy import FlipState
 from tests.faults import real
 from tests.faults.leftovers import stack_repaired
@@ -67,8 +67,8 @@ def judge() -> Iterator[psutil.Process]:
 
 @pytest.fixture
 def stack(tmp_path: Path, judge: psutil.Process) -> StandIn:
-    child = stack_state.ChildState(name="judge", phase="ready", pid=judge.pid, port=None, restarts=0, log="")
-    stack_state.write(tmp_path, stack_state.State(pid=judge.pid, url="", phase="running", children=(child,)))
+    child = address.ChildState(name="judge", phase="ready", pid=judge.pid, port=None, restarts=0, log="")
+    address.write_state(tmp_path, address.State(pid=judge.pid, url="", phase="running", children=(child,)))
     return StandIn(tmp_path)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.stack import postgres, supervisor
 from mathrag.stack.backup import add_running_addresses, list_variables
 from shared.check import Check
@@ -109,7 +109,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypa
     assert add_running_addresses(settings, tmp_path).database_url == ""
     secret = postgres.load_passwords(tmp_path)
     children = [
-        stack_state.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
+        address.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
         for name, port in (
             ("postgres", 1),
             ("redis", 2),
@@ -120,7 +120,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypa
         )
     ]
     with supervisor.hold(tmp_path):
-        stack_state.write(tmp_path, stack_state.State(pid=1, url="http://h", phase="running", children=tuple(children)))
+        address.write_state(tmp_path, address.State(pid=1, url="http://h", phase="running", children=tuple(children)))
         found = add_running_addresses(settings, tmp_path)
     assert found.database_url.endswith("@127.0.0.1:1/mathrag")
     assert (found.redis_url, found.guard_url) == ("redis://mine", "http://127.0.0.1:3")

@@ -11,7 +11,7 @@ import yaml
 
 from mathrag.cli.failures import Exit, Failed
 from mathrag.client.client import Client
-from mathrag.client.following import follow_experiment
+from mathrag.client.waiting import follow_experiment
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT

@@ -8,7 +8,8 @@ import pytest
 
 from mathrag.cli import failures
 from mathrag.cli.parameters import parse_parameters
-from mathrag.client import address, following, stack_state
+from mathrag.client import address as address_module
+from mathrag.client import waiting
 from mathrag.stack import supervisor
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
@@ -105,8 +106,10 @@ def test_references_are_one_part_of_the_path(server: Server) -> None:
     assert requests[0].url.raw_path == b"/v1/jobs/a%2F..%2Fb%3Fc"
 
 
-def _write_state(data_dir: Path, phase: stack_state.Phase) -> None:
-    stack_state.write(data_dir, stack_state.State(pid=1, url="http://127.0.0.1:9", phase=phase, children=()))
+def _write_state(data_dir: Path, phase: address_module.Phase) -> None:
+    address_module.write_state(
+        data_dir, address_module.State(pid=1, url="http://127.0.0.1:9", phase=phase, children=())
+    )
 
 
 def test_the_address_is_the_environments_then_the_running_stacks(
@@ -115,14 +118,14 @@ def test_the_address_is_the_environments_then_the_running_stacks(
     for name in ("MATHRAG_URL", "MATHRAG_DATA_DIR", "MATHRAG_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    assert address.url() == address.DEFAULT
+    assert address_module.url() == address_module.DEFAULT
     (data_dir := tmp_path / ".mathrag").mkdir()
     _write_state(data_dir, "running")
-    assert address.url() == "http://127.0.0.1:9"
+    assert address_module.url() == "http://127.0.0.1:9"
     _write_state(data_dir, "stopped")
-    assert address.url() == address.DEFAULT
+    assert address_module.url() == address_module.DEFAULT
     monkeypatch.setenv("MATHRAG_URL", "http://example.org/")
-    assert address.url() == "http://example.org"
+    assert address_module.url() == "http://example.org"
 
 
 def test_a_data_folder_that_is_named_leads_to_the_stack_that_runs_there(
@@ -131,14 +134,14 @@ def test_a_data_folder_that_is_named_leads_to_the_stack_that_runs_there(
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     with supervisor.hold(tmp_path):
         _write_state(tmp_path, "running")
-        assert address.url(tmp_path) == "http://127.0.0.1:9"
+        assert address_module.url(tmp_path) == "http://127.0.0.1:9"
         monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
-        assert address.url() == "http://127.0.0.1:9"
+        assert address_module.url() == "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize("phase", [None, "stopped", "running"])
 def test_a_command_never_goes_to_another_stack_than_that_of_the_named_folder(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: stack_state.Phase | None
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: address_module.Phase | None
 ) -> None:
     if phase:
         _write_state(tmp_path, phase)
@@ -165,7 +168,7 @@ def test_a_command_for_a_stack_that_is_starting_is_told_to_wait(
 def test_watching_prints_one_line_per_change_and_ends_with_the_job(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "POLL_S", 0)
+    monkeypatch.setattr(waiting, "POLL_S", 0)
     looks = iter([job("running"), job("running"), job("running", 1), job("completed", 2)])
 
     def answer(request: httpx2.Request) -> httpx2.Response:

@@ -8,8 +8,8 @@ import pytest
 
 from mathrag.cli import open as opening
 from mathrag.cli.failures import Exit
-from mathrag.client import stack_state
-from mathrag.client.stack_state import State
+from mathrag.client import address
+from mathrag.client.address import State
 from tests.unit.commands import mathrag
 
 STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
@@ -25,7 +25,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_pages_of_a_running_stack_are_opened(opened: list[str], tmp_path: Path) -> None:
-    stack_state.write(tmp_path, STATE)
+    address.write_state(tmp_path, STATE)
     ended = mathrag("open", "--data-dir", str(tmp_path))
     assert (ended.exit_code, ended.stdout, opened) == (Exit.DONE, f"Opened {STATE.url}\n", [STATE.url])
 
@@ -36,7 +36,7 @@ def test_without_a_display_the_address_is_printed(
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr(opening.sys, "platform", "linux")
-    stack_state.write(tmp_path, STATE)
+    address.write_state(tmp_path, STATE)
     ended = mathrag("open", "--data-dir", str(tmp_path), "--json")
     assert (json.loads(ended.stdout), opened) == ({"url": STATE.url, "opened": False}, [])
 
@@ -47,14 +47,14 @@ def test_a_demonstrations_folder_stands_for_the_stack_below_it(
     monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
     (tmp_path / "stack").mkdir()
     (tmp_path / "mathrag.yaml").write_text("{}\n")
-    stack_state.write(tmp_path / "stack", STATE)
+    address.write_state(tmp_path / "stack", STATE)
     assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
     assert opened == [STATE.url]
     assert opening.os.environ["MATHRAG_CONFIG"] == str(tmp_path / "mathrag.yaml")
 
 
 def test_a_stack_that_only_starts_is_not_opened(opened: list[str], tmp_path: Path) -> None:
-    stack_state.write(tmp_path, State(pid=1, url=STATE.url, phase="starting", children=()))
+    address.write_state(tmp_path, State(pid=1, url=STATE.url, phase="starting", children=()))
     ended = mathrag("open", "--data-dir", str(tmp_path))
     assert ended.exit_code != Exit.DONE
     assert "is not ready" in ended.stderr
@@ -68,7 +68,7 @@ def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
 
     def up(*, data_dir: Path, port: int, **_: object) -> None:
         started.append((data_dir, port))
-        stack_state.write(tmp_path, STATE)
+        address.write_state(tmp_path, STATE)
 
     monkeypatch.setattr(opening, "up", up)
     monkeypatch.setattr(opening.lock, "find_holder", lambda _: None)

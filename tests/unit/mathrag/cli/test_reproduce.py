@@ -208,7 +208,7 @@ def service(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     made = Service(tmp_path / "export")
     server(made)
     monkeypatch.setenv("MATHRAG_URL", ELSEWHERE)
-    monkeypatch.setattr("mathrag.client.following.EXPERIMENT_POLL_S", 0.0)
+    monkeypatch.setattr("mathrag.client.waiting.EXPERIMENT_POLL_S", 0.0)
     return made
 
 

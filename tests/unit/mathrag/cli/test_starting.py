@@ -15,8 +15,8 @@ from mathrag.cli import up
 from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
 from mathrag.cli.up import _Starting
-from mathrag.client import stack_state
-from mathrag.client.stack_state import ChildState, State
+from mathrag.client import address
+from mathrag.client.address import ChildState, State
 
 
 def stack(**phases: str) -> State:
@@ -44,7 +44,7 @@ def slow_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     now = State(pid=slow.pid, url="", phase="starting", children=stack(postgres="ready", redis="starting").children)
 
     def start(*_: object, **__: object) -> "subprocess.Popen[bytes]":
-        stack_state.write(tmp_path, now)
+        address.write_state(tmp_path, now)
         return slow
 
     with monkeypatch.context() as patch:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mathrag.cli.main import ENTRIES
-from mathrag.client import stack_state
+from mathrag.client import address
 from tests.unit.commands import command_of
 
 HEAVY = {
@@ -95,8 +95,8 @@ def test_help_needs_no_http_and_requests_no_drawing(packages: dict[Command, set[
 def test_where_a_stack_runs_a_settings_file_that_names_no_folder_is_not_parsed(tmp_path: Path) -> None:
     (tmp_path / "mathrag.yaml").write_text("port: 8081\n")
     (tmp_path / ".mathrag").mkdir()
-    running = stack_state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=())
-    stack_state.write(tmp_path / ".mathrag", running)
+    running = address.State(pid=1, url="http://127.0.0.1:9", phase="running", children=())
+    address.write_state(tmp_path / ".mathrag", running)
     assert not imported(tmp_path, (LIST,))[LIST] & HEAVY
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from mathrag.cli.main import app
 from mathrag.client import client
-from mathrag.client.sources import Sources
+from mathrag.client.uploads import Sources
 from shared.ingest import paths
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from mathrag.client.client import Client
-from mathrag.client.operation_groups import OperationGroups
+from mathrag.client.client import Client, OperationGroups
 from mathrag.client.operations import Described
 
 

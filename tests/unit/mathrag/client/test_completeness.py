@@ -10,16 +10,10 @@ import msgspec
 import pytest
 
 from mathrag.client import answers
-from mathrag.client.async_client import AsyncClient
-from mathrag.client.async_job import AsyncJob
-from mathrag.client.client import Client
-from mathrag.client.grades import LocalGrades, Verdict
-from mathrag.client.handles import JobListing
-from mathrag.client.job import Job
+from mathrag.client.client import AsyncClient, Client
+from mathrag.client.groups.jobs import AsyncPipeline, Pipeline
+from mathrag.client.job import AsyncJob, AsyncSamples, Job, JobListing, LocalGrades, Report, Samples, Verdict
 from mathrag.client.operations import Download, Listing
-from mathrag.client.pipeline import AsyncPipeline, Pipeline
-from mathrag.client.report import Report
-from mathrag.client.samples import AsyncSamples, Samples
 from mathrag.client.uploads import Progress
 from tests.api_document import api_document
 from tests.unit.cases import named
@@ -129,10 +123,9 @@ def _of_methods() -> Iterator[tuple[str, Any]]:
 
 
 def _hints_of(method: Any) -> Iterator[tuple[str, Any]]:
-    import mathrag.client.async_connection as asynchronous
-    import mathrag.client.connection as synchronous
+    from mathrag.client import connection
 
-    names = {"Connection": synchronous.Connection, "AsyncConnection": asynchronous.AsyncConnection,
+    names = {"Connection": connection.Connection, "AsyncConnection": connection.AsyncConnection,
              "Pipeline": Pipeline, "AsyncPipeline": AsyncPipeline}  # fmt: skip
     for table in ("pa", "pd", "pl"):
         names[table] = type(table, (), {"Table": object, "DataFrame": object})

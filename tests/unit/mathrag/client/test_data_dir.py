@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.client.data_dir import data_dir
+from mathrag.client.address import configured_data_dir
 from shared.errors import Unavailable
 from shared.settings import load
 from tests.unit.cases import named
@@ -27,7 +27,7 @@ def folders(text: str | None, variables: dict[str, str]) -> tuple[Path, Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
-        return data_dir(), load().data_dir
+        return configured_data_dir(), load().data_dir
 
 
 def test_it_is_the_folder_of_the_settings() -> None:
@@ -54,24 +54,24 @@ def test_a_file_that_the_environment_names_is_read(monkeypatch: pytest.MonkeyPat
     Path("mathrag.yaml").write_text("data_dir: one\n")
     Path("other.yaml").write_text("data_dir: other\n")
     monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
-    assert data_dir() == load().data_dir == Path("other")
+    assert configured_data_dir() == load().data_dir == Path("other")
 
 
 def test_a_secret_file_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "mathrag_data_dir").write_text("hidden")
     monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "secrets"))
-    assert data_dir() == load().data_dir == Path("hidden")
+    assert configured_data_dir() == load().data_dir == Path("hidden")
     monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "none"))
     with pytest.raises(Unavailable):
-        data_dir()
+        configured_data_dir()
 
 
 @pytest.mark.parametrize("text", ["data_dir: [1]\n", "data_dir: 7\n", "data_dir: {\n", "- data_dir\n"])
 def test_what_is_no_folder_is_refused_as_the_settings_refuse_it(text: str) -> None:
     Path("mathrag.yaml").write_text(text)
     with pytest.raises(Exception) as ours:  # noqa: PT011 - the same as the other one
-        data_dir()
+        configured_data_dir()
     with pytest.raises(type(ours.value)) as theirs:
         load()
     assert str(ours.value) == str(theirs.value)

@@ -11,8 +11,8 @@ from httpx2 import ServerSentEvent
 from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.following import RETURN_S, follow_job
 from mathrag.client.request import Request
+from mathrag.client.waiting import RETURN_S, follow_job
 from tests.unit.commands import JOB, Server, job
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from mathrag.client import reply
-from mathrag.client.async_client import AsyncClient
-from mathrag.client.client import Client
+from mathrag.client import connection
+from mathrag.client.client import AsyncClient, Client
 from mathrag.client.errors import (
     Conflict,
     Failed,
@@ -137,7 +136,7 @@ def endless(piece: bytes) -> Handler:
 
 
 async def test_an_answer_without_end_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reply, "LARGEST", 1 << 20)
+    monkeypatch.setattr(connection, "LARGEST", 1 << 20)
     server(endless(b'{"name": "x"}, ' * 1000))
     assert all(isinstance(failed, TooLarge) for failed in await by_both(get))
 

@@ -8,11 +8,10 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.client import packages, waiting
-from mathrag.client.async_client import AsyncClient
-from mathrag.client.client import Client
+from mathrag.client import errors, waiting
+from mathrag.client.client import AsyncClient, Client
 from mathrag.client.errors import Invalid, JobFailed, MissingPackage, NotFound, TimedOut, Unreachable
-from mathrag.client.following import RETURN_S
+from mathrag.client.waiting import RETURN_S
 from services.orchestrator import reports
 from services.orchestrator.api.samples import RESULT, SAMPLE
 from tests.unit.commands import Handler, Server, refuses, says
@@ -182,8 +181,8 @@ async def test_samples_are_a_table_of_polars(server: Server, monkeypatch: pytest
         def from_arrow(table: Any) -> tuple[str, int]:
             return "polars", table.num_rows
 
-    loaded = packages.import_module
-    monkeypatch.setattr(packages, "import_module", lambda name: Polars if name == "polars" else loaded(name))
+    loaded = errors.import_module
+    monkeypatch.setattr(errors, "import_module", lambda name: Polars if name == "polars" else loaded(name))
     server(api(rows((0, True))))
     with Client(ADDRESS) as client:
         assert client.jobs.get("first").samples().to_polars() == ("polars", 1)  # type: ignore[comparison-overlap]
@@ -196,14 +195,14 @@ TABLES = {"to_arrow": "pyarrow", "to_pandas": "pandas", "to_polars": "polars"}
 
 @pytest.mark.parametrize("method", TABLES)
 async def test_a_package_that_is_missing_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    loaded = packages.import_module
+    loaded = errors.import_module
 
     def load(name: str) -> Any:
         if name == TABLES[method]:
             raise ImportError(name)
         return loaded(name)
 
-    monkeypatch.setattr(packages, "import_module", load)
+    monkeypatch.setattr(errors, "import_module", load)
     requests = server(api([]))
     with Client(ADDRESS) as client:
         samples = client.jobs.get("first").samples()

@@ -11,9 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from mathrag.client import retries
-from mathrag.client.async_client import AsyncClient
-from mathrag.client.client import Client
+from mathrag.client import connection as connection_module
+from mathrag.client.client import AsyncClient, Client
 from mathrag.client.errors import Failed, TooMany, Unavailable, Unreachable
 from tests.unit.commands import JOB, Handler, Server, refuses, says
 from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
@@ -66,7 +65,7 @@ async def test_what_is_harmless_is_sent_again(
         requests = server(in_turn(first, says(VIEW)))
         assert (await by_both(call))[found].name == "first"
         assert len(requests) == 3
-    assert all(0 < wait <= retries.FIRST_S for wait in slept)
+    assert all(0 < wait <= connection_module.FIRST_S for wait in slept)
 
 
 async def test_a_submission_has_one_key_however_often_it_is_sent(server: Server, slept: list[float]) -> None:
@@ -129,13 +128,13 @@ async def test_the_server_says_when(server: Server, slept: list[float], value: s
     server(in_turn(asking_back(value), says(VIEW)))
     with Client(ADDRESS) as client:
         get(client)
-    assert slept == [wait] if wait is not None else 0 < slept[0] <= retries.FIRST_S
+    assert slept == [wait] if wait is not None else 0 < slept[0] <= connection_module.FIRST_S
 
 
 def test_the_server_says_when_as_a_date() -> None:
     at = datetime.now(UTC) + timedelta(seconds=20)
-    assert 15 < (retries.seconds_of(format_datetime(at, usegmt=True)) or 0) <= 20
-    assert retries.seconds_of("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
+    assert 15 < (connection_module.seconds_of(format_datetime(at, usegmt=True)) or 0) <= 20
+    assert connection_module.seconds_of("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
 
 
 async def test_a_server_that_wants_an_hour_is_not_waited_for(server: Server, slept: list[float]) -> None:

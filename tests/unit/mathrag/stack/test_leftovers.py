@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.stack import process as process_module
 from mathrag.stack.process import Time, read_birth
 from tests.faults.recording import Seen
@@ -31,8 +31,8 @@ async def living() -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 def record(data_dir: Path, pid: int, born: str) -> None:
-    child = stack_state.ChildState(name="old", phase="ready", pid=pid, port=None, restarts=0, log="", born=born)
-    stack_state.write(data_dir, stack_state.State(pid=1, url="", phase="running", children=(child,)))
+    child = address.ChildState(name="old", phase="ready", pid=pid, port=None, restarts=0, log="", born=born)
+    address.write_state(data_dir, address.State(pid=1, url="", phase="running", children=(child,)))
 
 
 def impatient() -> Time:
@@ -56,7 +56,7 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
         seen.describe("the file of a killed supervisor names the id of a process that is older than the file")
         record(tmp_path, foreign.pid, read_birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
-        os.utime(tmp_path / stack_state.FILE, (tomorrow, tomorrow))
+        os.utime(tmp_path / address.STATE_FILE, (tomorrow, tomorrow))
         await process_module.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
         assert read_birth(foreign.pid)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mathrag.cli.failures import Exit
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.stack import supervisor
 from mathrag.stack.process import REAL, Child, Time
 from mathrag.stack.supervisor import Chore, StartupTask, Supervisor
@@ -162,7 +162,7 @@ async def test_restarts_only_the_killed_child(tmp_path: Path) -> None:
             lambda: ran.pids()["one"] not in {before["one"], None} and ran.supervisor.keepers[0].phase == "ready"
         )
         assert ran.pids()["two"] == before["two"]
-        told = stack_state.read(tmp_path)
+        told = address.read_state(tmp_path)
         assert told is not None
         assert [one.restarts for one in told.children] == [1, 0]
 
@@ -209,7 +209,7 @@ async def test_stops_in_reverse(tmp_path: Path) -> None:
     async with supervised(table, tmp_path):
         pass
     assert order.read_text().split() == ["three", "two", "one"]
-    told = stack_state.read(tmp_path)
+    told = address.read_state(tmp_path)
     assert told is not None
     assert (told.phase, {one.pid for one in told.children}) == ("stopped", {None})
 
@@ -251,7 +251,7 @@ async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
     async with supervised([secret], tmp_path) as ran:
         pid = ran.pids()["one"] or 0
         assert psutil.Process(pid).environ()["URL"] == "hidden"
-        assert "hidden" not in (tmp_path / stack_state.FILE).read_text()
+        assert "hidden" not in (tmp_path / address.STATE_FILE).read_text()
     assert "hidden" not in repr(secret)
 
 
@@ -300,7 +300,7 @@ async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
 
 
 def written(data_dir: Path) -> dict[str, int | None]:
-    told = stack_state.read(data_dir)
+    told = address.read_state(data_dir)
     return {one.name: one.pid for one in told.children} if told else {}
 
 
@@ -356,7 +356,7 @@ async def test_workers_are_added_and_removed_while_the_others_run(tmp_path: Path
         assert _gone(more["judge-2"] or 0)
         assert _gone(more["judge-3"] or 0)
         assert ran.pids() == first
-        told = stack_state.read(tmp_path)
+        told = address.read_state(tmp_path)
         assert told is not None
         assert told.wanted == {"judge": 1}
         assert [(one.name, one.service, one.restarts) for one in told.children] == [

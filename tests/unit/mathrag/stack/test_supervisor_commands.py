@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
 from mathrag.cli.up import apply_scale
-from mathrag.client import stack_state
+from mathrag.client import address
 from mathrag.client.errors import Failed
 from mathrag.stack import postgres, redis, supervisor
 from mathrag.stack.process import Child
@@ -114,8 +114,8 @@ def test_where_no_stack_runs_the_command_that_starts_one_is_named(tmp_path: Path
 
 
 @pytest.mark.parametrize("phase", ["starting", "stopping"])
-def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: stack_state.Phase) -> None:
-    stack_state.write(tmp_path, stack_state.State(pid=os.getpid(), url="", phase=phase, children=(), wanted={}))
+def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: address.Phase) -> None:
+    address.write_state(tmp_path, address.State(pid=os.getpid(), url="", phase=phase, children=(), wanted={}))
     with supervisor.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
     assert (code, f"the stack on `{tmp_path}` is {phase}" in said) == (Exit.UNREACHABLE, True)
@@ -124,18 +124,18 @@ def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: stack
 
 def test_workers_that_the_supervisor_is_about_to_stop_do_not_count(tmp_path: Path) -> None:
     children = tuple(
-        stack_state.ChildState(name=name, service="judge", phase="ready", pid=1, port=None, restarts=0, log="")
+        address.ChildState(name=name, service="judge", phase="ready", pid=1, port=None, restarts=0, log="")
         for name in ("judge", "judge-2")
     )
     for wanted, code in ((1, Exit.UNREACHABLE), (2, Exit.DONE)):
-        now = stack_state.State(pid=os.getpid(), url="", phase="running", children=children, wanted={"judge": wanted})
-        stack_state.write(tmp_path, now)
+        now = address.State(pid=os.getpid(), url="", phase="running", children=children, wanted={"judge": wanted})
+        address.write_state(tmp_path, now)
         with supervisor.hold(tmp_path):
             assert run("scale", "judge=2", "--timeout", "0", "--data-dir", str(tmp_path))[0] == code
 
 
 def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path: Path) -> None:
-    stack_state.write(tmp_path, stack_state.State(pid=os.getpid(), url="", phase="running", children=()))
+    address.write_state(tmp_path, address.State(pid=os.getpid(), url="", phase="running", children=()))
     with supervisor.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
     assert (code, "runs a release that cannot be scaled" in said) == (Exit.CONFLICT, True)
