@@ -14,7 +14,7 @@ from mathrag.cli.stack import DataDir, resolve_directory
 from mathrag.cli.up import up
 from mathrag.client import address
 from mathrag.client.errors import Failed
-from mathrag.stack import redis, supervisor
+from mathrag.stack import control, redis
 from shared.settings import load
 
 
@@ -22,7 +22,7 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
     """Open the web pages in a browser and print their address; starts the stack if it is not running."""
     with report_errors(as_json=as_json):
         directory = _find_stack(resolve_directory(data_dir))
-        if supervisor.find_holder(directory) is None:
+        if control.find_holder(directory) is None:
             up(detach=True, data_dir=directory, port=_choose_port(), as_json=as_json)
         running = address.read_state(directory)
         if running is None or running.phase != "running":

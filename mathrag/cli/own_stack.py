@@ -10,7 +10,7 @@ import yaml
 
 from mathrag.cli import stack
 from mathrag.cli.up import up
-from mathrag.stack import postgres, supervisor
+from mathrag.stack import control, privacy
 
 CONFIGURATION = "mathrag.yaml"
 DATA = "stack"
@@ -25,9 +25,9 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
     data = folder / DATA
     with _set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
         changed = _write(folder / CONFIGURATION, configuration)
-        if changed and supervisor.find_holder(data) is not None:
+        if changed and control.find_holder(data) is not None:
             stack.down(data_dir=data)
-        if supervisor.find_holder(data) is not None:
+        if control.find_holder(data) is not None:
             yield
             return
         try:
@@ -43,7 +43,7 @@ def _write(file: Path, configuration: dict[str, Any]) -> bool:
     text = yaml.safe_dump(configuration, sort_keys=False)
     if file.is_file() and file.read_text("utf-8") == text:
         return False
-    postgres.create_closed(file.parent)
+    privacy.create_closed(file.parent)
     file.write_text(text, "utf-8")
     return True
 

@@ -15,7 +15,7 @@ from mathrag.cli.output import AsJson, print_json
 from mathrag.client import address
 from mathrag.client.address import configured_data_dir
 from mathrag.client.errors import Failed
-from mathrag.stack import supervisor
+from mathrag.stack import control, supervisor
 from shared.errors import Conflict, Unavailable
 
 STOP_S = 120.0
@@ -31,7 +31,7 @@ def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Stop the stack that `mathrag up` started; its data are kept."""
     with report_errors(as_json=as_json):
         directory = resolve_directory(data_dir)
-        pid = supervisor.find_holder(directory)
+        pid = control.find_holder(directory)
         if pid is not None:
             if not as_json:
                 typer.echo(f"Stopping {directory} ...")
@@ -50,7 +50,7 @@ def _end(pid: int, directory: Path) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + patience_s
-        while supervisor.find_holder(directory) == pid and time.monotonic() < deadline:
+        while control.find_holder(directory) == pid and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
 
@@ -81,14 +81,14 @@ def scale(numbers: Numbers, data_dir: DataDir = None, timeout: Patience = SCALE_
         if not as_json:
             typer.echo(f"Scaling {directory} to {_format_scale(counts)} ...")
         for service, count in counts.items():
-            supervisor.ask(directory, service, count)
+            control.ask_for_workers(directory, service, count)
         now = _wait_scaled(directory, counts, before, timeout)
         if as_json:
-            workers = {service: len(_list_workers(now, service)) for service in supervisor.SERVICES}
+            workers = {service: len(_list_workers(now, service)) for service in control.SERVICES}
             print_json({"workers": workers, "data_dir": str(directory)})
         else:
             typer.echo(_format_row("NAME", "PHASE", "PID", "PORT", "RESTARTS"))
-            for child in (child for service in supervisor.SERVICES for child in _list_workers(now, service)):
+            for child in (child for service in control.SERVICES for child in _list_workers(now, service)):
                 typer.echo(_format_child(child))
 
 
@@ -101,14 +101,12 @@ def parse_scale(entries: Sequence[str], *, least: int) -> dict[str, int]:
     counts = {}
     for entry in entries:
         service, _, count = entry.partition("=")
-        if service not in supervisor.SERVICES:
+        if service not in control.SERVICES:
             hint = "write it as judge=3 or generator=2; of other services there is one"
             raise Failed("usage", f"`{entry}` does not name a service that can be scaled", hint=hint)
-        if not (
-            count.isdecimal() and len(count) <= len(str(supervisor.MOST)) and least <= int(count) <= supervisor.MOST
-        ):
+        if not (count.isdecimal() and len(count) <= len(str(control.MOST)) and least <= int(count) <= control.MOST):
             hint = f"write it as {service}=3"
-            raise Failed("usage", f"`{entry}` has no number from {least} to {supervisor.MOST}", hint=hint)
+            raise Failed("usage", f"`{entry}` has no number from {least} to {control.MOST}", hint=hint)
         counts[service] = int(count)
     return counts
 
@@ -119,7 +117,7 @@ def _wait_scaled(directory: Path, counts: dict[str, int], before: address.State,
     restarts = {child.name: child.restarts for child in before.children}
     while not _is_scaled(now := _read_running(directory, counts, pid=before.pid), counts):
         for service, count in counts.items():
-            if (other := supervisor.read(directory, service)) not in (None, count):
+            if (other := control.read_wanted_workers(directory, service)) not in (None, count):
                 raise Conflict(f"another `mathrag scale` has asked for {service}={other} meanwhile")
             for child in _list_workers(now, service):
                 failed = child.restarts - restarts.get(child.name, 0)
@@ -144,7 +142,7 @@ def _read_running(directory: Path, counts: dict[str, int], pid: int | None = Non
     Raises:
         Unavailable: none runs there, or it starts or stops.
     """
-    holder = supervisor.find_holder(directory)
+    holder = control.find_holder(directory)
     options = " ".join(f"--scale {service}={count}" for service, count in counts.items())
     up = f"mathrag up --detach --data-dir {directory} {options}"
     if holder is None or (pid is not None and holder != pid):
@@ -185,7 +183,7 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs."""
     with report_errors(as_json=as_json):
         directory = resolve_directory(data_dir)
-        running = supervisor.find_holder(directory) is not None
+        running = control.find_holder(directory) is not None
         last = address.read_state(directory) if running else None
         warning = supervisor.check_space(directory) if running else None
         if as_json:

@@ -21,7 +21,7 @@ from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
 from mathrag.client import address
 from mathrag.client.errors import Failed, failure
-from mathrag.stack import postgres, redis
+from mathrag.stack import control, privacy, redis
 from mathrag.stack import supervisor as supervisor_module
 from mathrag.stack.process import Child
 from mathrag.stack.supervisor import LOGS, Stack, Supervisor
@@ -92,7 +92,7 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
         raise Failed("invalid", str(absent), hint=absent.fix)
     settings = apply_scale(load(), scale)
     directory = resolve_directory(data_dir)
-    if supervisor_module.find_holder(directory) is not None:
+    if control.find_holder(directory) is not None:
         last = address.read_state(directory)
         raise Conflict(
             f"a stack already runs{f' at {last.url}' if last else ''} on `{directory}`",
@@ -152,7 +152,7 @@ def _run_in_background(data_dir: Path | None, port: int | None, scale: list[str]
 
 
 def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable[[], None]) -> None:
-    os.umask(postgres.UMASK)
+    os.umask(privacy.UMASK)
     supervisor = Supervisor(
         built.table(), workers=built.workers(), data_dir=built.data_dir, url=built.url, ready=ready, running=running
     )
@@ -215,7 +215,7 @@ def _start_detached(built: Stack, scale: list[str], timeout_s: int, starting: _S
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            umask=postgres.UMASK,
+            umask=privacy.UMASK,
         )  # fmt: skip
     _wait_running(child, built, log, timeout_s, starting)
 

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from mathrag.client import address
 from mathrag.client.address import LOCK
 from mathrag.client.errors import Failed
-from mathrag.stack import postgres, process, redis, supervisor
+from mathrag.stack import control, postgres, privacy, process, redis, supervisor
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack.postgres import Postgres, list_schemas
 from mathrag.stack.redis import Redis
@@ -56,7 +56,7 @@ def find_embedded(data_dir: Path) -> Postgres:
     Raises:
         Failed: none runs there.
     """
-    running = address.read_state(data_dir) if supervisor.find_holder(data_dir) is not None else None
+    running = address.read_state(data_dir) if control.find_holder(data_dir) is not None else None
     ports = [child.port for child in running.children if child.name == "postgres"] if running else []
     if not ports or ports[0] is None:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
@@ -67,7 +67,7 @@ def find_embedded(data_dir: Path) -> Postgres:
 def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings:
     """Return `settings` with missing addresses filled in from the stack that runs on the data directory, if any."""
     directory = data_dir or settings.data_dir
-    now = address.read_state(directory) if supervisor.find_holder(directory) is not None else None
+    now = address.read_state(directory) if control.find_holder(directory) is not None else None
     ports = {} if now is None else {child.name: child.port for child in now.children}
     addresses = {} if now is None else _list_child_addresses(directory, ports)
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
@@ -271,7 +271,7 @@ def restore(file: Path, data_dir: Path) -> Manifest:
         OutOfSpace: the disk of the folder is full.
         Unavailable: PostgreSQL does not start, or refuses the dump.
     """
-    before = os.umask(postgres_module.UMASK)
+    before = os.umask(privacy.UMASK)
     try:
         return _restore(file, data_dir)
     finally:
@@ -279,14 +279,14 @@ def restore(file: Path, data_dir: Path) -> Manifest:
 
 
 def _restore(file: Path, data_dir: Path) -> Manifest:
-    if supervisor.find_holder(data_dir) is not None:
+    if control.find_holder(data_dir) is not None:
         raise Conflict(f"a stack runs on `{data_dir}`", hint="name a new folder: --data-dir DIR")
     _refuse_data(data_dir)
     with _open_archive(file) as archive:
         manifest = _read_manifest(archive, file)
         _check_members(archive, file)
-        postgres_module.create_closed(data_dir)
-        with supervisor.hold(data_dir):
+        privacy.create_closed(data_dir)
+        with control.hold(data_dir):
             _refuse_data(data_dir)  # another restore may have ended meanwhile
             _remove_unfinished(data_dir)
             try:
@@ -371,7 +371,7 @@ def _check_space(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
 
 def _extract(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
     folder = data_dir / UNFINISHED
-    postgres_module.create_closed(folder)
+    privacy.create_closed(folder)
     try:
         for member in archive.infolist():
             if _INDEX_FILE.fullmatch(member.filename):

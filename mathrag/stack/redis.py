@@ -14,7 +14,8 @@ import msgspec
 from redis.asyncio import Redis as Client
 from redis.exceptions import AuthenticationError, RedisError
 
-from mathrag.stack.postgres import Passwords, write_private
+from mathrag.stack.postgres import Passwords
+from mathrag.stack.privacy import write_private
 from shared.errors import Unavailable
 from shared.extras import not_installed
 

@@ -1,27 +1,22 @@
 """The supervisor keeps all services running, and scales them."""
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from signal import Signals
-from typing import Annotated
-
-import msgspec
 
 from mathrag.client import address
-from mathrag.client.address import LOCK
 from mathrag.stack import postgres as postgres_module
-from mathrag.stack import process
+from mathrag.stack import privacy, process
 from mathrag.stack import redis as redis_module
-from mathrag.stack.postgres import migrate, write_private
+from mathrag.stack.control import forget_wanted_workers, hold, read_wanted_workers
+from mathrag.stack.postgres import migrate
 from mathrag.stack.process import (
     REAL,
     Child,
@@ -36,57 +31,9 @@ from mathrag.stack.process import (
 )
 from mathrag.stack.redis import rotate
 from shared.calls import Lane
-from shared.errors import Conflict, MathragError
+from shared.errors import MathragError
 from shared.runtime import purge
 from shared.settings import Device, Settings
-
-# One supervisor per data directory: a lock that the kernel releases when its holder dies, however it dies.
-
-WIDTH = 20
-"""Characters of a process id, padded with spaces in front."""
-
-
-@contextmanager
-def hold(data_dir: Path) -> Iterator[None]:
-    """Hold the lock of the directory inside the block.
-
-    Raises:
-        Conflict: another supervisor holds it.
-    """
-    data_dir.mkdir(parents=True, exist_ok=True)
-    # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
-    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _take(descriptor, data_dir)
-        # A fixed length fits into the file's existing block, even if the disk is full.
-        os.pwrite(descriptor, f"{os.getpid():{WIDTH}}".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _take(descriptor: int, data_dir: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Conflict(
-            f"a stack already runs on `{data_dir}`",
-            hint=f"mathrag status --data-dir {data_dir}; mathrag down --data-dir {data_dir}",
-        ) from None
-
-
-def find_holder(data_dir: Path) -> int | None:
-    """Return the process id of the supervisor that runs on this directory, or None."""
-    with suppress(FileNotFoundError):
-        descriptor = os.open(data_dir / LOCK, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return int(os.read(descriptor, WIDTH) or b"0") or None
-        finally:
-            os.close(descriptor)
-    return None
-
 
 # Free space on the disk of the data folder: without it the servers end and cannot be restarted.
 
@@ -104,49 +51,6 @@ def check_space(data_dir: Path) -> str | None:
         f"the disk of `{data_dir}` is full ({free >> 20} MiB free): free {NEEDED >> 20} MiB or more, "
         "and the services start again by themselves"
     )
-
-
-# The number of workers that a running stack is asked for: a file per service, which its supervisor reads regularly.
-#
-# A file needs no port and no signal, and a request that is repeated or replaced while it is carried out loses nothing.
-
-SERVICES = ("judge", "generator")
-"""The services of which there may be several workers."""
-MOST = 64
-"""Maximum number of workers of one service."""
-
-Count = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
-
-
-def ask(data_dir: Path, service: str, count: int) -> None:
-    """Ask the supervisor of this directory for so many workers of a service."""
-    write_private(_locate(data_dir, service), str(count))
-
-
-def read(data_dir: Path, service: str) -> int | None:
-    """Return the number of workers that was last asked for; None if none was since the stack started.
-
-    Raises:
-        ValueError: the file holds no such number; it has been removed.
-    """
-    file = _locate(data_dir, service)
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Count)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        file.unlink(missing_ok=True)
-        raise ValueError(f"`{file}` holds no number from 1 to {MOST} and was removed: {error}") from error
-
-
-def forget(data_dir: Path) -> None:
-    """Remove what an earlier supervisor was asked for."""
-    for service in SERVICES:
-        _locate(data_dir, service).unlink(missing_ok=True)
-
-
-def _locate(data_dir: Path, service: str) -> Path:
-    return data_dir / f"scale-{service}.json"
 
 
 # The supervisor: starts the children in order, restarts those that crash or hang, and stops all in reverse order.
@@ -218,7 +122,7 @@ class Supervisor:
         """Start everything and keep it running until cancelled; then stop everything."""
         with hold(self.data_dir):
             await process.clear(self.data_dir, time=self._time)
-            forget(self.data_dir)
+            forget_wanted_workers(self.data_dir)
             self._enter("starting")
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -300,7 +204,7 @@ class Supervisor:
 
     async def _scale(self, service: str, tasks: asyncio.TaskGroup) -> None:
         """Start or stop a worker, one after another, until as many run as are asked for by then."""
-        while wanted := read(self.data_dir, service):
+        while wanted := read_wanted_workers(self.data_dir, service):
             if self._wanted.get(service) != wanted:
                 _log.info("%s: the number of workers asked for is %d", service, wanted)
                 self._wanted[service] = wanted
@@ -546,7 +450,7 @@ def _make_server(name: str, server: postgres_module.Postgres | redis_module.Redi
 
 def build_stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
     """Build the stack of a data directory; port 0 picks a free port."""
-    postgres_module.close_to_others(data_dir)
+    privacy.close_to_others(data_dir)
     elsewhere = [device.id for device in settings.devices if device.guard_url]
     guards = (name for name, device in settings.guards().items() if device.id not in elsewhere)
     chosen = redis_module.load_ports(

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from shared.settings import REPOSITORY
 from tests.doubles.ollama_models import SHOWN
 from tests.doubles.ollama_server import Ollama, serve_ollama
@@ -46,7 +46,7 @@ def test_the_papers_preset_runs_to_its_report_and_again_where_a_model_changed(tm
         second = mathrag(*command)
         assert second.returncode == 0, second.stdout + second.stderr
         assert double.prompts > prompts
-    assert supervisor.find_holder(out / "stack") is None
+    assert control.find_holder(out / "stack") is None
     runs = sorted(out.glob("math-paper-*"))
     assert len(runs) == 2
     for run in runs:

@@ -17,7 +17,7 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.uploads import Sources
 from mathrag.report import bundle
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from shared.calls import CALL_KINDS
 from shared.errors import Unavailable
 from shared.ingest import paths
@@ -100,7 +100,7 @@ def demonstrate(seed: int, folder: Path, questions: int | None = None) -> None:
 
 
 def _empty(folder: Path) -> None:
-    if supervisor.find_holder(folder / DATA) is not None:
+    if control.find_holder(folder / DATA) is not None:
         raise Failed("conflict", f"a demo runs on {folder}", hint=f"mathrag down --data-dir {folder / DATA}")
     ours = folder == DATA_DIR or ((folder / CONFIGURATION).is_file() and (folder / DATA).is_dir())
     if folder.is_dir() and any(folder.iterdir()) and not ours:

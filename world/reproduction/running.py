@@ -15,7 +15,7 @@ from mathrag.client import address, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.uploads import Sources
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from shared.ingest import paths
 from shared.settings import REPOSITORY
 from world.corpus import build, write
@@ -92,7 +92,7 @@ def _listens(port: int) -> bool:
 @contextmanager
 def _stack(folder: Path) -> Iterator[str]:
     """Start the stack; a stack that an earlier run left is stopped first, because its oracle has gone."""
-    if supervisor.find_holder(folder) is not None:
+    if control.find_holder(folder) is not None:
         _mathrag(folder, "down")
     try:
         _start(folder)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from shared.settings import REPOSITORY, Settings, load
 
 DEPLOY = REPOSITORY / "deploy"
@@ -62,7 +62,7 @@ def test_every_service_has_a_target_and_a_health_check() -> None:
     assert all("HEALTHCHECK" in stages[service] for service in services)
 
 
-@pytest.mark.parametrize("service", supervisor.SERVICES)
+@pytest.mark.parametrize("service", control.SERVICES)
 def test_workers_can_be_scaled(service: str) -> None:
     assert not {"container_name", "hostname", "ports"} & COMPOSE["services"][service].keys()
 

@@ -10,7 +10,7 @@ import pytest
 from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
 from mathrag.client import address
-from mathrag.stack import postgres, supervisor
+from mathrag.stack import control, postgres
 from mathrag.stack.backup import add_running_addresses, list_variables
 from shared.check import Check
 from shared.settings import Device, Settings, load
@@ -119,7 +119,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypa
             ("judge", None),
         )
     ]
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         address.write_state(tmp_path, address.State(pid=1, url="http://h", phase="running", children=tuple(children)))
         found = add_running_addresses(settings, tmp_path)
     assert found.database_url.endswith("@127.0.0.1:1/mathrag")

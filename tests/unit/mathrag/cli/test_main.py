@@ -10,7 +10,7 @@ from mathrag.cli import failures
 from mathrag.cli.parameters import parse_parameters
 from mathrag.client import address as address_module
 from mathrag.client import waiting
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 
@@ -132,7 +132,7 @@ def test_a_data_folder_that_is_named_leads_to_the_stack_that_runs_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("MATHRAG_URL", raising=False)
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         _write_state(tmp_path, "running")
         assert address_module.url(tmp_path) == "http://127.0.0.1:9"
         monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
@@ -158,7 +158,7 @@ def test_a_command_for_a_stack_that_is_starting_is_told_to_wait(
 ) -> None:
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
     requests = server(says(job("cancelled")))
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         _write_state(tmp_path, "starting")
         ended = mathrag("job", "cancel", "first")
     assert (ended.exit_code, requests) == (failures.Exit.UNREACHABLE, [])

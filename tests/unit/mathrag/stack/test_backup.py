@@ -9,7 +9,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 import pytest
 
 from mathrag.cli.failures import Exit
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from mathrag.stack.postgres import list_schemas
 from shared.settings import REPOSITORY
 from tests.faults.limits import small_disk
@@ -67,7 +67,7 @@ def test_a_folder_that_holds_data_is_refused_and_left_alone(tmp_path: Path) -> N
 
 
 def test_a_folder_on_which_a_stack_runs_is_refused(tmp_path: Path) -> None:
-    with supervisor.hold(tmp_path / "data"):
+    with control.hold(tmp_path / "data"):
         code, said = refused_restore(write_archive(tmp_path), tmp_path / "data")
     assert (code, "a stack runs on" in said) == (Exit.CONFLICT, True)
 

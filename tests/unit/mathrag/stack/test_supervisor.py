@@ -14,7 +14,7 @@ import pytest
 
 from mathrag.cli.failures import Exit
 from mathrag.client import address
-from mathrag.stack import supervisor
+from mathrag.stack import control
 from mathrag.stack.process import REAL, Child, Time
 from mathrag.stack.supervisor import Chore, StartupTask, Supervisor
 from shared.errors import Conflict, Unavailable
@@ -238,12 +238,12 @@ async def test_failed_first_start_stops_everything(tmp_path: Path) -> None:
 async def test_two_supervisors_refuse_each_other(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     async with supervised([child("one")], tmp_path):
-        assert supervisor.find_holder(tmp_path) == os.getpid()
+        assert control.find_holder(tmp_path) == os.getpid()
         with pytest.raises(Conflict, match="already runs"):
             await Ran([], tmp_path).supervisor.run()
         async with supervised([child("one")], tmp_path / "other") as other:
             assert other.running.is_set()
-    assert supervisor.find_holder(tmp_path) is None
+    assert control.find_holder(tmp_path) is None
 
 
 async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
         tries.append(1)
         (disk.folder / "large").write_bytes(bytes(1 << 20))
 
-    with supervisor.hold(disk.folder):
+    with control.hold(disk.folder):
         pass  # a supervisor that ran here before
     disk.fill()
     ran = Ran([StartupTask(name="step", run=step)], disk.folder, Time(sleep=lambda _: asyncio.sleep(0.01)))
@@ -348,9 +348,9 @@ async def test_workers_are_added_and_removed_while_the_others_run(tmp_path: Path
 
     async with supervised([worker(1), child("last")], tmp_path, workers={"judge": worker}) as ran:
         first = ran.pids()
-        supervisor.ask(tmp_path, "judge", 3)
+        control.ask_for_workers(tmp_path, "judge", 3)
         more = await until_ready(ran, "judge", "judge-2", "judge-3", "last")
-        supervisor.ask(tmp_path, "judge", 1)
+        control.ask_for_workers(tmp_path, "judge", 1)
         await until_ready(ran, "judge", "last")
         assert order.read_text().split() == ["judge-3", "judge-2"]
         assert _gone(more["judge-2"] or 0)
@@ -366,7 +366,7 @@ async def test_workers_are_added_and_removed_while_the_others_run(tmp_path: Path
 
 async def test_workers_are_added_where_there_was_none(tmp_path: Path) -> None:
     async with supervised([child("last")], tmp_path, workers={"judge": judge}) as ran:
-        supervisor.ask(tmp_path, "judge", 2)
+        control.ask_for_workers(tmp_path, "judge", 2)
         await until_ready(ran, "last", "judge", "judge-2")
 
 
@@ -378,10 +378,10 @@ async def test_the_last_number_that_was_asked_for_counts(tmp_path: Path) -> None
         return judge(number, ready=ready)
 
     async with supervised([judge(1)], tmp_path, workers={"judge": slow}) as ran:
-        supervisor.ask(tmp_path, "judge", 3)
+        control.ask_for_workers(tmp_path, "judge", 3)
         await until(lambda: None not in ran.pids().values() and len(ran.pids()) == 3)
         pids = ran.pids()
-        supervisor.ask(tmp_path, "judge", 1)
+        control.ask_for_workers(tmp_path, "judge", 1)
         assert await until_ready(ran, "judge") == {"judge": pids["judge"]}
         assert _gone(pids["judge-2"] or 0)
 
@@ -402,7 +402,7 @@ async def test_a_new_worker_that_cannot_start_is_started_again_and_ends_nobody(
 
     async with supervised([judge(1)], tmp_path, quick, {"judge": worker}) as ran:
         pids = ran.pids()
-        supervisor.ask(tmp_path, "judge", 2)
+        control.ask_for_workers(tmp_path, "judge", 2)
         await until(lambda: ran.supervisor.keepers[-1].restarts > 1)
         mended.touch()
         assert (await until_ready(ran, "judge", "judge-2"))["judge"] == pids["judge"]
@@ -419,7 +419,7 @@ async def test_a_new_worker_that_lives_without_becoming_ready_is_started_again(t
         return judge(number, ready=never)
 
     async with supervised([judge(1)], tmp_path, quick, {"judge": worker}) as ran:
-        supervisor.ask(tmp_path, "judge", 2)
+        control.ask_for_workers(tmp_path, "judge", 2)
         await until(lambda: ran.supervisor.keepers[-1].restarts > 1)
 
 
@@ -430,14 +430,14 @@ async def test_a_worker_that_crashes_is_restarted_until_it_is_not_wanted_any_mor
         return judge(number, f"import os, time; os.path.exists({str(crashing)!r}) and exit(3); {LIVES}")
 
     async with supervised([judge(1)], tmp_path, workers={"judge": worker}) as ran:
-        supervisor.ask(tmp_path, "judge", 2)
+        control.ask_for_workers(tmp_path, "judge", 2)
         before = await until_ready(ran, "judge", "judge-2")
         os.kill(before["judge-2"] or 0, signal.SIGKILL)
         await until(lambda: ran.pids()["judge-2"] not in {before["judge-2"], None})
         crashing.touch()
         os.kill(ran.pids()["judge-2"] or 0, signal.SIGKILL)
         await until(lambda: ran.supervisor.keepers[-1].phase == "backing-off")
-        supervisor.ask(tmp_path, "judge", 1)
+        control.ask_for_workers(tmp_path, "judge", 1)
         assert await until_ready(ran, "judge") == {"judge": before["judge"]}
 
 
@@ -456,7 +456,7 @@ async def test_a_stack_that_stops_while_it_scales_leaves_no_process(tmp_path: Pa
     async with supervised([judge(1), worker(2), generator(1)], tmp_path, workers=workers) as ran:
         await until(lambda: "born" in (tmp_path / "logs" / "judge-2.log").read_text())
         for service, count in (("judge", 1), ("generator", 2)):
-            supervisor.ask(tmp_path, service, count)
+            control.ask_for_workers(tmp_path, service, count)
         await until(lambda: "generator-2" in ran.pids() and ran.pids()["generator-2"] is not None)
         pids = ran.pids()
     assert len(pids) > 2
@@ -464,10 +464,10 @@ async def test_a_stack_that_stops_while_it_scales_leaves_no_process(tmp_path: Pa
 
 
 async def test_what_an_earlier_stack_was_asked_for_is_forgotten(tmp_path: Path) -> None:
-    supervisor.ask(tmp_path, "judge", 3)
+    control.ask_for_workers(tmp_path, "judge", 3)
     async with supervised([judge(1)], tmp_path, workers={"judge": judge}) as ran:
-        assert supervisor.read(tmp_path, "judge") is None
-        supervisor.ask(tmp_path, "judge", 2)
+        assert control.read_wanted_workers(tmp_path, "judge") is None
+        control.ask_for_workers(tmp_path, "judge", 2)
         await until_ready(ran, "judge", "judge-2")
 
 
@@ -480,10 +480,10 @@ async def test_a_file_without_a_possible_number_changes_nothing(
 
     async with supervised([judge(1)], tmp_path, workers={"judge": judge, "generator": generator}) as ran:
         (tmp_path / "scale-judge.json").write_text(content)
-        supervisor.ask(tmp_path, "generator", 1)
+        control.ask_for_workers(tmp_path, "generator", 1)
         await until_ready(ran, "judge", "generator-1")
         await until(lambda: "holds no number from 1 to 64 and was removed" in caplog.text)
-        assert supervisor.read(tmp_path, "judge") is None
+        assert control.read_wanted_workers(tmp_path, "judge") is None
 
 
 async def run_scale(data_dir: Path, *arguments: str) -> tuple[int, str]:
@@ -540,7 +540,7 @@ async def test_the_command_says_that_another_one_has_asked_for_another_number(tm
     async with supervised([judge(1)], tmp_path, workers={"judge": lambda number: judge(number, ready=never)}) as ran:
         waiting = asyncio.create_task(run_scale(tmp_path, "judge=3"))
         await until(lambda: len(ran.pids()) == 3)
-        supervisor.ask(tmp_path, "judge", 1)
+        control.ask_for_workers(tmp_path, "judge", 1)
         code, said = await waiting
     assert (code, "another `mathrag scale` has asked for judge=1 meanwhile" in said) == (Exit.CONFLICT, True)
 

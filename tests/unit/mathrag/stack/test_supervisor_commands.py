@@ -14,7 +14,7 @@ from mathrag.cli.main import app
 from mathrag.cli.up import apply_scale
 from mathrag.client import address
 from mathrag.client.errors import Failed
-from mathrag.stack import postgres, redis, supervisor
+from mathrag.stack import control, postgres, privacy, redis
 from mathrag.stack.process import Child
 from mathrag.stack.supervisor import Stack, build_stack
 from shared.settings import Device, Settings
@@ -50,7 +50,7 @@ def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
 
 
 def test_second_up_is_refused(tmp_path: Path) -> None:
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         code, said = run("up", "--data-dir", str(tmp_path), "--port", "0")
     assert code == 5
     assert "already runs" in said
@@ -100,7 +100,7 @@ def test_a_scale_that_is_none_is_refused(word: str) -> None:
     ],
 )
 def test_a_wrong_number_of_workers_is_a_wrong_command_line(tmp_path: Path, words: list[str], wrong: str) -> None:
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         code, said = run("scale", *words, "--data-dir", str(tmp_path))
     assert (code, wrong in " ".join(said.split())) == (Exit.USAGE, True)
     assert not list(tmp_path.glob("scale-*"))
@@ -116,7 +116,7 @@ def test_where_no_stack_runs_the_command_that_starts_one_is_named(tmp_path: Path
 @pytest.mark.parametrize("phase", ["starting", "stopping"])
 def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: address.Phase) -> None:
     address.write_state(tmp_path, address.State(pid=os.getpid(), url="", phase=phase, children=(), wanted={}))
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
     assert (code, f"the stack on `{tmp_path}` is {phase}" in said) == (Exit.UNREACHABLE, True)
     assert f"mathrag status --data-dir {tmp_path}" in said
@@ -130,13 +130,13 @@ def test_workers_that_the_supervisor_is_about_to_stop_do_not_count(tmp_path: Pat
     for wanted, code in ((1, Exit.UNREACHABLE), (2, Exit.DONE)):
         now = address.State(pid=os.getpid(), url="", phase="running", children=children, wanted={"judge": wanted})
         address.write_state(tmp_path, now)
-        with supervisor.hold(tmp_path):
+        with control.hold(tmp_path):
             assert run("scale", "judge=2", "--timeout", "0", "--data-dir", str(tmp_path))[0] == code
 
 
 def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path: Path) -> None:
     address.write_state(tmp_path, address.State(pid=os.getpid(), url="", phase="running", children=()))
-    with supervisor.hold(tmp_path):
+    with control.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
     assert (code, "runs a release that cannot be scaled" in said) == (Exit.CONFLICT, True)
     assert f"mathrag down --data-dir {tmp_path}; mathrag up" in said
@@ -145,7 +145,7 @@ def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path:
 def test_the_workers_of_the_table_are_the_first_of_those_that_are_added(tmp_path: Path) -> None:
     built = build_stack(apply_scale(Settings(), ["judge=3"]), data_dir=tmp_path, port=0)
     rows = {row.name: row for row in built.table() if isinstance(row, Child)}
-    assert set(built.workers()) == set(supervisor.SERVICES)
+    assert set(built.workers()) == set(control.SERVICES)
     for service, count in (("judge", 3), ("generator", 1)):
         made = [built.workers()[service](number) for number in range(1, count + 1)]
         assert [one.name for one in made] == [name for name, row in rows.items() if row.service == service]
@@ -202,7 +202,7 @@ def test_every_child_is_asked_whether_it_answers(tmp_path: Path) -> None:
 def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
     (old := tmp_path / "old").mkdir(mode=0o755)
     (old / "logs").mkdir(mode=0o755)
-    for data_dir, mode in ((old, 0o755), (tmp_path / "new", postgres._choose_mode())):
+    for data_dir, mode in ((old, 0o755), (tmp_path / "new", privacy._choose_mode())):
         build_stack(Settings(), data_dir=data_dir, port=0)
         assert stat.S_IMODE(data_dir.stat().st_mode) == mode
-        assert {stat.S_IMODE((data_dir / name).stat().st_mode) for name in postgres.FOLDERS} == {0o700}
+        assert {stat.S_IMODE((data_dir / name).stat().st_mode) for name in privacy.FOLDERS} == {0o700}
