@@ -6,12 +6,13 @@ What stands here is imported when it is used: the command line imports this pack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mathrag.client.client import AsyncClient, Client
+    from mathrag.client.async_client import AsyncClient
+    from mathrag.client.client import Client
     from mathrag.client.errors import Failed
 
 __all__ = ["AsyncClient", "Client", "Failed"]
 _MODULES = {
-    "AsyncClient": "mathrag.client.client",
+    "AsyncClient": "mathrag.client.async_client",
     "Client": "mathrag.client.client",
     "Failed": "mathrag.client.errors",
 }

@@ -10,7 +10,7 @@ from links import linked
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from mathrag.cli.failures import CODES, Exit
+from mathrag.cli.output import CODES, Exit
 from services.orchestrator.access.identity import get_declared_scope
 from services.orchestrator.api.routes import RETRY_AFTER_S
 from services.orchestrator.app import build

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_json
+from mathrag.cli.output import AsJson, print_json, report_errors
 from mathrag.cli.stack import DataDir, resolve_directory
 from mathrag.client.errors import Failed
 from mathrag.stack import backup as backup_module

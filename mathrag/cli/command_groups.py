@@ -24,14 +24,14 @@ UNUSED_BY_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 
 
 def _curl(value: bool) -> None:
-    from mathrag.client.connection import SendMode, send_mode
+    from mathrag.client.dry_run import SendMode, send_mode
 
     # Runs for every command and before `--dry-run`, so that a mode never leaks from one command to the next.
     send_mode.set(SendMode.CURL if value else SendMode.SEND)
 
 
 def _dry(value: bool) -> None:
-    from mathrag.client.connection import SendMode, send_mode
+    from mathrag.client.dry_run import SendMode, send_mode
 
     if value:
         send_mode.set(SendMode.DRY)
@@ -143,8 +143,7 @@ class CommandEntry(NamedTuple):
         return Noun(name=self.name, commands=commands, help=self.help, no_args_is_help=bare_is_help)
 
     def _stand_in(self, missing: ModuleNotFoundError) -> Any:
-        from mathrag.cli.failures import is_not_installed
-        from mathrag.cli.missing_packages import stand_in
+        from mathrag.cli.output import is_not_installed, stand_in
 
         if not is_not_installed(missing):
             raise missing

@@ -1,20 +1,18 @@
-"""`mathrag corpus`: upload, index, inspect and delete the documents that jobs search."""
+"""`mathrag corpus`: the documents that jobs search."""
 
 from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli import corpus_and_dataset, corpus_orphans
+from mathrag.cli import uploads
 from mathrag.cli.command_groups import LocalCommand, Mutation
-from mathrag.cli.confirm import Yes
-from mathrag.cli.corpus_and_dataset import Limit
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_json, print_table
+from mathrag.cli.output import AsJson, Yes, confirm, print_json, print_table, report_errors
 from mathrag.cli.references import Corpus, DataDir
-from mathrag.cli.upload import (
+from mathrag.cli.uploads import (
     Delimiter,
     FormatOption,
     From,
+    Limit,
     Name,
     OnErrorOption,
     ReaderOption,
@@ -25,12 +23,37 @@ from mathrag.cli.upload import (
 )
 from mathrag.client import texts
 from mathrag.client.client import Client
+from mathrag.client.texts import Orphans
 from mathrag.client.uploads import Sources
 from shared.ingest import paths
 from shared.ingest.lines import OnError
 from shared.ingest.paths import Chunking
 from shared.ingest.rows import Format
 from shared.plurals import format_count
+
+# `mathrag corpus orphans`: indexes on Elasticsearch that nothing uses.
+
+Delete = Annotated[bool, typer.Option("--delete", help="Delete the indexes permanently instead of listing them.")]
+
+
+def orphans(delete: Delete = False, yes: Yes = False, as_json: AsJson = False) -> None:
+    """List indexes that aborted builds or a replaced database left on Elasticsearch; --delete removes them."""
+    with report_errors(as_json=as_json), Client() as client:
+        if delete and not (yes or client.shows):
+            _print(client.send(texts.orphans()))
+            confirm("Delete all unused indexes for good?", as_json=as_json)
+        answer = client.send(texts.orphans(delete=delete))
+        print_json(answer) if as_json else _print(answer)
+
+
+def _print(answer: Orphans) -> None:
+    for index in answer["orphans"]:
+        typer.echo(f"{'deleted' if answer['deleted'] else 'unused'}: {index}")
+    if not answer["orphans"]:
+        typer.echo("Every index of this installation is used.")
+
+
+# `mathrag corpus`: upload, index, inspect and delete the documents that jobs search.
 
 corpus = typer.Typer(no_args_is_help=True)
 
@@ -124,22 +147,22 @@ def print_leaks(found: Any) -> None:
 @corpus.command()
 def show(name: Corpus, as_json: AsJson = False) -> None:
     """Show a corpus: number of documents, whether it is indexed, and content hash."""
-    corpus_and_dataset.show("corpora", name, f"mathrag corpus preview {name}", as_json)
+    uploads.show("corpora", name, f"mathrag corpus preview {name}", as_json)
 
 
 @corpus.command()
 def preview(name: Corpus, limit: Limit = 5, as_json: AsJson = False) -> None:
     """Show the first documents of a corpus."""
-    corpus_and_dataset.preview("corpora", name, ("problem", "text"), limit, as_json)
+    uploads.preview("corpora", name, ("problem", "text"), limit, as_json)
 
 
-corpus.command("orphans", cls=Mutation)(corpus_orphans.orphans)
+corpus.command("orphans", cls=Mutation)(orphans)
 
 
 @corpus.command(cls=LocalCommand)
 def delete(name: Corpus, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Delete a corpus that no job uses, as the database owner; the next purge deletes its documents."""
-    corpus_and_dataset.delete("corpus", name, yes, data_dir, as_json)
+    uploads.delete("corpus", name, yes, data_dir, as_json)
 
 
 def _make_row(row: Any) -> tuple[object, ...]:

@@ -1,9 +1,8 @@
-"""`mathrag doctor`: check everything that a job needs, one line for each check, with a fix for each failed one.
+"""`mathrag doctor`: check everything that a job needs."""
 
-The running service checks itself, with its own settings. If it does not answer on this machine, the doctor runs the
-checks with this folder's configuration and the addresses of the stack; from another machine it asks `/readyz`.
-"""
-
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli import config, config_findings, services
-from mathrag.cli.failures import Exit, report_errors
-from mathrag.cli.output import AsJson, print_json
+from mathrag.cli import config
+from mathrag.cli.output import AsJson, Exit, print_json, report_errors
 from mathrag.cli.references import DataDir
 from mathrag.client import address
 from mathrag.client import service as service_module
@@ -22,6 +20,41 @@ from mathrag.client.errors import Failed, Unreachable
 from shared.check import DEEP_S, EDITED, Check
 from shared.extras import find_missing_package
 from shared.settings import Settings, load
+
+# Run programs of the services that answer one request and end, without a running service.
+
+
+def run(
+    module: str, question: bytes = b"", environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run `python -m module`, showing its standard error as it is written.
+
+    Args:
+        module: the service's module.
+        question: the program's standard input.
+        environment: variables in addition to those of this process.
+
+    Raises:
+        NotInstalled: the packages of services are missing.
+        Failed: the program ended without a result.
+    """
+    if missing := find_missing_package():
+        raise missing
+    ended = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", module], input=question, stdout=subprocess.PIPE, check=False,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    if not ended.stdout:
+        raise Failed(
+            "internal", f"{module} ended with exit code {ended.returncode} and no result", hint="see its messages above"
+        )
+    return ended
+
+
+# `mathrag doctor`: check everything that a job needs, one line for each check, with a fix for each failed one.
+#
+# The running service checks itself, with its own settings. If it does not answer on this machine, the doctor runs the
+# checks with this folder's configuration and the addresses of the stack; from another machine it asks `/readyz`.
 
 PATIENCE_S = 3.0
 PROGRAM = "services.orchestrator.probes"
@@ -46,7 +79,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
     results = [_finding_to_check(finding) for finding in config.check()]
     try:
         settings = load()
-    except config_findings.REFUSALS:
+    except config.REFUSALS:
         return results
     try:
         url = address.url(data_dir)
@@ -100,7 +133,7 @@ def _decode_checks(body: Any) -> list[Check]:
     return msgspec.convert(body["checks"], list[Check])
 
 
-def _finding_to_check(finding: config_findings.ConfigFinding) -> Check:
+def _finding_to_check(finding: config.ConfigFinding) -> Check:
     return Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix)
 
 
@@ -141,7 +174,7 @@ def _is_reachable(settings: Settings) -> bool:
 
 def run_checks(environment: Mapping[str, str]) -> list[Check]:
     """Run the service's checks in this environment; without a stack, only those that need no other process."""
-    return msgspec.json.decode(services.run(PROGRAM, environment=environment).stdout, type=list[Check])
+    return msgspec.json.decode(run(PROGRAM, environment=environment).stdout, type=list[Check])
 
 
 CHECKED_BY_SERVICE = "the running service made the checks below, with its own settings"

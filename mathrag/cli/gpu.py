@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_facts, print_json
+from mathrag.cli.output import AsJson, print_facts, print_json, report_errors
 from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed

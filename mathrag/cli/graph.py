@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.confirm import Yes, confirm
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_facts, print_json, print_table
+from mathrag.cli.output import AsJson, Yes, confirm, print_facts, print_json, print_table, report_errors
 from mathrag.cli.references import Graph
-from mathrag.cli.upload import send
+from mathrag.cli.uploads import send
 from mathrag.client import graphs
 from mathrag.client.client import Client
 from mathrag.client.uploads import Sources

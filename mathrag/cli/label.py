@@ -1,4 +1,4 @@
-"""`mathrag label`: label documents and answers blindly, and measure how reliable the judge is."""
+"""`mathrag label`: label documents and answers, and measure agreement."""
 
 import sys
 from itertools import islice
@@ -8,16 +8,80 @@ from typing import Annotated, Any
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.failures import report_errors
-from mathrag.cli.label_agreement import print_agreement
-from mathrag.cli.output import AsJson, print_facts, print_json, print_table
+from mathrag.cli.output import AsJson, print_facts, print_json, print_table, report_errors
 from mathrag.client import labels
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.labels import LabelSet, Task
-from mathrag.client.request import MOST_OF_A_PAGE
+from mathrag.client.request import MOST_OF_A_PAGE, Json
 from shared.plurals import format_count
 from shared.shapes import KINDS
+
+# Print the result of `mathrag label agreement` for a person.
+
+LEVELS = ("nominal", "ordinal", "interval")
+
+
+def print_agreement(found: Json, system: str) -> None:
+    """Print the summary, the coefficients with intervals, the confusion matrix and the largest disagreements."""
+    typer.echo(found["words"])
+    counts = f"labels {found['labels']}, abstentions {found['abstentions']}, ties {found['ties']}"
+    typer.echo(f"  labelled {found['labelled']} of {found['tasks']} tasks: {counts}\n")
+    print_table(
+        ("LABELS OF", f"AS THE {system.upper()}", "KAPPA", "WEIGHTED KAPPA"),
+        map(_make_agreement_row, _list_labellers(found)),
+    )
+    typer.echo()
+    raters = (("labellers", found["people"]), (f"labellers and {system}", found["with_system"]))
+    print_table(("ALPHA AMONG", *map(str.upper, LEVELS)), [(who, *_format_alphas(alphas)) for who, alphas in raters])
+    _print_notes(found)
+    if found["majority"]["compared"]:
+        typer.echo(f"\nlabels of the majority (rows) and what the {system} said (columns):")
+        _print_confusion(found["scale"], found["majority"]["confusion"])
+    if found["disagreements"]:
+        typer.echo()
+        print_table(
+            ("TASK", "ITEM", "REPEAT", "LABEL", system.upper()), map(_make_disagreement_row, found["disagreements"])
+        )
+
+
+def _list_labellers(found: Json) -> list[Json]:
+    return [{**found["majority"], "labeller": "the majority"}, *found["labellers"]]
+
+
+def _make_agreement_row(found: Json) -> tuple[object, ...]:
+    same = f"{found['same']} of {found['compared']}"
+    return found["labeller"], same, _format_coefficient(found["kappa"]), _format_coefficient(found["weighted_kappa"])
+
+
+def _format_alphas(alphas: Json) -> list[str]:
+    return [_format_coefficient(alphas[level]) for level in LEVELS]
+
+
+def _format_coefficient(found: Json) -> str:
+    if found["value"] is None:
+        return "-"
+    span = "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
+    return f"{found['value']:.2f}{span}"
+
+
+def _print_notes(found: Json) -> None:
+    """Print why a coefficient could not be computed, each reason once."""
+    for note in dict.fromkeys(each["note"] for each in (found["majority"], found["people"], found["with_system"])):
+        if note is not None:
+            typer.echo(f"  {note}")
+
+
+def _print_confusion(scale: list[Any], confusion: list[list[int]]) -> None:
+    rows = [(label, *counts) for label, counts in zip(scale, confusion, strict=True)]
+    print_table(("LABEL", *map(str, scale)), rows)
+
+
+def _make_disagreement_row(found: Json) -> tuple[object, ...]:
+    return found["number"], found["item"], found["repeat"], found["label"], found["system"]
+
+
+# `mathrag label`: label documents and answers blindly, and measure how reliable the judge is.
 
 label = typer.Typer()
 

@@ -17,7 +17,7 @@ ENTRIES = (
     ),
     CommandEntry(
         "open",
-        "open",
+        "up",
         "Open the web pages in a browser and print their address; starts the stack if it is not running.",
         PlainCommand,
         EMBEDDED,
@@ -43,9 +43,10 @@ ENTRIES = (
     ),
     CommandEntry(
         "demo",
-        "demo",
+        "up",
         "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
         PlainCommand,
+        EMBEDDED,
     ),
     CommandEntry(
         "audit", "sample", "Check a job's database rows against the invariants; exits with 1 if one is violated."
@@ -108,13 +109,13 @@ ENTRIES = (
     CommandEntry("experiment", "experiment", "Run grids of jobs from a YAML file, and compare them."),
     CommandEntry("sample", "sample", "Inspect single answers with everything they are based on."),
     CommandEntry("label", "label", "Label documents and answers, and compare the labels with the judge or the grader."),
-    CommandEntry("pipeline", "pipeline_and_model", "List the pipelines that jobs can use."),
-    CommandEntry("model", "pipeline_and_model", "List the models that jobs can use."),
-    CommandEntry("plugin", "plugin", "List plug-ins, and create a package for a new one."),
+    CommandEntry("pipeline", "catalog", "List the pipelines that jobs can use."),
+    CommandEntry("model", "catalog", "List the models that jobs can use."),
+    CommandEntry("plugin", "catalog", "List plug-ins, and create a package for a new one."),
     CommandEntry("gpu", "gpu", "Inspect, drain, release and retry devices."),
     CommandEntry("report", "report", "Write reports that open in a browser without a server."),
     CommandEntry("key", "key", "Create, list, rotate and revoke API keys.", PlainCommand),
-    CommandEntry("service", "service", "Have systemd run the stack.", PlainCommand),
+    CommandEntry("service", "stack", "Have systemd run the stack.", PlainCommand),
     CommandEntry(
         "config",
         "config",

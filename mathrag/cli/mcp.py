@@ -7,7 +7,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from mathrag.cli.failures import report_errors
+from mathrag.cli.output import report_errors
 
 PATIENCE_S = 90.0
 """Longer than the API lets a chat wait."""

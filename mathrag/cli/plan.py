@@ -4,9 +4,17 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli.failures import Exit, report_errors
-from mathrag.cli.output import AsJson, print_json, print_table
-from mathrag.cli.parameters import Model, Set, parse_parameters, split_pair
+from mathrag.cli.output import (
+    AsJson,
+    Exit,
+    Model,
+    Set,
+    parse_parameters,
+    print_json,
+    print_table,
+    report_errors,
+    split_pair,
+)
 from mathrag.client import jobs, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed

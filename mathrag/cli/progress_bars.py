@@ -11,7 +11,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mathrag.cli.job_state import describe_waits as waits_of
+from mathrag.cli.progress import describe_waits
 from mathrag.client.jobs import Job
 
 
@@ -32,7 +32,7 @@ class ProgressBars:
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
-        if (waiting := waits_of(job)) != self._waits:
+        if (waiting := describe_waits(job)) != self._waits:
             self._waits = waiting
             self._progress.console.print("\n".join(waiting) or "nothing is unavailable any more", highlight=False)
 

@@ -10,9 +10,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from mathrag.cli.confirm import Yes, confirm
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_json, print_table
+from mathrag.cli.output import AsJson, Yes, confirm, print_json, print_table, report_errors
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.backup import owner_url

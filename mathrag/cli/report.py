@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import report_errors
-from mathrag.cli.job_files import Force, RowFormat, export_files
-from mathrag.cli.output import AsJson, print_json
+from mathrag.cli.job import Force, RowFormat, export_files
+from mathrag.cli.output import AsJson, print_json, report_errors
 from mathrag.cli.references import Jobs
 from mathrag.client import experiments
 from mathrag.client import jobs as api

@@ -7,10 +7,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli import services
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_facts, print_json, print_table
-from mathrag.cli.parameters import Set, parse_parameters
+from mathrag.cli import doctor
+from mathrag.cli.output import AsJson, Set, parse_parameters, print_facts, print_json, print_table, report_errors
 from mathrag.client.errors import Failed
 from shared.pages.formatting import describe_difference, format_figure
 
@@ -81,7 +79,7 @@ def run_request(request: dict[str, Any]) -> Any:
     Raises:
         Failed: the program reported an error.
     """
-    ended = services.run(SERVICE, msgspec.json.encode(request))
+    ended = doctor.run(SERVICE, msgspec.json.encode(request))
     found = msgspec.json.decode(ended.stdout)
     if ended.returncode:
         raise Failed(**found["error"])

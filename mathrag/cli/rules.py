@@ -1,4 +1,4 @@
-"""`mathrag rules`: mine, import, export, inspect and delete rule banks."""
+"""`mathrag rules`: rule banks, mined and imported."""
 
 import re
 import sys
@@ -13,17 +13,25 @@ import typer
 
 from mathrag.cli import progress
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.confirm import Yes, confirm
-from mathrag.cli.failures import Exit, report_errors
-from mathrag.cli.output import AsJson, print_facts, print_json, print_table
-from mathrag.cli.rule_lines import format_rule
+from mathrag.cli.output import AsJson, Exit, Yes, confirm, print_facts, print_json, print_table, report_errors
 from mathrag.client import rules as banks
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE, Json
 from mathrag.client.rules import RuleBank
 from shared.calls import Amie, TLogic
+from shared.pages.lines import format_atom, format_body
 from shared.plurals import format_count
+
+# Format a rule on one line: `treats(X, Y) <= prescribed(X, Z), contains(Z, Y)`.
+
+
+def format_rule(rule: Any) -> str:
+    """Return the rule as text, head first; variables are X, Y, Z and then V3, V4."""
+    return f"{format_atom(rule['head'])} <= {format_body(rule)}"
+
+
+# `mathrag rules`: mine, import, export, inspect and delete rule banks.
 
 MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic)}
 SEALED_S = 0.2

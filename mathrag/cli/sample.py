@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli.failures import Exit, report_errors
-from mathrag.cli.output import AsJson, print_facts, print_json, print_table
+from mathrag.cli.output import AsJson, Exit, print_facts, print_json, print_table, report_errors
 from mathrag.cli.references import JobReference
 from mathrag.client import jobs
 from mathrag.client.client import Client

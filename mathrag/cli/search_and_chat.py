@@ -5,9 +5,18 @@ from typing import Annotated, Any
 import typer
 
 from mathrag.cli import progress
-from mathrag.cli.failures import Exit, report_errors
-from mathrag.cli.output import AsJson, print_facts, print_json, shorten
-from mathrag.cli.parameters import Model, Set, parse_parameters, split_pair
+from mathrag.cli.output import (
+    AsJson,
+    Exit,
+    Model,
+    Set,
+    parse_parameters,
+    print_facts,
+    print_json,
+    report_errors,
+    shorten,
+    split_pair,
+)
 from mathrag.cli.references import CorpusOption, PipelineOption
 from mathrag.client import jobs
 from mathrag.client import texts as texts_module

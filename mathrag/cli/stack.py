@@ -1,7 +1,9 @@
-"""`mathrag down`, `mathrag scale` and `mathrag status`: stop, scale and show the embedded stack on this machine."""
+"""`mathrag status`, `down`, `scale`, and `service`: the stack that runs on this machine, also under systemd."""
 
+import getpass
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import Exit, report_errors
-from mathrag.cli.output import AsJson, print_json
+from mathrag.cli.output import AsJson, Exit, print_json, report_errors
 from mathrag.client import address
 from mathrag.client.address import configured_data_dir
 from mathrag.client.errors import Failed
-from mathrag.stack import control, supervisor
+from mathrag.stack import control
 from shared.errors import Conflict, Unavailable
+
+# `mathrag down`, `mathrag scale` and `mathrag status`: stop, scale and show the embedded stack on this machine.
 
 STOP_S = 120.0
 POLL_S = 0.1
@@ -126,7 +129,7 @@ def _wait_scaled(directory: Path, counts: dict[str, int], before: address.State,
                         f"`{child.name}` failed to start {failed} times; the stack goes on trying",
                         hint=f"less {child.log}; fewer workers give it up: mathrag scale {service}=N",
                     )
-        if warning := supervisor.check_space(directory):
+        if warning := control.check_space(directory):
             raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
             hint = f"look again with `mathrag status --data-dir {directory}`"
@@ -185,7 +188,7 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         directory = resolve_directory(data_dir)
         running = control.find_holder(directory) is not None
         last = address.read_state(directory) if running else None
-        warning = supervisor.check_space(directory) if running else None
+        warning = control.check_space(directory) if running else None
         if as_json:
             print_json({"running": running, "data_dir": str(directory), "warning": warning, "stack": last})
         elif running:
@@ -214,3 +217,144 @@ def _format_child(child: address.ChildState) -> str:
 
 def _format_row(name: str, phase: str, pid: object, port: object, restarts: object) -> str:
     return f"  {name:<14}{phase:<14}{pid!s:>8}{port!s:>8}{restarts!s:>10}"
+
+
+# `mathrag service`: have systemd run the stack.
+
+UNIT = "mathrag.service"
+SYSTEM_FOLDER = Path("/etc/systemd/system")
+SYSTEMD_STOP_S = 180
+"""Longest ordered stop: servers and services have 10 to 30 s each, one after another."""
+
+TEXT = """\
+# Written by `mathrag service install`.
+[Unit]
+Description=MathRAG-Gate on {data_dir}
+{network}
+[Service]
+Type=exec
+{user}WorkingDirectory={folder}
+{environment}ExecStart={command}
+Restart=on-failure
+RestartSec=5
+# Exit codes of a wrong command line or configuration, which another start does not correct.
+RestartPreventExitStatus=2 4
+# The supervisor alone is signalled: it stops the services and then the servers, in order.
+KillMode=mixed
+TimeoutStopSec={stop_s}
+# The supervisor restarts a service that the kernel ends for want of memory.
+OOMPolicy=continue
+UMask=0077
+
+[Install]
+WantedBy={target}
+"""
+
+NETWORK = """\
+Wants=network-online.target
+After=network-online.target
+"""
+"""For the system's units; a user's systemd has no such target."""
+FOLDERS = ("MATHRAG_CONFIG", "MATHRAG_SECRETS_DIR")
+"""Variables that hold a path and are copied into the unit."""
+NOT_NEEDED = frozenset((*FOLDERS, "MATHRAG_DATA_DIR", "MATHRAG_URL", "MATHRAG_API_KEY"))
+
+service = typer.Typer(no_args_is_help=True)
+
+User = Annotated[bool, typer.Option("--user", help="Install for this user (`systemctl --user`), without root.")]
+Port = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Port of the API (default: that of the configuration).")
+]
+Print = Annotated[bool, typer.Option("--print", help="Print the unit; write nothing.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the unit if it exists.")]
+
+
+@service.command()
+def install(
+    user: User = False,
+    data_dir: DataDir = None,
+    port: Port = None,
+    show: Print = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a systemd unit that runs `mathrag up` in this folder, and print the commands that start it."""
+    with report_errors(as_json=as_json):
+        unit = make_unit(resolve_directory(data_dir), port, user=user)
+        if show:
+            typer.echo(unit, nl=False)
+            return
+        path = (_find_user_folder() if user else SYSTEM_FOLDER) / UNIT
+        _write(path, unit, replace=force)
+        commands = _list_next_commands(user=user)
+        if as_json:
+            print_json({"unit": str(path), "next": commands})
+            return
+        typer.echo(f"Wrote {path}. Start it, and have it started at boot, with:")
+        for command in commands:
+            typer.echo(f"  {command}")
+        if missing := sorted(name for name in os.environ if name.startswith("MATHRAG_") and name not in NOT_NEEDED):
+            hint = "set them in mathrag.yaml, or with `systemctl edit mathrag`"
+            typer.echo(f"warning: the unit does not set {', '.join(missing)}: {hint}", err=True)
+
+
+def make_unit(data_dir: Path, port: int | None, *, user: bool) -> str:
+    """Return the text of the unit.
+
+    Raises:
+        Failed: a path has a character that a unit cannot hold.
+    """
+    command = [sys.executable, "-m", "mathrag.cli.main", "up", "--data-dir", str(data_dir)]
+    command += ["--port", str(port)] if port else []
+    # Programs of model servers may be found by PATH alone, and systemd's own is short.
+    variables = {"PATH": os.environ.get("PATH", os.defpath)}
+    variables |= {name: str(Path(os.environ[name]).absolute()) for name in FOLDERS if os.environ.get(name)}
+    owner = os.environ.get("SUDO_USER") or getpass.getuser()
+    return TEXT.format(
+        data_dir=_escape(str(data_dir)),
+        network="" if user else NETWORK,
+        user="" if user else f"User={owner}\n",
+        folder=_escape(str(Path.cwd())),
+        environment="".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in variables.items()),
+        command=" ".join(_quote(word).replace("$", "$$") for word in command),
+        stop_s=SYSTEMD_STOP_S,
+        target="default.target" if user else "multi-user.target",
+    )
+
+
+def _escape(value: str) -> str:
+    """Return a value in which systemd replaces nothing."""
+    if not value.isprintable():
+        raise Failed("invalid", f"{value!r} has a character that a systemd unit cannot hold", "take another folder")
+    return value.replace("%", "%%")
+
+
+def _quote(word: str) -> str:
+    """Return a word of a command or of the environment, quoted for systemd."""
+    escaped = _escape(word).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _find_user_folder() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+
+
+def _write(path: Path, unit: str, *, replace: bool) -> None:
+    if path.exists() and not replace:
+        raise Failed("conflict", f"`{path}` exists", "add --force to replace it, or --print to compare")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(unit, "utf-8")
+    except PermissionError as error:
+        raise Failed(
+            "invalid", f"`{path}` cannot be written: {os.strerror(error.errno or 0).lower()}",
+            f"for all users: sudo {sys.executable} -m mathrag.cli.main service install; for this user: add --user",
+        ) from error  # fmt: skip
+
+
+def _list_next_commands(*, user: bool) -> list[str]:
+    systemctl = "systemctl --user" if user else "sudo systemctl"
+    # Without lingering, systemd ends a user's services when the user logs out.
+    lingering = [f"loginctl enable-linger {getpass.getuser()}"] if user else []
+    logs = f"journalctl {'--user ' if user else ''}--unit mathrag --follow"
+    return [f"{systemctl} daemon-reload", f"{systemctl} enable --now mathrag", *lingering, logs]

@@ -1,4 +1,4 @@
-"""`mathrag up`: start the embedded stack on this machine."""
+"""`mathrag up`, `open` and `demo`: start the embedded stack on this machine."""
 
 import asyncio
 import errno
@@ -8,27 +8,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 
-from mathrag.cli.config_paths import find_missing_file
-from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_json
+from mathrag.cli import stack
+from mathrag.cli.config import find_missing_file
+from mathrag.cli.output import AsJson, is_not_installed, print_json, report_errors
 from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
 from mathrag.client import address
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import control, privacy, redis
-from mathrag.stack import supervisor as supervisor_module
 from mathrag.stack.process import Child
 from mathrag.stack.supervisor import LOGS, Stack, Supervisor
 from mathrag.stack.supervisor import build_stack as build
 from shared.errors import Conflict, Unavailable
 from shared.settings import Settings, load
 from shared.telemetry import logs
+
+# `mathrag up`: start the embedded stack on this machine.
 
 _log = logging.getLogger(__name__)
 
@@ -228,7 +231,7 @@ def _wait_running(
         starting.show(now)
         if child.poll() is not None:
             raise _read_error(log)
-        if warning := supervisor_module.check_space(built.data_dir):
+        if warning := control.check_space(built.data_dir):
             raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
             services = [row.name for row in built.table() if isinstance(row, Child)]
@@ -274,3 +277,123 @@ MathRAG-Gate runs at {built.url}
   logs   {built.data_dir / LOGS}
   check  mathrag status --data-dir {built.data_dir}
   stop   {stop}""")
+
+
+# A stack for one run: configured by its preset, with data below the run's folder, stopped at the end.
+
+CONFIGURATION = "mathrag.yaml"
+DATA = "stack"
+
+
+@contextmanager
+def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Iterator[None]:
+    """Run the stack of `folder`, with environment variables by which commands find it.
+
+    A stack that already runs there with the same configuration is used and left running.
+    """
+    data = folder / DATA
+    with _set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
+        changed = _write(folder / CONFIGURATION, configuration)
+        if changed and control.find_holder(data) is not None:
+            stack.down(data_dir=data)
+        if control.find_holder(data) is not None:
+            yield
+            return
+        try:
+            up(detach=True, data_dir=data, port=0)
+            yield
+        finally:
+            if not keep:
+                stack.down(data_dir=data)
+
+
+def _write(file: Path, configuration: dict[str, Any]) -> bool:
+    """Write the settings file, and return whether its content changed."""
+    text = yaml.safe_dump(configuration, sort_keys=False)
+    if file.is_file() and file.read_text("utf-8") == text:
+        return False
+    privacy.create_closed(file.parent)
+    file.write_text(text, "utf-8")
+    return True
+
+
+@contextmanager
+def _set_environment(**variables: str) -> Iterator[None]:
+    """Set environment variables for this process and its children, and restore them afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+# `mathrag open`: open the web pages of a stack, starting it first if it does not run.
+
+
+def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A001 - the command's name
+    """Open the web pages in a browser and print their address; starts the stack if it is not running."""
+    with report_errors(as_json=as_json):
+        directory = _find_stack(resolve_directory(data_dir))
+        if control.find_holder(directory) is None:
+            up(detach=True, data_dir=directory, port=_choose_port(), as_json=as_json)
+        running = address.read_state(directory)
+        if running is None or running.phase != "running":
+            raise Failed(
+                "unavailable", f"the stack on {directory} is not ready", hint=f"mathrag status --data-dir {directory}"
+            )
+        opened = _has_display() and webbrowser.open(running.url)
+        if as_json:
+            print_json({"url": running.url, "opened": opened})
+        else:
+            typer.echo(f"{'Opened' if opened else 'Open'} {running.url}")
+
+
+def _find_stack(directory: Path) -> Path:
+    """Return the stack's folder: that of a demo or reproduction has it below, with its own settings."""
+    if not ((directory / CONFIGURATION).is_file() and (directory / DATA).is_dir()):
+        return directory
+    os.environ["MATHRAG_CONFIG"] = str(directory / CONFIGURATION)
+    return directory / DATA
+
+
+def _choose_port() -> int:
+    """Return the port of the settings; 0, which picks a free one, if it is taken."""
+    settings = load()
+    return settings.port if redis.is_free(settings.port, settings.host) else 0
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+# `mathrag demo`: run the whole system on two small batches, and explain the results.
+
+Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
+DemoFolder = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo)."),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Ask 10 questions of each set: shows that everything works, compares nothing.")
+]
+
+
+def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False) -> None:
+    """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
+    # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with report_errors(as_json=False, extra="embedded"):
+        try:
+            from world.demo import running  # images of containers come without it
+        except ModuleNotFoundError as missing:
+            if is_not_installed(missing):
+                raise
+            raise Failed(
+                "unavailable", "this installation does not contain the demo", hint="install the wheel"
+            ) from missing
+        running.demonstrate(seed, data_dir or running.DATA_DIR, running.QUICK if quick else None)

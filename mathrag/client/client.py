@@ -1,9 +1,9 @@
-"""The clients: `Client().jobs.get("first")` and `await AsyncClient().jobs.get("first")`."""
+"""The client: `Client().jobs.get("first")`."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, cast
 
-from mathrag.client.connection import AsyncConnection, Connection
+from mathrag.client.connection import Connection
 from mathrag.client.operations import C
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mathrag.client.groups.datasets import Datasets
     from mathrag.client.groups.experiments import Experiments
     from mathrag.client.groups.graphs import Graphs
-    from mathrag.client.groups.jobs import AsyncPipeline, Comparisons, Jobs, Pipeline
+    from mathrag.client.groups.jobs import Comparisons, Jobs, Pipeline
     from mathrag.client.groups.labels import Labels
     from mathrag.client.groups.questions import Questions
     from mathrag.client.groups.rules import Rules
@@ -147,16 +147,3 @@ class Client(Connection, OperationGroups[Connection]):
         from mathrag.client.groups.jobs import Pipeline
 
         return Pipeline(self, name)
-
-
-# The asynchronous client: `await AsyncClient().jobs.get("first")`.
-
-
-class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
-    """Connection to one server, with every operation of its API; each event loop needs a client of its own."""
-
-    def pipeline(self, name: str) -> "AsyncPipeline":
-        """Return a pipeline by its name, to run it: `await client.pipeline("crag").run("math-500", corpus="math")`."""
-        from mathrag.client.groups.jobs import AsyncPipeline
-
-        return AsyncPipeline(self, name)

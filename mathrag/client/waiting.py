@@ -16,7 +16,8 @@ from mathrag.client.request import Request
 if TYPE_CHECKING:
     import httpx2
 
-    from mathrag.client.connection import AsyncConnection, Connection
+    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.connection import Connection
 
 
 # Follow jobs and experiments until they have ended: jobs by their stream of events, if the server has one.

@@ -18,7 +18,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from mathrag.client.client import AsyncClient
+from mathrag.client.async_client import AsyncClient
 from mathrag.client.errors import failure
 from mathrag.mcp.tools import BY_NAME, TOOLS, Server
 

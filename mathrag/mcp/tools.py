@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from mathrag.client import jobs
 from mathrag.client import texts as texts_module
-from mathrag.client.client import AsyncClient
+from mathrag.client.async_client import AsyncClient
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.mcp import arguments

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from mathrag.client import address
 from mathrag.client.address import LOCK
 from mathrag.client.errors import Failed
-from mathrag.stack import control, postgres, privacy, process, redis, supervisor
+from mathrag.stack import control, postgres, privacy, process, redis
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack.postgres import Postgres, list_schemas
 from mathrag.stack.redis import Redis
@@ -360,7 +360,7 @@ def _check_members(archive: ZipFile, file: Path) -> None:
 
 def _check_space(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
     indexes = sum(member.file_size for member in archive.infolist() if member.filename not in (MANIFEST, DUMP))
-    needed = manifest.database_bytes + indexes + CLUSTER_BYTES + supervisor.NEEDED
+    needed = manifest.database_bytes + indexes + CLUSTER_BYTES + control.NEEDED
     free = shutil.disk_usage(data_dir).free
     if free < needed:
         raise OutOfSpace(

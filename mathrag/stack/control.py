@@ -2,7 +2,7 @@
 
 The kernel releases the lock when its holder dies, however it dies. The number of workers that `mathrag scale` asks for
 is a file per service, which the supervisor reads regularly. A file needs no port and no signal, and a request that is
-repeated or replaced while it is carried out loses nothing.
+repeated or replaced while it is carried out loses nothing. Both need some free space on the disk.
 """
 
 import fcntl
@@ -101,3 +101,19 @@ def forget_wanted_workers(data_dir: Path) -> None:
 
 def _locate(data_dir: Path, service: str) -> Path:
     return data_dir / f"scale-{service}.json"
+
+
+NEEDED = 32 << 20
+"""Bytes that must be free: PostgreSQL takes 16 MiB for its next WAL segment, while other processes write."""
+
+
+def check_space(data_dir: Path) -> str | None:
+    """Return a warning if less than `NEEDED` is free, else None."""
+    disk = os.statvfs(data_dir)
+    free = disk.f_bavail * disk.f_frsize
+    if free >= NEEDED:
+        return None
+    return (
+        f"the disk of `{data_dir}` is full ({free >> 20} MiB free): free {NEEDED >> 20} MiB or more, "
+        "and the services start again by themselves"
+    )

@@ -15,7 +15,7 @@ from mathrag.client import address
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack import privacy, process
 from mathrag.stack import redis as redis_module
-from mathrag.stack.control import forget_wanted_workers, hold, read_wanted_workers
+from mathrag.stack.control import check_space, forget_wanted_workers, hold, read_wanted_workers
 from mathrag.stack.postgres import migrate
 from mathrag.stack.process import (
     REAL,
@@ -34,24 +34,6 @@ from shared.calls import Lane
 from shared.errors import MathragError
 from shared.runtime import purge
 from shared.settings import Device, Settings
-
-# Free space on the disk of the data folder: without it the servers end and cannot be restarted.
-
-NEEDED = 32 << 20
-"""Bytes that must be free: PostgreSQL takes 16 MiB for its next WAL segment, while other processes write."""
-
-
-def check_space(data_dir: Path) -> str | None:
-    """Return a warning if less than `NEEDED` is free, else None."""
-    disk = os.statvfs(data_dir)
-    free = disk.f_bavail * disk.f_frsize
-    if free >= NEEDED:
-        return None
-    return (
-        f"the disk of `{data_dir}` is full ({free >> 20} MiB free): free {NEEDED >> 20} MiB or more, "
-        "and the services start again by themselves"
-    )
-
 
 # The supervisor: starts the children in order, restarts those that crash or hang, and stops all in reverse order.
 #

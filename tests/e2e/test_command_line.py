@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.running import RunningStack, ended, mathrag
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.cli.plugin import OBJECTS
+from mathrag.cli.catalog import OBJECTS
 from shared.runtime.plugin_trial import judge
 from shared.shapes import Kind, State
 from tests.running import REPOSITORY

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from mathrag.stack import control
 from shared.settings import REPOSITORY
 from tests.doubles.ollama_models import SHOWN

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.light import link_into
 from tests.running import REPOSITORY
 

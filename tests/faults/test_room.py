@@ -6,7 +6,7 @@ from functools import partial
 import psutil
 import pytest
 
-from mathrag.stack import supervisor as supervisor_module
+from mathrag.stack import control
 from tests.faults import limits
 from tests.faults.limits import Disk, small_disk
 from tests.faults.processes import Processes, until
@@ -47,7 +47,7 @@ def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, di
     for name in KILLED:
         stack.kill(name)
     until("something was started again", lambda: list_children(supervisor) - before)
-    assert limits.room(disk.folder) < supervisor_module.NEEDED
+    assert limits.room(disk.folder) < control.NEEDED
     assert "is full" in stack.status()["warning"]
     assert supervisor.is_running()
     disk.relieve()

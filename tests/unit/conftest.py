@@ -3,7 +3,8 @@
 import httpx2
 import pytest
 
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from tests.unit.back_ends import BEHIND
 from tests.unit.commands import Handler, Server
 

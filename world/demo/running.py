@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mathrag.cli import progress
-from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
 from mathrag.cli.report import compare_with_first, fetch_jobs
+from mathrag.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag.client import address, jobs, texts, waiting
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed

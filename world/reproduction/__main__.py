@@ -18,7 +18,7 @@ from typing import Any
 
 import typer
 
-from mathrag.cli.failures import report_errors
+from mathrag.cli.output import report_errors
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import report_errors
+from mathrag.cli.output import report_errors
 from mathrag.client.errors import Failed
 from shared.pages.figures.figure import write_all
 from shared.pages.pages import rewrite_blocks

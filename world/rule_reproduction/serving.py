@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mathrag.cli.own_stack import own_stack
+from mathrag.cli.up import own_stack
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from shared.settings import REPOSITORY

@@ -11,7 +11,8 @@ from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.waiting import Waiting, await_end, wait_for_end
 
 if TYPE_CHECKING:
-    from mathrag.client.connection import AsyncConnection, Connection
+    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.connection import Connection
 
 
 def plan(document: Mapping[str, object]) -> Request[Any]:

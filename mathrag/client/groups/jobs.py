@@ -34,7 +34,8 @@ from mathrag.client.uploads import (
 )
 
 if TYPE_CHECKING:
-    from mathrag.client.connection import AsyncConnection, Connection
+    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.connection import Connection
 
 
 # Jobs and their results.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.doctor import print_checks
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from mathrag.client import address
 from mathrag.stack import control, postgres
 from mathrag.stack.backup import add_running_addresses, list_variables

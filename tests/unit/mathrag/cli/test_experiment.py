@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from mathrag.cli.failures import Exit, Failed
+from mathrag.cli.output import Exit, Failed
 from mathrag.client.client import Client
 from mathrag.client.waiting import follow_experiment
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT

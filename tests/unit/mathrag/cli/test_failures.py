@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mathrag.cli import failures
-from mathrag.cli.failures import CODES, Exit, exit_code
+from mathrag.cli import output
+from mathrag.cli.output import CODES, Exit, exit_code
 from mathrag.client.errors import Failed, failure
 from shared import errors
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.commands import Server, mathrag, refuses
 
-HANDS = Path(failures.__file__).parent.parent
+HANDS = Path(output.__file__).parent.parent
 ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
 
 

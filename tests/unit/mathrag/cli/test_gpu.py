@@ -4,7 +4,7 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from services.orchestrator.api.gpus import EMPTIED, EXAMPLE, QUARANTINED
 from tests.unit.commands import Server, mathrag, says
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from mathrag.cli.failures import Exit
-from mathrag.cli.grade_lines import LONGEST
+from mathrag.cli.grade import LONGEST
 from mathrag.cli.main import app
+from mathrag.cli.output import Exit
 from shared.processes import grading_process
 from shared.processes.grading_pool import GradingPool
 

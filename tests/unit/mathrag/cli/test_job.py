@@ -8,8 +8,8 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
-from mathrag.cli.job_files import RowFormat, export_files
+from mathrag.cli.job import RowFormat, export_files
+from mathrag.cli.output import Exit
 from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, says
 
 

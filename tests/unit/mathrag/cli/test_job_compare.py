@@ -4,9 +4,8 @@ from typing import Any
 
 import msgspec
 
-from mathrag.cli.failures import Exit
-from mathrag.cli.job_compare import list_ending_rows
-from mathrag.cli.job_report import print_report
+from mathrag.cli.job import list_ending_rows, print_report
+from mathrag.cli.output import Exit
 from services.orchestrator.reports import EXAMPLE as REPORT
 from services.orchestrator.reports.comparison import EXAMPLE
 from tests.unit.commands import Server, mathrag, refuses, says

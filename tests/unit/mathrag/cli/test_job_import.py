@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 TABLE = "qid;prediction\na;1\nb;2\n"

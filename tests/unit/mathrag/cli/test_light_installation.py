@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from shared.extras import DISTRIBUTION, install_command
 from tests import light
 

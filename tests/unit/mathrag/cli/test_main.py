@@ -6,8 +6,8 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli import failures
-from mathrag.cli.parameters import parse_parameters
+from mathrag.cli import output
+from mathrag.cli.output import parse_parameters
 from mathrag.client import address as address_module
 from mathrag.client import waiting
 from mathrag.stack import control
@@ -38,7 +38,7 @@ def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
 @pytest.mark.parametrize("setting", ["tau", "=1", "gate..tau=1", ".=1"])
 def test_a_setting_that_is_no_pair_is_a_usage_error(setting: str) -> None:
     ended = mathrag("job", "submit", "--name", "a", "--dataset", "d", "--pipeline", "p", "--set", setting)
-    assert ended.exit_code == failures.Exit.USAGE
+    assert ended.exit_code == output.Exit.USAGE
     assert "key=value" in ended.stderr
 
 
@@ -67,7 +67,7 @@ def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) ->
 
     server(refused)
     ended = mathrag("job", "list")
-    assert ended.exit_code == failures.Exit.UNREACHABLE
+    assert ended.exit_code == output.Exit.UNREACHABLE
     assert "no answer from http" in ended.stderr
     assert "mathrag up" in ended.stderr
 
@@ -76,13 +76,13 @@ def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) ->
 def test_an_address_that_is_none_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("MATHRAG_URL", address)
     ended = mathrag("job", "list")
-    assert (ended.exit_code, address in ended.stderr) == (failures.Exit.USAGE, True)
+    assert (ended.exit_code, address in ended.stderr) == (output.Exit.USAGE, True)
 
 
 def test_a_defect_of_ours_has_its_own_exit_code(server: Server) -> None:
     server(says({"data": [{}], "next_cursor": None}))
     ended = mathrag("job", "list")
-    assert (ended.exit_code, ended.stderr.startswith("error: KeyError")) == (failures.Exit.INTERNAL, True)
+    assert (ended.exit_code, ended.stderr.startswith("error: KeyError")) == (output.Exit.INTERNAL, True)
 
 
 def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
@@ -90,14 +90,14 @@ def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
         raise KeyboardInterrupt
 
     requests = server(interrupt)
-    assert mathrag("job", "watch", "first").exit_code == failures.Exit.INTERRUPTED
+    assert mathrag("job", "watch", "first").exit_code == output.Exit.INTERRUPTED
     assert [request.method for request in requests] == ["GET"]
 
 
 def test_another_server_is_recognised_as_such(server: Server) -> None:
     server(lambda _: httpx2.Response(502, text="<html>"))
     ended = mathrag("job", "list")
-    assert (ended.exit_code, "answered 502" in ended.stderr) == (failures.Exit.INTERNAL, True)
+    assert (ended.exit_code, "answered 502" in ended.stderr) == (output.Exit.INTERNAL, True)
 
 
 def test_references_are_one_part_of_the_path(server: Server) -> None:
@@ -148,7 +148,7 @@ def test_a_command_never_goes_to_another_stack_than_that_of_the_named_folder(
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
     requests = server(says(job("cancelled")))
     ended = mathrag("job", "cancel", "first")
-    assert (ended.exit_code, requests) == (failures.Exit.UNREACHABLE, [])
+    assert (ended.exit_code, requests) == (output.Exit.UNREACHABLE, [])
     assert f"no stack runs on {tmp_path}" in ended.stderr
     assert f"mathrag up --detach --data-dir {tmp_path}" in ended.stderr
 
@@ -161,7 +161,7 @@ def test_a_command_for_a_stack_that_is_starting_is_told_to_wait(
     with control.hold(tmp_path):
         _write_state(tmp_path, "starting")
         ended = mathrag("job", "cancel", "first")
-    assert (ended.exit_code, requests) == (failures.Exit.UNREACHABLE, [])
+    assert (ended.exit_code, requests) == (output.Exit.UNREACHABLE, [])
     assert f"mathrag status --data-dir {tmp_path}" in ended.stderr
 
 
@@ -186,7 +186,7 @@ def test_watching_prints_one_line_per_change_and_ends_with_the_job(
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
 def test_a_job_that_did_not_complete_exits_with_1(server: Server, state: str) -> None:
     server(says(job(state)))
-    assert mathrag("job", "watch", "first").exit_code == failures.Exit.FINDING
+    assert mathrag("job", "watch", "first").exit_code == output.Exit.FINDING
 
 
 def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> None:
@@ -200,7 +200,7 @@ def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Serv
     violation = {**broken, "items": [3, 7], "item_count": 4}
     server(says({"clean": False, "violations": [violation]}))
     ended = mathrag("audit", "first")
-    assert ended.exit_code == failures.Exit.FINDING
+    assert ended.exit_code == output.Exit.FINDING
     assert "I5: answered without a claim\n  items 3, 7 and 2 more: mathrag sample show first 3\n" in ended.stdout
     assert "attempts 21 and 2 more\n" in ended.stdout
     server(says({"clean": True, "violations": []}))
@@ -212,7 +212,7 @@ def test_an_audit_counts_what_a_changed_source_does_not_replay_apart_from_violat
     finding = {"invariant": "I18", "message": "m", "rows": ["samples 1"], "items": [], "source_changed": True}
     server(says({"clean": False, "violations": [finding], "source_changed": note}))
     ended = mathrag("audit", "first")
-    assert ended.exit_code == failures.Exit.FINDING
+    assert ended.exit_code == output.Exit.FINDING
     assert ended.stdout.splitlines()[-2:] == [note, "job first: source changed: 1 findings"]
     server(says({"clean": True, "violations": [], "source_changed": note}))
     ended = mathrag("audit", "first")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.cli import open as opening
-from mathrag.cli.failures import Exit
+from mathrag.cli import up as up_module
+from mathrag.cli.output import Exit
 from mathrag.client import address
 from mathrag.client.address import State
 from tests.unit.commands import mathrag
@@ -19,7 +19,7 @@ STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
-    monkeypatch.setattr(opening.lock, "find_holder", lambda _: 1)
+    monkeypatch.setattr(up_module.lock, "find_holder", lambda _: 1)
     monkeypatch.setenv("DISPLAY", ":0")
     return found
 
@@ -35,7 +35,7 @@ def test_without_a_display_the_address_is_printed(
 ) -> None:
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(opening.sys, "platform", "linux")
+    monkeypatch.setattr(up_module.sys, "platform", "linux")
     address.write_state(tmp_path, STATE)
     ended = mathrag("open", "--data-dir", str(tmp_path), "--json")
     assert (json.loads(ended.stdout), opened) == ({"url": STATE.url, "opened": False}, [])
@@ -50,7 +50,7 @@ def test_a_demonstrations_folder_stands_for_the_stack_below_it(
     address.write_state(tmp_path / "stack", STATE)
     assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
     assert opened == [STATE.url]
-    assert opening.os.environ["MATHRAG_CONFIG"] == str(tmp_path / "mathrag.yaml")
+    assert up_module.os.environ["MATHRAG_CONFIG"] == str(tmp_path / "mathrag.yaml")
 
 
 def test_a_stack_that_only_starts_is_not_opened(opened: list[str], tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
         started.append((data_dir, port))
         address.write_state(tmp_path, STATE)
 
-    monkeypatch.setattr(opening, "up", up)
-    monkeypatch.setattr(opening.lock, "find_holder", lambda _: None)
+    monkeypatch.setattr(up_module, "up", up)
+    monkeypatch.setattr(up_module.lock, "find_holder", lambda _: None)
     for free in (True, False):
-        monkeypatch.setattr(opening.ports, "is_free", lambda *_, free=free: free)
+        monkeypatch.setattr(up_module.ports, "is_free", lambda *_, free=free: free)
         assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
     assert started == [(tmp_path, 8080), (tmp_path, 0)]

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from services.orchestrator.api.plans import ANSWER
 from tests.unit.commands import Server, mathrag, says
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.unit.commands import Server, mathrag, says
 
 LISTED = [

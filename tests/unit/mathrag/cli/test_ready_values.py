@@ -2,7 +2,7 @@
 
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.unit.commands import mathrag
 
 

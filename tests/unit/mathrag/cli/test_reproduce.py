@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from mathrag.report import overview
 from mathrag.report.figure_data import FigureData
 from mathrag.reproduction import preset as presets

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import Result
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from tests.unit.commands import COUNTS, JOB, Server, mathrag
 from tests.unit.mathrag.cli.published_runs import EXPERIMENT, METHODS, TEXTS, write_runs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mathrag.cli import retrieval
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from shared.pages.formatting import describe_difference
 from tests.unit import beir
 from tests.unit.commands import mathrag

@@ -5,7 +5,7 @@ from importlib.metadata import version
 import httpx2
 import msgspec
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.unit.commands import Handler, Server, job, mathrag
 
 HIT = {

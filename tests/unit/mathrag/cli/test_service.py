@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from tests.unit.commands import mathrag
 
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mathrag.cli import up
-from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
+from mathrag.cli.output import Exit
 from mathrag.client.errors import failure
 from mathrag.stack import postgres
 from mathrag.stack import redis as redis_module

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mathrag.cli import up
-from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
+from mathrag.cli.output import Exit
 from mathrag.cli.up import _Starting
 from mathrag.client import address
 from mathrag.client.address import ChildState, State

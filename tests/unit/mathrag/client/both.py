@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 
 ADDRESS = "http://127.0.0.1:1"

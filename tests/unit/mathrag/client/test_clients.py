@@ -9,7 +9,8 @@ import pytest
 
 from mathrag.client import graphs, jobs, texts
 from mathrag.client import service as service_module
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
 from mathrag.client.request import Request
 from tests.unit.commands import JOB, Server, refuses, says

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from mathrag.client import answers
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.groups.jobs import AsyncPipeline, Pipeline
 from mathrag.client.job import AsyncJob, AsyncSamples, Job, JobListing, LocalGrades, Report, Samples, Verdict
 from mathrag.client.operations import Download, Listing
@@ -123,9 +124,9 @@ def _of_methods() -> Iterator[tuple[str, Any]]:
 
 
 def _hints_of(method: Any) -> Iterator[tuple[str, Any]]:
-    from mathrag.client import connection
+    from mathrag.client import async_client, connection
 
-    names = {"Connection": connection.Connection, "AsyncConnection": connection.AsyncConnection,
+    names = {"Connection": connection.Connection, "AsyncConnection": async_client.AsyncConnection,
              "Pipeline": Pipeline, "AsyncPipeline": AsyncPipeline}  # fmt: skip
     for table in ("pa", "pd", "pl"):
         names[table] = type(table, (), {"Table": object, "DataFrame": object})

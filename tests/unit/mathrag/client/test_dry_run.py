@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.command_groups import LocalCommand
-from mathrag.client.connection import curl
+from mathrag.client.dry_run import curl
 from tests.unit.commands import JOB, Server, command_of, mathrag, says
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from mathrag.client import connection
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.errors import (
     Conflict,
     Failed,

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from mathrag.client import errors, waiting
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.errors import Invalid, JobFailed, MissingPackage, NotFound, TimedOut, Unreachable
 from mathrag.client.waiting import RETURN_S
 from services.orchestrator import reports

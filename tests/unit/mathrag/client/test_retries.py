@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from mathrag.client import connection as connection_module
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.errors import Failed, TooMany, Unavailable, Unreachable
 from tests.unit.commands import JOB, Handler, Server, refuses, says
 from tests.unit.mathrag.client.both import ADDRESS, by_both, slept

@@ -7,7 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from mathrag.client.client import AsyncClient, Client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from mathrag.client.errors import Invalid, NotFound
 from mathrag.client.uploads import Progress
 from tests.unit.commands import Server, says

@@ -9,8 +9,8 @@ import pytest
 from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
 
-from mathrag.cli.failures import Exit
-from mathrag.client.client import AsyncClient
+from mathrag.cli.output import Exit
+from mathrag.client.async_client import AsyncClient
 from mathrag.mcp import arguments
 from mathrag.mcp.server import build_protocol
 from mathrag.mcp.tools import TOOLS, Server

@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from mathrag.cli.report import make_slug
 from mathrag.report import bundle, overview
 from mathrag.report.commands import submit_again_command

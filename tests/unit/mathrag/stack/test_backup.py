@@ -8,7 +8,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from mathrag.stack import control
 from mathrag.stack.postgres import list_schemas
 from shared.settings import REPOSITORY

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from mathrag.client import address
 from mathrag.stack import control
 from mathrag.stack.process import REAL, Child, Time

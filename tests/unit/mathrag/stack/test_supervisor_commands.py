@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
+from mathrag.cli.output import Exit
 from mathrag.cli.up import apply_scale
 from mathrag.client import address
 from mathrag.client.errors import Failed

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mathrag.cli.failures import Exit
+from mathrag.cli.output import Exit
 from services.orchestrator.api.jobs import list_edit_warnings
 from shared.pipelines import registry
 from shared.pipelines.source import Change, list_changes

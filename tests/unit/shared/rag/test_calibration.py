@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mathrag.cli.job_calibrate import describe_calibration, format_threshold
+from mathrag.cli.job import describe_calibration, format_threshold
 from shared.rag import crag
 from shared.rag.crag import MIN_OBSERVATIONS, TooFewObservations, calibrate
 from shared.runtime.pins import gold_labels, observations

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mathrag.cli.parameters import parse_parameters
+from mathrag.cli.output import parse_parameters
 from services.orchestrator.api.jobs import JobRequest
 from shared.errors import Invalid
 from shared.params import Params

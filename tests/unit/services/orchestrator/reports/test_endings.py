@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mathrag.cli.job_report import print_report
+from mathrag.cli.job import print_report
 from services.orchestrator.reports import EXAMPLE
 from services.orchestrator.reports.report import MOST, Contaminated, Contamination, Disagreements
 from services.orchestrator.reports.tally import ByContent, Endings, count_moves, index_by_content, sort_counts
