@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.markup import escape
 from typer.models import CommandInfo
 
 from mathrag.client.errors import Failed, Shown, failure
@@ -286,6 +285,7 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 def stand_in(name: str, help_line: str, missing: ModuleNotFoundError, extra: str, cls: type[Any]) -> CommandInfo:
     """Return a command that accepts every argument and fails with `missing` and the command that installs `extra`."""
+    from rich.markup import escape
 
     def end(ctx: typer.Context) -> None:
         with report_errors(as_json="--json" in ctx.args, extra=extra):

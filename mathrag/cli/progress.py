@@ -3,7 +3,6 @@
 from typing import Protocol
 
 import typer
-from rich.console import Console
 
 from mathrag.cli.output import describe_wait
 from mathrag.client.client import Client
@@ -59,6 +58,7 @@ def watch(client: Client, job: str, view: View) -> Job:
 
 def choose_view() -> View:
     """Return bars if standard output is a terminal, else lines."""
+    from rich.console import Console
 
     console = Console()
     if not console.is_terminal:

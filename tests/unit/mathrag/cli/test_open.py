@@ -19,7 +19,7 @@ STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
-    monkeypatch.setattr(up_module.lock, "find_holder", lambda _: 1)
+    monkeypatch.setattr(up_module.control, "find_holder", lambda _: 1)
     monkeypatch.setenv("DISPLAY", ":0")
     return found
 
@@ -71,8 +71,8 @@ def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
         address.write_state(tmp_path, STATE)
 
     monkeypatch.setattr(up_module, "up", up)
-    monkeypatch.setattr(up_module.lock, "find_holder", lambda _: None)
+    monkeypatch.setattr(up_module.control, "find_holder", lambda _: None)
     for free in (True, False):
-        monkeypatch.setattr(up_module.ports, "is_free", lambda *_, free=free: free)
+        monkeypatch.setattr(up_module.redis, "is_free", lambda *_, free=free: free)
         assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
     assert started == [(tmp_path, 8080), (tmp_path, 0)]
