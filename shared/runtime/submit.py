@@ -45,6 +45,7 @@ from shared.shapes import Kind
 from shared.storage import database as storage
 from shared.storage import rules
 from shared.storage.database import Database, copy, make_not_found, sql, try_decode_params
+from shared.storage.jobs import JOB_COLUMNS, JOB_FIELDS, SELECTED_FIELDS, JobFields
 from shared.telemetry import traces as traces_module
 
 # A job as it is requested, before anything that it names is looked up.
@@ -62,18 +63,9 @@ class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 in hex over all of them, in the file's order."""
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(JobFields, frozen=True, kw_only=True):
     """A job as it is requested."""
 
-    name: str
-    dataset: str
-    pipeline: str
-    corpus: str | None = None
-    limit: int | None = None
-    """Number of items to ask, from the dataset's beginning; None asks all."""
-    repeats: int = 1
-    reuse: str = "all"
-    """Whether replies of other jobs are reused: "all" or "none"."""
     params: Params = Params()
     given: frozenset[str] = frozenset()
     """Paths of the parameters that the submitter has set, such as `grading.threshold`."""
@@ -81,9 +73,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """Version of the configuration that filled in missing parameters; None if it was not needed."""
     models: Mapping[str, str] = {}
     """Model names by role; the operator's defaults apply to the other roles."""
-    rank: int = 100
-    metadata: Mapping[str, str] = {}
-    """Free-form labels of the submitter, which the runtime never reads."""
     submitted_by: str | None = None
     """Name of the key that submits it; None where no keys are asked for."""
     online: bool = False
@@ -525,20 +514,21 @@ async def take_turns(connection: AsyncConnection, drafts: Sequence[Draft]) -> li
 
 # Submit jobs: pin what they use and insert them with their first samples in one transaction.
 
-INSERT_JOBS = text("""
-    INSERT INTO jobs (public_id, name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse,
-                      rank, total, metadata, online, code, requeued_from, experiment_id, state)
-    SELECT u.public_id, u.name, u.pipeline, u.pipeline_hash, u.params, u.dataset, u.corpus, CAST(u.pins AS jsonb),
-        u.repeats, u.reuse, u.rank, u.total, CAST(u.metadata AS jsonb), u.online, CAST(u.code AS jsonb),
-        (SELECT id FROM jobs r WHERE r.public_id = u.requeued_from), u.experiment, 'preparing'
-    FROM unnest(CAST(:public_id AS uuid[]), CAST(:name AS text[]), CAST(:pipeline AS text[]),
-        CAST(:pipeline_hash AS bytea[]), CAST(:params AS bytea[]), CAST(:dataset AS integer[]),
-        CAST(:corpus AS integer[]), CAST(:pins AS text[]), CAST(:repeats AS smallint[]), CAST(:reuse AS text[]),
-        CAST(:rank AS smallint[]), CAST(:total AS integer[]), CAST(:metadata AS text[]), CAST(:online AS boolean[]),
-        CAST(:code AS text[]), CAST(:requeued_from AS uuid[]), CAST(:experiment AS integer[])) WITH ORDINALITY
-        u(public_id, name, pipeline, pipeline_hash, params, dataset, corpus, pins, repeats, reuse, rank, total,
-          metadata, online, code, requeued_from, experiment, place)
-    ORDER BY u.place RETURNING id, pipeline""")
+INSERTED = {
+    **JOB_COLUMNS, "public_id": "uuid", "pipeline_hash": "bytea", "params": "bytea", "dataset_id": "integer",
+    "corpus_id": "integer", "pins": "jsonb", "total": "integer", "online": "boolean", "code": "jsonb",
+    "requeued_from": "uuid", "experiment_id": "integer",
+}  # fmt: skip
+"""Columns of a new job, with their types."""
+_SELECTED = {name: f"u.{name}" for name in INSERTED} | {
+    "requeued_from": "(SELECT id FROM jobs r WHERE r.public_id = u.requeued_from)"
+}
+INSERT_JOBS = text(f"""
+    INSERT INTO jobs ({", ".join(INSERTED)}, state)
+    SELECT {", ".join(_SELECTED.values())}, 'preparing'
+    FROM unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in INSERTED.items())}) WITH ORDINALITY
+        u({", ".join(INSERTED)}, place)
+    ORDER BY u.place RETURNING id, pipeline""")  # noqa: S608 - names of this program alone
 INSERT_PREPARE = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT id, 'prepare', 0, 0, {READY} FROM unnest(CAST(:jobs AS bigint[])) j(id) ORDER BY id""")
@@ -619,18 +609,20 @@ def _rows(drafts: Sequence[Draft], turns: Sequence[int]) -> list[dict[str, Any]]
 
 def _row(draft: Draft, turn: int) -> dict[str, Any]:
     submission = draft.submission
-    copied = ("name", "pipeline", "repeats", "reuse", "rank", "online", "requeued_from", "experiment")
     return {
+        **{column: getattr(submission, column) for column in JOB_COLUMNS},
         "public_id": submission.job or uuid.uuid4(),
         "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
         "params": canonical.encode(submission.params),
-        "dataset": draft.dataset,
-        "corpus": draft.corpus,
+        "dataset_id": draft.dataset,
+        "corpus_id": draft.corpus,
         "pins": canonical.encode(draft.spec.binding.pins).decode(),
         "total": draft.samples,
         "metadata": canonical.encode(submission.metadata).decode(),
         "code": canonical.encode({**draft.code, "turn": turn}).decode(),
-        **{field: getattr(submission, field) for field in copied},
+        "online": submission.online,
+        "requeued_from": submission.requeued_from,
+        "experiment_id": submission.experiment,
     }
 
 
@@ -639,15 +631,13 @@ def _row(draft: Draft, turn: int) -> dict[str, Any]:
 # Ended states are final, so the old job stays unchanged. Replies are shared: only what failed for a passing reason is
 # computed again. A job with `reuse: none` shares nothing, so everything is computed again.
 
-SOURCE = text("""
-    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
-        CAST(j.code ->> 'limit' AS integer) AS "limit", j.metadata, j.online, j.state,
-        j.ended_at, d.name AS dataset, k.name AS corpus,
-        (SELECT COALESCE(jsonb_object_agg(p.key, m.name), '{}') FROM jsonb_each(j.pins) p
+SOURCE = text(f"""
+    SELECT j.public_id, {SELECTED_FIELDS}, j.params, j.online, j.state, j.ended_at,
+        (SELECT COALESCE(jsonb_object_agg(p.key, m.name), '{{}}') FROM jsonb_each(j.pins) p
          JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
          WHERE p.key IN ('judge', 'generate')) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
-    WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")
+    WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")  # noqa: S608 - names of this program alone
 
 
 async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submission:
@@ -697,12 +687,11 @@ def _submission(row: RowMapping) -> Submission:
     params, problem = try_decode_params(row["params"], f"the parameters of job {row['public_id']}")
     if params is None:
         raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
-    copied = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank", "metadata", "online", "models")
+    fields = {field: row[field] for field in (*JOB_FIELDS, "online", "models")}
     return Submission(
-        name=make_next_name(row["name"]),
         params=params,
         requeued_from=uuid.UUID(str(row["public_id"])),
-        **{field: row[field] for field in copied},
+        **(fields | {"name": make_next_name(row["name"])}),
     )
 
 

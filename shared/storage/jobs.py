@@ -4,19 +4,22 @@ import math
 import re
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from anyio import to_thread
+from msgspec import inspect
+from pydantic import Field
 from sqlalchemy import Row, RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.calls import CALL_KINDS, Lane
 from shared.errors import Conflict
-from shared.params import Params
+from shared.fields import WHOLE, Metadata, Rank, Stored
+from shared.params import MOST_REPEATS, Params
 from shared.plugins import loading
 from shared.samples import GateDecision
 from shared.shapes import ACCURACY, EXACT, Measure, Measured, PluginPin
@@ -193,21 +196,66 @@ async def list_unserved(connection: AsyncConnection) -> Sequence[Row[Any]]:
 
 # Jobs as users see them: found by id, prefix or name, and counted from their samples and calls.
 
+
+class JobFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a job that are stored and shown as its request gives them.
+
+    Requests, forms, submissions, statements and answers take their fields from here (CONTRIBUTING.md says how to add
+    one).
+    """
+
+    name: str
+    dataset: Stored
+    pipeline: Stored
+    corpus: Stored | None = None
+    limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
+    """Number of items to use, from the start of the dataset; all if it has fewer."""
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    reuse: Literal["all", "none"] = "all"
+    """"none" computes every reply again, even if other jobs have it."""
+    rank: Rank = 100
+    """Priority: calls of a smaller rank are claimed first."""
+    metadata: Metadata = {}
+    """Your own data about the job; the service does not read it."""
+
+
+JOB_FIELDS = JobFields.__struct_fields__
+_SQL_TYPES: dict[type[inspect.Type], str] = {
+    inspect.StrType: "text", inspect.LiteralType: "text", inspect.IntType: "integer", inspect.BoolType: "boolean",
+    inspect.FloatType: "double precision", inspect.DictType: "jsonb",
+}  # fmt: skip
+
+
+def _list_columns() -> Iterator[tuple[str, str]]:
+    described: Any = inspect.type_info(JobFields)
+    for field in described.fields:
+        kind = field.type.types[0] if isinstance(field.type, inspect.UnionType) else field.type
+        # `jobs` refers to dataset and corpus by their ids, and has the limit in `code`.
+        if field.name not in ("dataset", "corpus", "limit"):
+            yield field.name, _SQL_TYPES[type(kind)]
+
+
+JOB_COLUMNS = dict(_list_columns())
+"""Fields that have a column of their name in `jobs`, with their types."""
+SELECTED_FIELDS = (
+    ", ".join(f"j.{name}" for name in JOB_COLUMNS)
+    + """, d.name AS dataset, k.name AS corpus, CAST(j.code ->> 'limit' AS integer) AS "limit\""""
+)
+"""All fields, as a query selects them from `jobs j`, `datasets d` and `corpora k`."""
 # One row per job with its samples counted by state; (job_id, state) is an index.
-JOBS = fill_names("""
-    SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
-        CAST(j.code ->> 'limit' AS integer) AS "limit", j.code ->> 'submitted_by' AS submitted_by,
-        j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
+JOBS = fill_names(f"""
+    SELECT j.id, j.public_id, {SELECTED_FIELDS}, j.state, j.code ->> 'submitted_by' AS submitted_by,
+        j.reason, j.params, j.prepared, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
-        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = {FAILED}
+        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = {{FAILED}}
             AND s.failure = 'unparsed') AS unparsed,
         (SELECT jsonb_object_agg(e.state, e.at) FROM (
             SELECT state, min(at) AS at FROM job_events WHERE job_id = j.id GROUP BY state) e) AS reached
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
     LEFT JOIN jobs r ON r.id = j.requeued_from LEFT JOIN experiments x ON x.id = j.experiment_id
     CROSS JOIN LATERAL (
-        SELECT {COUNTS_BY_END} FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n""")
+        SELECT {{COUNTS_BY_END}} FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n""")  # noqa: S608 - names of this program alone
 ONE = text(f"{JOBS} WHERE j.id = :job")
 SEVERAL = text(f"{JOBS} WHERE j.id = ANY(:jobs)")
 ROWS = text("SELECT id, public_id FROM jobs WHERE public_id = ANY(:jobs)")
@@ -259,7 +307,27 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     unparsed: int
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def put_own_fields_first(kind: type[S]) -> type[S]:
+    """Put the fields that a struct declares itself before those that it only inherits; msgspec does the reverse."""
+    places = {name: place for place, name in enumerate(kind.__annotations__)}
+    fields = sorted(msgspec.structs.fields(kind), key=lambda each: places.get(each.name, len(places)))
+    field: Any = msgspec.field
+    made: Any = msgspec.defstruct(
+        kind.__name__,
+        [(each.name, each.type, field(default=each.default, default_factory=each.default_factory)) for each in fields],
+        namespace={"__doc__": kind.__doc__, "ended": vars(kind)["ended"]},
+        module=kind.__module__, frozen=True, kw_only=True, omit_defaults=True,
+    )  # fmt: skip
+    return made  # type: ignore[no-any-return]
+
+
+# It declares inherited fields again that answers of earlier releases have, to keep them where they were, and those that
+# an answer always has. Another field of `JobFields` follows them, and is missing from an answer that has its default.
+@put_own_fields_first
+class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     """A job as users see it."""
 
     id: uuid.UUID
@@ -269,7 +337,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dataset: str
     corpus: str | None
     repeats: int
-    reuse: str
+    reuse: str  # type: ignore[assignment]  # as the API has always described it
     request_counts: RequestCounts
     params: Params | None
     """Null if this release cannot read them; see `unreadable`."""
@@ -431,8 +499,7 @@ def count_requests(state: str, total: int, completed: int, failed: int, cancelle
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
-    "name", "state", "pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "rank", "metadata", "version",
-    "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
+    "state", "version", "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
 )  # fmt: skip
 
 
@@ -459,7 +526,7 @@ def _job(
         waiting=away,
         unreadable="; ".join(filter(None, (problem, other))) or None,
         stored_params=try_decode(row["params"], dict[str, Any], "")[0] if problem else None,
-        **{field: row[field] for field in _COPIED},
+        **{field: row[field] for field in (*JOB_FIELDS, *_COPIED)},
     )
 
 

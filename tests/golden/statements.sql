@@ -54,18 +54,10 @@ SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT $1) live
     ORDER BY id LIMIT 1
 
 
-    INSERT INTO jobs (public_id, name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse,
-                      rank, total, metadata, online, code, requeued_from, experiment_id, state)
-    SELECT u.public_id, u.name, u.pipeline, u.pipeline_hash, u.params, u.dataset, u.corpus, CAST(u.pins AS jsonb),
-        u.repeats, u.reuse, u.rank, u.total, CAST(u.metadata AS jsonb), u.online, CAST(u.code AS jsonb),
-        (SELECT id FROM jobs r WHERE r.public_id = u.requeued_from), u.experiment, 'preparing'
-    FROM unnest(CAST($1 AS uuid[]), CAST($2 AS text[]), CAST($3 AS text[]),
-        CAST($4 AS bytea[]), CAST($5 AS bytea[]), CAST($6 AS integer[]),
-        CAST($7 AS integer[]), CAST($8 AS text[]), CAST($9 AS smallint[]), CAST($10 AS text[]),
-        CAST($11 AS smallint[]), CAST($12 AS integer[]), CAST($13 AS text[]), CAST($14 AS boolean[]),
-        CAST($15 AS text[]), CAST($16 AS uuid[]), CAST($17 AS integer[])) WITH ORDINALITY
-        u(public_id, name, pipeline, pipeline_hash, params, dataset, corpus, pins, repeats, reuse, rank, total,
-          metadata, online, code, requeued_from, experiment, place)
+    INSERT INTO jobs (name, pipeline, repeats, reuse, rank, metadata, public_id, pipeline_hash, params, dataset_id, corpus_id, pins, total, online, code, requeued_from, experiment_id, state)
+    SELECT u.name, u.pipeline, u.repeats, u.reuse, u.rank, u.metadata, u.public_id, u.pipeline_hash, u.params, u.dataset_id, u.corpus_id, u.pins, u.total, u.online, u.code, (SELECT id FROM jobs r WHERE r.public_id = u.requeued_from), u.experiment_id, 'preparing'
+    FROM unnest(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS integer[]), CAST($4 AS text[]), CAST($5 AS integer[]), CAST($6 AS jsonb[]), CAST($7 AS uuid[]), CAST($8 AS bytea[]), CAST($9 AS bytea[]), CAST($10 AS integer[]), CAST($11 AS integer[]), CAST($12 AS jsonb[]), CAST($13 AS integer[]), CAST($14 AS boolean[]), CAST($15 AS jsonb[]), CAST($16 AS uuid[]), CAST($17 AS integer[])) WITH ORDINALITY
+        u(name, pipeline, repeats, reuse, rank, metadata, public_id, pipeline_hash, params, dataset_id, corpus_id, pins, total, online, code, requeued_from, experiment_id, place)
     ORDER BY u.place RETURNING id, pipeline
 
 

@@ -6,15 +6,28 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.orchestrator.api.jobs import JobRequest
 from shared.calls import Generate
 from shared.errors import Invalid, MathragError, NotFound, Unavailable
 from shared.params import Params
 from shared.rag.provenance import make_outcome
 from shared.replies import require
 from shared.runtime.pins import ModelIdentity, register
+from shared.runtime.submit import INSERTED, copy_submission, submit
 from shared.samples import Library, Pipeline, Sample, Steps
 from shared.storage.database import Database
-from tests.integration.scene import furnish, install, job_states, rows, run_sql, scalar, submit_job, two_questions
+from shared.storage.jobs import JOB_FIELDS, get
+from tests.integration.scene import (
+    SETTINGS,
+    furnish,
+    install,
+    job_states,
+    rows,
+    run_sql,
+    scalar,
+    submit_job,
+    two_questions,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -123,6 +136,31 @@ async def test_what_a_job_is_fixed_by_is_stored_with_it(database: Database, monk
     assert (stored["candidates"], stored["rrf_k"], stored["gate"]["tau"]) == (7, 60, 0.45)
     assert len(bytes(pipeline_hash)) == 32  # type: ignore[call-overload]
     assert (rank, reuse) == (3, "none")
+
+
+async def test_a_new_job_is_inserted_with_columns_that_the_table_has(database: Database) -> None:
+    found = await rows(
+        database,
+        "SELECT column_name, data_type, is_nullable = 'NO' AND column_default IS NULL AND is_identity = 'NO'"
+        " FROM information_schema.columns WHERE table_name = 'jobs' AND table_schema = 'public'",
+    )
+    types = {str(name): str(kind).replace("smallint", "integer") for name, kind, _ in found}
+    # The id of another job goes in as its public id.
+    assert INSERTED.items() - types.items() == {("requeued_from", "uuid")}
+    assert {name for name, _, is_needed in found if is_needed} - INSERTED.keys() == {"state"}
+
+
+async def test_what_a_request_says_of_a_job_is_stored_shown_and_requested_again(database: Database) -> None:
+    await furnish(database, items=3)
+    asked = {
+        "name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": "dense", "limit": 2, "repeats": 3,
+        "reuse": "none", "rank": 7, "metadata": {"run": "1"},
+    }  # fmt: skip
+    assert asked.keys() == set(JOB_FIELDS)
+    job = await submit(database, SETTINGS, JobRequest(**asked).submission())
+    shown, copy = await get(database, "a-job"), await copy_submission(database, job)
+    assert {name: getattr(shown, name) for name in JOB_FIELDS} == asked
+    assert {name: getattr(copy, name) for name in JOB_FIELDS} == {**asked, "name": "a-job-r2"}
 
 
 async def test_a_pipeline_whose_sampled_calls_are_equal_is_refused_in_words(

@@ -11,7 +11,7 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 from sqlalchemy import text
 from starlette.exceptions import HTTPException
 
@@ -38,7 +38,6 @@ from shared.fields import WHOLE, Key, Metadata, Rank, Stored
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
 from shared.models import commands
-from shared.params import MOST_REPEATS
 from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
@@ -71,35 +70,34 @@ Part = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
 
 
-class JobRequest(BaseModel):
+# `rank` and `metadata` stay last, where the OpenAPI document has always listed them.
+_LAST = {"rank", "metadata"}
+_fields: Any = {
+    each.name: (each.type, ... if each.required else each.default)
+    for each in msgspec.structs.fields(stored_jobs.JobFields)
+    if each.name not in _LAST
+}
+_JobFields: Any = create_model("_JobFields", **_fields)
+
+
+class JobRequest(_JobFields, BaseModel):  # type: ignore[misc]  # its fields are made from those of a job
     """A job to submit."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": SUBMISSION})
 
-    name: str
-    dataset: Stored
-    pipeline: Stored
-    corpus: Stored | None = None
-    limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
-    """Number of items to use, from the start of the dataset; all if it has fewer."""
-    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
-    reuse: Literal["all", "none"] = "all"
-    """"none" computes every reply again, even if other jobs have it."""
     params: dict[str, Any] = {}
     """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
     """
     models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
     rank: Rank = 100
-    """Priority: calls of a smaller rank are claimed first."""
     metadata: Metadata = {}
-    """Your own data about the job; the service does not read it."""
 
     def identity(self) -> dict[str, Any]:
-        """Return what its idempotency key stands for. A missing `limit` is left out, so that keys of older releases
-        still match.
+        """Return what its idempotency key stands for. Missing fields are left out, so that keys of releases without
+        these fields still match; the first release already had `corpus`.
         """
-        return self.model_dump(exclude={"limit"} if self.limit is None else None)
+        return {name: value for name, value in self if value is not None or name == "corpus"}
 
     def submission(self, holding: Configuration = SHIPPED) -> Submission:
         """Return the request after checking it; parameters that it does not set are taken from `holding`.

@@ -1,7 +1,7 @@
 """Serves `/submit`, `/plan` and `/jobs/{job}/price`: the form of a job, and what a job costs."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,30 +36,33 @@ from shared.storage import configurations, database, jobs
 from shared.storage import corpora as stored_corpora
 from shared.storage import datasets as stored_datasets
 from shared.storage import jobs as stored_jobs
+from shared.storage.jobs import JOB_FIELDS, JobFields
 
 # The forms about a job: the names and parameters that they offer, and the request that their values stand for.
 
-_SCHEMA: dict[str, Any] = JobRequest.model_json_schema()["properties"]
-_TEXTS = read_docstrings(JobRequest)
 MODELS = "models."
 """Prefix of a role's model in forms and addresses."""
-REQUEST_FIELDS = ("name", "dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank")
 USUAL = "mathrag-gate"
 """Pipeline that a form starts with."""
 
 
-def _make_integer_field(name: str) -> pipelines_module.Parameter:
-    """Return an integer field of a job with the API's bounds."""
-    schema = _SCHEMA[name]
-    bounds = schema["anyOf"][0] if "anyOf" in schema else schema
-    low, high = bounds.get("minimum"), bounds.get("maximum")
-    return pipelines_module.Parameter(
-        name, "whole", schema["default"], _TEXTS.get(name, ""), low=low, high=high, prefix=""
-    )
+def _list_optional_fields() -> Iterator[pipelines_module.Parameter]:
+    """Yield the optional fields of a job with the API's bounds, without those that the form shows by a list of names or
+    as lines.
+    """
+    texts, request = read_docstrings(JobFields), JobRequest.model_json_schema()["properties"]
+    for name in JOB_FIELDS:
+        if "default" not in request[name] or name in ("corpus", "metadata"):
+            continue
+        kind = request[name].get("anyOf", [request[name]])[0]
+        shown: pipelines_module.Kind = "choice" if "enum" in kind else "whole" if kind["type"] == "integer" else "text"
+        yield pipelines_module.Parameter(
+            name, shown, request[name]["default"], texts.get(name, ""), low=kind.get("minimum"),
+            high=kind.get("maximum"), choices=tuple(kind.get("enum", ())), prefix="",
+        )  # fmt: skip
 
 
-NUMBERS = tuple(_make_integer_field(name) for name in ("limit", "repeats", "rank"))
-REUSE = pipelines_module.Parameter("reuse", "choice", "all", _TEXTS["reuse"], choices=("all", "none"), prefix="")
+OPTIONS = sorted(_list_optional_fields(), key=lambda each: each.kind != "whole")
 
 
 class Choices(NamedTuple):
@@ -122,7 +125,7 @@ def format_submission(submission: Submission, usual: Params) -> dict[str, str]:
     """
     read = pipelines_module.get_names(select_sections(submission.pipeline, usual))
     before, requested = (pipelines_module.flatten(msgspec.to_builtins(each)) for each in (usual, submission.params))
-    own = {name: getattr(submission, name) for name in REQUEST_FIELDS}
+    own = {name: getattr(submission, name) for name in JOB_FIELDS if name != "metadata"}
     values = {name: str(value) for name, value in own.items() if value is not None}
     values |= {f"{MODELS}{role}": name for role, name in submission.models.items()}
     values |= {name: value for name, value in requested.items() if name in read and value != before.get(name)}
@@ -146,9 +149,9 @@ router = APIRouter()
 CARD_MIB = 12_288
 """Memory in MiB of the card that presets are planned for, if none is given."""
 LARGEST_MIB = 49_152
-PLAN_FIELDS = frozenset({"dataset", "questions", "corpus", "pipeline", "limit", "repeats", "memory", "reuse"})
-SUBMISSION_FIELDS = frozenset({"dataset", "corpus", "pipeline", "limit", "repeats", "reuse"})
-"""Fields of this form, besides parameters and models, that the form for a job also has."""
+SUBMISSION_FIELDS = frozenset(JOB_FIELDS) - {"name", "rank", "metadata"}
+"""Fields of a job, besides parameters and models, that a plan takes."""
+PLAN_FIELDS = SUBMISSION_FIELDS | {"questions", "memory"}
 QUANTISED = {
     f"{name}:{quantisation}": {"preset": name, "quantisation": quantisation}
     for name, preset in PRESETS.items()
@@ -364,7 +367,7 @@ async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
     return visit.show(
         "submit/submit.html", title="Submit a job", status=form.tried.status, values=form.values, once=form.once,
         offered=offered, sections=sections, unread=pipelines.Section("not read", UNREAD, tuple(unread)),
-        numbers=NUMBERS, reuse=REUSE, roles=list(deps.settings.roles), messages=messages,
+        options=OPTIONS, roles=list(deps.settings.roles), messages=messages,
         others=form.tried.others(fields),
         **make_plan_values(form.tried.value, deps.settings.all_devices()[0].models_mib),
     )  # fmt: skip
@@ -382,9 +385,6 @@ async def _load_like(deps: Deps, reference: str) -> dict[str, str]:
 
 
 # Serves `/jobs/{job}/price`: the planned cost of a job if it were submitted now, and its actual cost.
-
-PRICE_FIELDS = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse")
-"""Fields of a submission that a plan needs, besides parameters and models."""
 
 
 @page(router, "/jobs/{job}/price")
@@ -412,7 +412,7 @@ async def _plan_job(deps: Deps, job: uuid.UUID) -> PlanView:
     # A job without a grader is graded as mathematics, since its dataset declares none either.
     given["grading"]["grader"] = given["grading"]["grader"] or "math"
     params = registry.get(submission.pipeline).select_read(given)
-    request_body: dict[str, Any] = {field: getattr(submission, field) for field in PRICE_FIELDS}
+    request_body: dict[str, Any] = {field: getattr(submission, field) for field in SUBMISSION_FIELDS}
     return await plan_request(
         PlanRequest(job=PlanJob(params=params, models=dict(submission.models), **request_body)), deps
     )
