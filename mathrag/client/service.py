@@ -158,10 +158,10 @@ def plugins() -> Request[list[Plugin]]:
 def summarise_audit(violations: Sequence[Mapping[str, Any]]) -> str:
     """Return a summary such as "clean" or "2 violations".
 
-    Findings that a changed source explains are counted separately, because the rows may be right; audits exported by
+    Findings that a changed pipeline explains are counted separately, because the rows may be right; audits exported by
     older releases do not mark them.
     """
     unreplayed = sum(each.get("source_changed", False) for each in violations)
     violated = len(violations) - unreplayed
-    counts = [f"{violated} violations"] * bool(violated) + [f"source changed: {unreplayed} findings"] * bool(unreplayed)
+    counts = [f"{violated} violations"] * bool(violated) + [f"pipeline changed: {unreplayed} findings"] * bool(unreplayed)
     return ", ".join(counts) or "clean"

@@ -19,7 +19,7 @@ from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.storage.database import Database
 
-__all__ = ["Invariant", "Violation", "check", "check_in_thread", "describe_changed_source", "list_invariants"]
+__all__ = ["Invariant", "Violation", "check", "check_in_thread", "describe_changed_pipeline", "list_invariants"]
 
 JOB = text("""
     SELECT id, pipeline, pipeline_hash, state, prepared, code FROM jobs WHERE public_id = :public_id""")
@@ -86,17 +86,17 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
         return await add_items(audit, found)
 
 
-async def describe_changed_source(database: Database, public_id: uuid.UUID) -> str | None:
-    """Tell, with both hashes, that the job's pipeline has another source by now; None if it has not.
+async def describe_changed_pipeline(database: Database, public_id: uuid.UUID) -> str | None:
+    """Tell, with both hashes, that the job's pipeline has another version by now; None if it has not.
 
-    If no replay is among the violations, the new source gives the same outcomes.
+    If no replay is among the violations, the new version gives the same outcomes.
     """
     async with database.snapshot() as connection:
         job = (await connection.execute(JOB, {"public_id": public_id})).mappings().one()
-    if not replays.has_changed_source(job):
+    if not replays.has_changed_pipeline(job):
         return None
     ran, here = job["pipeline_hash"].hex(), registry.pipeline_hash(job["pipeline"])
-    return f"source changed: the job ran `{job['pipeline']}` from source {ran[:12]}, this version has {here[:12]}"
+    return f"pipeline changed: the job ran version {ran[:12]} of `{job['pipeline']}`, this program has {here[:12]}"
 
 
 async def _run_check(audit: AuditedJob, check: Check) -> list[Violation]:

@@ -31,7 +31,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     item_count: int = 0
     """Number of all items that the rows belong to."""
     source_changed: bool = False
-    """Whether the job ran from another source than this version has, so that its rows cannot be verified here."""
+    """Whether the job ran another version of its pipeline, so that its rows cannot be verified here."""
 
 
 class AuditedJob(NamedTuple):

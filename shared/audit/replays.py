@@ -230,15 +230,15 @@ def _describe_missing_plugin(job: RowMapping) -> str:
 
 
 def _make_violation(audit: AuditedJob, message: str, rows: Sequence[str]) -> Violation:
-    """Make a violation of I18; if the source has changed, it only tells that the replay is not possible."""
-    source_changed = message not in OF_ROWS and has_changed_source(audit.job)
-    if source_changed:
-        message = f"source changed: cannot be replayed by this version ({message}); audit it with the one that ran it"
-    return Violation(invariant="I18", message=message, rows=tuple(rows), source_changed=source_changed)
+    """Make a violation of I18; if the pipeline has changed, it only tells that the replay is not possible."""
+    pipeline_changed = message not in OF_ROWS and has_changed_pipeline(audit.job)
+    if pipeline_changed:
+        message = f"pipeline changed: cannot be replayed by this version ({message}); audit it with the one that ran it"
+    return Violation(invariant="I18", message=message, rows=tuple(rows), source_changed=pipeline_changed)
 
 
-def has_changed_source(job: RowMapping) -> bool:
-    """Return whether the job's pipeline is installed with another source than the job ran from."""
+def has_changed_pipeline(job: RowMapping) -> bool:
+    """Return whether the job's pipeline is installed in another version than the job ran."""
     name = job["pipeline"]
     return name in registry.names() and registry.pipeline_hash(name) != job["pipeline_hash"].hex()
 

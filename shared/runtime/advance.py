@@ -188,23 +188,23 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepared: GateDecision | None
     limit: int | None = None
     """Number of items to ask, from the dataset's beginning; None asks all."""
-    source: str = ""
+    pipeline_hash: str = ""
     """Hash of the pipeline's version at submission; empty for a job that was not submitted."""
     release: tuple[str | None, str | None] = (None, None)
     """Version and commit of the program that accepted it."""
 
-    def check_source(self) -> None:
-        """Check that this process runs the source that the job was submitted with, or a later release.
+    def check_version(self) -> None:
+        """Check that this process has the version of the pipeline that the job was submitted with, or a later release.
 
         Raises:
-            Unreadable: this process has the same release but imported another source.
+            Unreadable: this process has the same release, but another version of the pipeline.
         """
         here = registry.pipeline_hash(self.pipeline)
         # An image that was built without a commit may be any release, so a difference is allowed.
-        if self.source in ("", here) or self.release[1] is None or self.release != release():
+        if self.pipeline_hash in ("", here) or self.release[1] is None or self.release != release():
             return
         raise Unreadable(
-            f"pipeline `{self.pipeline}` was submitted with source {self.source[:12]}, and this process has imported"
+            f"pipeline `{self.pipeline}` was submitted in version {self.pipeline_hash[:12]}, and this process has"
             f" {here[:12]}: a file was edited while the service ran; restart the service, then submit the job again"
         )
 
@@ -342,7 +342,7 @@ def _spec(row: RowMapping) -> JobSpec:
         params=params,
         prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
         limit=row["item_limit"],
-        source=row["pipeline_hash"],
+        pipeline_hash=row["pipeline_hash"],
         release=(row["version"], row["commit"]),
         binding=Binding(
             pins=msgspec.convert(row["pins"], dict[str, Pin]),
@@ -849,7 +849,7 @@ class Advancer:
 
     async def _start_replay(self, connection: AsyncConnection, row: RowMapping, spec: JobSpec) -> SampleProgress:
         spec.find_pipeline()
-        spec.check_source()
+        spec.check_version()
         if row["kind"] == "prepare":
             replay = spec.prepare(await spec.load_calibration_items(connection), self._library)
         else:

@@ -1,4 +1,4 @@
-"""The audit of a job whose pipeline has another source by now: what it can say, and what it must not."""
+"""The audit of a job whose pipeline has another version by now: what it can say, and what it must not."""
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from tests.integration.test_audit import staged
 
 pytestmark = pytest.mark.anyio
 
-UNREPLAYED = "source changed: cannot be replayed by this version ({}); audit it with the one that ran it"
+UNREPLAYED = "pipeline changed: cannot be replayed by this version ({}); audit it with the one that ran it"
 
 
 def asking(sample: Sample, _params: Params, _library: Library) -> Steps:
@@ -59,16 +59,16 @@ async def audited(database: Database, redis_url: str, job: str) -> tuple[bool, l
     return found["clean"], messages, found["source_changed"]
 
 
-async def test_the_same_source_is_not_mentioned(database: Database, redis_url: str, job: str) -> None:
+async def test_the_same_version_is_not_mentioned(database: Database, redis_url: str, job: str) -> None:
     assert await audited(database, redis_url, job) == (True, [], None)
 
 
-async def test_a_changed_source_with_the_same_outcomes_is_noted_and_clean(
+async def test_a_changed_pipeline_with_the_same_outcomes_is_noted_and_clean(
     database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = registry.pipeline_hash("asking")
     changed(monkeypatch, rewritten)
-    note = f"source changed: the job ran `asking` from source {ran[:12]}, this version has ffffffffffff"
+    note = f"pipeline changed: the job ran version {ran[:12]} of `asking`, this program has ffffffffffff"
     assert await audited(database, redis_url, job) == (True, [], note)
 
 
@@ -79,7 +79,7 @@ async def test_a_changed_source_with_the_same_outcomes_is_noted_and_clean(
         (asking_otherwise, "its replay fails: replay_diverged"),
     ],
 )
-async def test_a_changed_source_with_other_outcomes_cannot_be_replayed_and_forges_nothing(
+async def test_a_changed_pipeline_with_other_outcomes_cannot_be_replayed_and_forges_nothing(
     database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch, run: Pipeline, said: str
 ) -> None:
     changed(monkeypatch, run)
@@ -89,7 +89,7 @@ async def test_a_changed_source_with_other_outcomes_cannot_be_replayed_and_forge
     assert note is not None
 
 
-async def test_other_outcomes_of_the_same_source_violate_the_invariant(
+async def test_other_outcomes_of_the_same_version_violate_the_invariant(
     database: Database, redis_url: str, job: str, plant: Plant
 ) -> None:
     await plant("UPDATE outcomes SET outcome = 'null'")
@@ -97,7 +97,7 @@ async def test_other_outcomes_of_the_same_source_violate_the_invariant(
     assert (clean, messages, note) == (False, [("its replay has another outcome", False)], None)
 
 
-async def test_a_changed_source_excuses_no_row_that_contradicts_another(
+async def test_a_changed_pipeline_excuses_no_row_that_contradicts_another(
     database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
     changed(monkeypatch, rewritten)

@@ -122,7 +122,9 @@ async def test_the_audit_of_a_job_names_the_other_code_of_its_plugin(
         restart(monkeypatch)
         gone = await api.get("/v1/jobs/a-job/audit")
     assert changed["clean"]
-    assert changed["source_changed"].startswith(f"source changed: the job ran `asking` from source {before[:12]}, this")
+    assert changed["source_changed"].startswith(
+        f"pipeline changed: the job ran version {before[:12]} of `asking`, this"
+    )
     assert [each["message"] for each in gone["violations"] if each["invariant"] == "I18"] == [
         "its pipeline 'asking' is not installed: audit it with mathrag-asking 1.0"
     ]

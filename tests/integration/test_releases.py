@@ -174,5 +174,5 @@ async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
         for name in after:
             audit = await api.get(f"/v1/jobs/{name}/audit")
             assert audit["violations"] == []
-            assert audit["source_changed"].startswith("source changed: the job ran `")
+            assert audit["source_changed"].startswith("pipeline changed: the job ran version ")
     seen.note("five jobs were listed; the two that had not ended completed; all five audits were clean")

@@ -331,7 +331,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     clean: bool
     violations: list[audit.Violation]
     source_changed: str | None = None
-    """Set if the source of the job's pipeline has changed since the job ran. The audit is still clean if replays give
+    """Set if the job's pipeline has changed since the job ran. The audit is still clean if replays give
     the same outcomes.
     """
 
@@ -519,7 +519,7 @@ async def check(job: str, deps: RequestDeps) -> Response:
 async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
     """Audit the job with this id as it is now."""
     violations = await audit.check_in_thread(deps.database, job)
-    changed = await audit.describe_changed_source(deps.database, job)
+    changed = await audit.describe_changed_pipeline(deps.database, job)
     return Audit(clean=not violations, violations=violations, source_changed=changed)
 
 

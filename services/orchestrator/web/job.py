@@ -338,7 +338,7 @@ async def audit(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 
 
 def write_audit_headline(violations: Sequence[Violation]) -> str:
-    """Return a title such as "Clean" or "2 violations: I2 and I13". Outcomes that a changed source cannot replay are
+    """Return a title such as "Clean" or "2 violations: I2 and I13". Outcomes that a changed pipeline cannot replay are
     counted separately, since they may still be right.
     """
     broken = sorted({each.invariant for each in violations if not each.source_changed}, key=lambda name: int(name[1:]))
@@ -346,7 +346,7 @@ def write_audit_headline(violations: Sequence[Violation]) -> str:
     count = len(violations) - unreplayed
     parts = [f"{format_count(count, 'violation')}: {' and '.join(broken)}"] if broken else []
     if unreplayed:
-        parts.append(f"{format_count(unreplayed, 'outcome')} could not be replayed: the source has changed")
+        parts.append(f"{format_count(unreplayed, 'outcome')} could not be replayed: the pipeline has changed")
     return "; ".join(parts) or "Clean: the rows satisfy every invariant"
 
 

@@ -52,10 +52,10 @@ async def test_an_unreadable_job_is_not_called_clean(api: Api, database: Databas
     assert "cannot be read by this release" in page or "could not be checked" in page
 
 
-def test_the_headline_tells_violations_from_a_changed_source() -> None:
+def test_the_headline_tells_violations_from_a_changed_pipeline() -> None:
     broken = Violation(invariant="I13", message="m", rows=("samples 1",))
     unreplayed = Violation(invariant="I18", message="m", rows=("samples 1",), source_changed=True)
     other = Violation(invariant="I2", message="m", rows=("attempts 1",))
     assert write_audit_headline([broken, other]) == "2 violations: I2 and I13"
-    assert write_audit_headline([unreplayed]) == "1 outcome could not be replayed: the source has changed"
+    assert write_audit_headline([unreplayed]) == "1 outcome could not be replayed: the pipeline has changed"
     assert write_audit_headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcome ")

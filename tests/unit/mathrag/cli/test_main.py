@@ -207,13 +207,13 @@ def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Serv
     assert mathrag("audit", "first").exit_code == 0
 
 
-def test_an_audit_counts_what_a_changed_source_does_not_replay_apart_from_violations(server: Server) -> None:
-    note = "source changed: the job ran `dense` from source 0a, this version has 1b"
+def test_an_audit_counts_what_a_changed_pipeline_does_not_replay_apart_from_violations(server: Server) -> None:
+    note = "pipeline changed: the job ran version 0a of `dense`, this program has 1b"
     finding = {"invariant": "I18", "message": "m", "rows": ["samples 1"], "items": [], "source_changed": True}
     server(says({"clean": False, "violations": [finding], "source_changed": note}))
     ended = mathrag("audit", "first")
     assert ended.exit_code == output.Exit.FINDING
-    assert ended.stdout.splitlines()[-2:] == [note, "job first: source changed: 1 findings"]
+    assert ended.stdout.splitlines()[-2:] == [note, "job first: pipeline changed: 1 findings"]
     server(says({"clean": True, "violations": [], "source_changed": note}))
     ended = mathrag("audit", "first")
     assert (ended.exit_code, ended.stdout) == (0, f"{note}\njob first: clean\n")
