@@ -1,4 +1,4 @@
-"""Serves `/pipelines`, `/models` and `/rules`."""
+"""Serves `/pipelines`, `/models` and the rule banks below `/rules`."""
 
 from fastapi import APIRouter, Response
 
@@ -7,17 +7,17 @@ from services.orchestrator.api.models import load_details
 from services.orchestrator.api.pipelines import get_details, list_views
 from services.orchestrator.api.rules import RuleFilters
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.web.corpora import JOBS, DocumentsQuery
+from services.orchestrator.web.corpora import JOBS
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import lines
 from shared.pages.formatting import flatten_tree
 from shared.pages.pages import format_query
 from shared.pipelines.registry import AFTERWARDS
 from shared.pipelines.switches import covers
-from shared.storage import configurations, database, jobs
+from shared.storage import configurations, jobs
 from shared.storage import rules as stored_rules
 
-# Serves `/rules`: rule banks, and the rules of one.
+# Serves the rules of a bank.
 
 router = APIRouter()
 
@@ -26,18 +26,6 @@ class ShownRules(RuleFilters):
     """Filters as in the API, but sorted by confidence unless the bank's order is requested."""
 
     order: stored_rules.Order = "confidence"
-
-
-@page(router, "/rules")
-async def list_banks(visit: Visitor, deps: RequestDeps) -> Response:
-    """Lists the rule banks, newest first."""
-    query = visit.query(DocumentsQuery)
-    found = await stored_rules.list_banks(deps.database, database.DEFAULT, query.cursor)
-    return visit.show(
-        "rules/list.html", title="Rule banks", json=f"/v1/rules{format_query(query.model_dump())}",
-        found=as_json(found),
-        first=query.cursor is not None,
-    )  # fmt: skip
 
 
 @page(router, "/rules/{bank}")

@@ -1,4 +1,7 @@
-"""Serves `/corpora` and `/datasets`."""
+"""Serves `/corpora`, `/datasets` and the list of rule banks."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
@@ -8,8 +11,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import leaks
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.pages import format_query
-from shared.storage import corpora, database, datasets, jobs
-from shared.storage import datasets as stored_datasets
+from shared.storage import corpora, database, datasets, jobs, rules
 
 # Serves `/corpora`: the documents that questions are answered from.
 
@@ -35,15 +37,25 @@ class ContaminationQuery(BaseModel):
     dataset: Named | None = None
 
 
+LISTS: dict[str, tuple[str, Callable[[database.Database, int, str | None], Awaitable[database.Page[Any]]]]] = {
+    "/corpora": ("Corpora", corpora.list_corpora),
+    "/datasets": ("Datasets", datasets.list_datasets),
+    "/rules": ("Rule banks", rules.list_banks),
+}
+"""Title of each list by its path, and what loads a page of it."""
+
+
 @page(router, "/corpora")
-async def list_corpora(visit: Visitor, deps: RequestDeps) -> Response:
-    """Lists the corpora, newest first."""
-    query = visit.query(DocumentsQuery)
-    found = await corpora.list_corpora(deps.database, database.DEFAULT, query.cursor)
+@page(router, "/datasets")
+@page(router, "/rules")
+async def list_newest(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists the corpora, the datasets or the rule banks, newest first."""
+    path = visit.request.scope["route"].path
+    (title, load), query = LISTS[path], visit.query(DocumentsQuery)
+    found = await load(deps.database, database.DEFAULT, query.cursor)
     return visit.show(
-        "corpora/list.html", title="Corpora", json=f"/v1/corpora{format_query(query.model_dump())}",
-        found=as_json(found),
-        first=query.cursor is not None,
+        f"{path[1:]}/list.html", title=title, json=f"/v1{path}{format_query(query.model_dump())}",
+        found=as_json(found), first=query.cursor is not None,
     )  # fmt: skip
 
 
@@ -92,24 +104,12 @@ CORPORA = 20
 """Number of the newest corpora that are offered for a scan for leaked answers."""
 
 
-@page(router, "/datasets")
-async def list_datasets(visit: Visitor, deps: RequestDeps) -> Response:
-    """Lists the datasets, newest first."""
-    query = visit.query(DocumentsQuery)
-    found = await stored_datasets.list_datasets(deps.database, database.DEFAULT, query.cursor)
-    return visit.show(
-        "datasets/list.html", title="Datasets", json=f"/v1/datasets{format_query(query.model_dump())}",
-        found=as_json(found),
-        first=query.cursor is not None,
-    )  # fmt: skip
-
-
 @page(router, "/datasets/{name}")
 async def show_dataset(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows a dataset with counts of its items, the items page by page, and the newest jobs over it."""
     query = visit.query(DocumentsQuery)
-    found = await stored_datasets.load_details(deps.database, name)
-    items = await stored_datasets.list_items_of(deps.database, found, ROWS, query.cursor)
+    found = await datasets.load_details(deps.database, name)
+    items = await datasets.list_items_of(deps.database, found, ROWS, query.cursor)
     newest = await jobs.list_jobs(deps.database, JOBS, None, jobs.JobSelection(dataset=name))
     searched = await corpora.list_corpora(deps.database, CORPORA)
     return visit.show(
