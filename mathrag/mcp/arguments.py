@@ -4,9 +4,10 @@ Names, types, values and defaults of `enhanced-search` and `enhanced-chat` are t
 `corpus`. Where the document gives no default, its configuration does: `hybrid`, with CRAG.
 """
 
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from mathrag.client.errors import Failed
 
@@ -14,7 +15,6 @@ Schema = dict[str, Any]
 A = TypeVar("A", bound="Arguments")
 
 CORPUS: Schema = {"type": "string", "description": "Corpus to search; required only if there are several."}
-JOB: Schema = {"type": "string", "description": "Name, id, or the first characters of the id (four or more)."}
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,22 +43,36 @@ class ChatArguments(Arguments, frozen=True, kw_only=True):
 class SubmitArguments(Arguments, frozen=True, kw_only=True):
     """Arguments of `job-submit`."""
 
-    name: str
-    dataset: str
-    pipeline: str
-    corpus: str | None = None
-    limit: int | None = None
-    repeats: int = 1
-    params: dict[str, Any] = {}
-    models: dict[str, str] = {}
+    name: Annotated[str, Meta(description="Name of the new job.")]
+    dataset: Annotated[str, Meta(description="Dataset to run on.")]
+    pipeline: Annotated[str, Meta(description="Pipeline that answers, such as hybrid or mathrag-gate.")]
+    corpus: Annotated[str | None, Meta(description=CORPUS["description"])] = None
+    limit: Annotated[int | None, Meta(description="Number of questions, from the first; all by default.")] = None
+    repeats: Annotated[int, Meta(description="How often each question is asked.")] = 1
+    params: Annotated[dict[str, Any], Meta(description='Parameters, nested, such as {"gate": {"tau": 0.3}}.')] = {}
+    models: Annotated[dict[str, str], Meta(description='Model names by role, such as {"judge": "world-judge"}.')] = {}
 
 
 class JobArguments(Arguments, frozen=True, kw_only=True):
     """Arguments of `job-status` and `job-report`."""
 
-    job: str
+    job: Annotated[str, Meta(description="Name, id, or the first characters of the id (four or more).")]
 
 
+def make_schema(kind: type[Arguments]) -> Schema:
+    """Return the schema of these arguments as clients see it: null and empty defaults are left out."""
+    found = msgspec.json.schema_components([kind])[1][kind.__name__]
+    properties = {
+        name: {
+            "type": each.get("anyOf", [each])[0]["type"],
+            **{key: each[key] for key in ("default", "description") if each.get(key)},
+        }
+        for name, each in found["properties"].items()
+    }
+    return {"type": "object", "properties": properties, "required": found["required"]}
+
+
+# These two are as the source document prints them.
 SEARCH: Schema = {
     "type": "object",
     "properties": {
@@ -78,21 +92,6 @@ CHAT: Schema = {
         "corpus": CORPUS,
     },
 }
-SUBMIT: Schema = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "description": "Name of the new job."},
-        "dataset": {"type": "string", "description": "Dataset to run on."},
-        "pipeline": {"type": "string", "description": "Pipeline that answers, such as hybrid or mathrag-gate."},
-        "corpus": CORPUS,
-        "limit": {"type": "integer", "description": "Number of questions, from the first; all by default."},
-        "repeats": {"type": "integer", "default": 1, "description": "How often each question is asked."},
-        "params": {"type": "object", "description": 'Parameters, nested, such as {"gate": {"tau": 0.3}}.'},
-        "models": {"type": "object", "description": 'Model names by role, such as {"judge": "world-judge"}.'},
-    },
-    "required": ["name", "dataset", "pipeline"],
-}
-ONE_JOB: Schema = {"type": "object", "properties": {"job": JOB}, "required": ["job"]}
 
 
 def read(given: dict[str, Any], kind: type[A]) -> A:

@@ -10,7 +10,7 @@ from mathrag.client.async_client import AsyncClient
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.mcp import arguments
-from mathrag.mcp.arguments import Schema, read
+from mathrag.mcp.arguments import Schema, make_schema, read
 
 MODES = {"semantic": "dense", "hybrid": "hybrid", "bm25": "sparse"}
 """The API's search mode for each strategy."""
@@ -102,15 +102,15 @@ TOOLS = (
     ),
     Tool(
         "job-submit", "Answer every question of a dataset by a pipeline. Returns at once; follow it with job-status.",
-        arguments.SUBMIT, job_submit, changes=True,
+        make_schema(arguments.SubmitArguments), job_submit, changes=True,
     ),
     Tool(
         "job-status", "Show state, counts and estimated time of a job or of a chat.",
-        arguments.ONE_JOB, job_status, changes=False,
+        make_schema(arguments.JobArguments), job_status, changes=False,
     ),
     Tool(
         "job-report", "Show a job's accuracy with its interval, its failures and its cost.",
-        arguments.ONE_JOB, job_report, changes=False,
+        make_schema(arguments.JobArguments), job_report, changes=False,
     ),
 )  # fmt: skip
 BY_NAME = {tool.name: tool for tool in TOOLS}
