@@ -21,7 +21,13 @@ releases may have more of them. `object` is JSON of any form.
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 import msgspec
+'''
+OPTIONS = '''class JobOptions(TypedDict, total=False):
+    """Optional numbers and texts of a job's request; the server's defaults replace those that are left out."""
+
 '''
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 REF = "#/components/schemas/"
@@ -32,7 +38,16 @@ def answers() -> str:
     document = build(Settings(database_url="unused")).openapi()
     schemas = document["components"]["schemas"]
     parts = [_declaration(name, schemas[name]) for name in sorted(_reached(document["paths"], schemas))]
+    parts.append(OPTIONS + "".join(f"    {name}: {kind}\n" for name, kind in _options(schemas["JobRequest"])))
     return _formatted("\n\n".join([HEAD, *parts]))
+
+
+def _options(request: Any) -> Iterator[tuple[str, str]]:
+    """Clients take a corpus as an object, too, so it is none of them."""
+    for name, schema in request["properties"].items():
+        kind = _kind(schema)
+        if name not in (*request["required"], "corpus") and kind.removesuffix(" | None") in SCALARS.values():
+            yield name, f"Literal{schema['enum']}" if "enum" in schema else kind
 
 
 def _reached(paths: Any, schemas: Any) -> set[str]:

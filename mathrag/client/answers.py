@@ -6,6 +6,8 @@ releases may have more of them. `object` is JSON of any form.
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 import msgspec
 
 
@@ -2257,3 +2259,12 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     said: str
     since: str
     next_try: str | None = None
+
+
+class JobOptions(TypedDict, total=False):
+    """Optional numbers and texts of a job's request; the server's defaults replace those that are left out."""
+
+    limit: int | None
+    repeats: int
+    reuse: Literal["all", "none"]
+    rank: int

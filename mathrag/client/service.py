@@ -163,5 +163,5 @@ def summarise_audit(violations: Sequence[Mapping[str, Any]]) -> str:
     """
     unreplayed = sum(each.get("source_changed", False) for each in violations)
     violated = len(violations) - unreplayed
-    counts = [f"{violated} violations"] * bool(violated) + [f"pipeline changed: {unreplayed} findings"] * bool(unreplayed)
-    return ", ".join(counts) or "clean"
+    counts = {"{} violations": violated, "pipeline changed: {} findings": unreplayed}
+    return ", ".join(text.format(count) for text, count in counts.items() if count) or "clean"

@@ -11,6 +11,7 @@ from mathrag.client.answers import (
     Calibrated,
     ChangedSample,
     Comparison,
+    JobOptions,
     JobView,
     PlanView,
     Provenance,
@@ -61,14 +62,11 @@ def submit(
     *,
     name: str | None = None,
     corpus: str | HasName | None = None,
-    limit: int | None = None,
-    repeats: int = 1,
-    reuse: Literal["all", "none"] = "all",
     params: Mapping[str, object] | None = None,
     models: Mapping[str, str] | None = None,
-    rank: int = 100,
     metadata: Mapping[str, str] | None = None,
     key: str | None = None,
+    **options: Unpack[JobOptions],
 ) -> Request[Any]:
     """Submit a job, which runs in the background.
 
@@ -77,21 +75,20 @@ def submit(
         pipeline: name of the pipeline.
         name: name of the job; None derives one from pipeline and dataset.
         corpus: the corpus to search, as an object or by name; None searches nothing.
-        limit: number of items, from the first; None takes all.
-        repeats: number of samples for each item.
-        reuse: "none" computes everything anew, although other jobs have the same results.
         params: nested parameters, such as `{"gate": {"tau": 0.3}}`.
         models: names of models by role, such as `{"judge": "world-judge"}`.
-        rank: priority; jobs of a smaller rank run first.
         metadata: your own keys and values.
         key: idempotency key; the same key returns the same job, None submits a new one.
+        limit: number of items, from the first; None takes all.
+        repeats: number of samples for each item (default: 1).
+        reuse: "none" computes everything anew, although other jobs have the same results (default: "all").
+        rank: priority; jobs of a smaller rank run first (default: 100).
     """
     dataset_name = name_of(dataset)
     body = {
         "name": name or f"{pipeline}-{dataset_name}"[:80] + f"-{uuid4().hex[:6]}", "dataset": dataset_name,
-        "pipeline": pipeline,
-        "corpus": None if corpus is None else name_of(corpus), "limit": limit, "repeats": repeats, "reuse": reuse,
-        "params": dict(params or {}), "models": dict(models or {}), "rank": rank, "metadata": dict(metadata or {}),
+        "pipeline": pipeline, "corpus": None if corpus is None else name_of(corpus), "params": dict(params or {}),
+        "models": dict(models or {}), "metadata": dict(metadata or {}), **options,
     }  # fmt: skip
     return jobs.submit(without_none(body), key or str(uuid4()))
 
