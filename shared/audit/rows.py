@@ -182,15 +182,16 @@ EVENTS_MISSING = text("""
 LAST = text("""
     SELECT format('job_events %s/%s', e.job_id, e.version) FROM job_events e JOIN jobs j ON j.id = e.job_id
     WHERE j.id = :job AND e.version = j.version AND (e.state, e.reason) IS DISTINCT FROM (j.state, j.reason)""")
-# An event without the row was written before versions were kept: it has the state, the reason and the time alone.
+# An event without the row was written before versions were kept: it has the state, the reason and the time alone. A
+# column that was added later is null in the rows of before and missing from their events, so both are the same.
 UNNOTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j JOIN job_events e ON e.job_id = j.id AND e.version = j.version
-    WHERE j.id = :job AND e.job <> version_of(j)""")
+    WHERE j.id = :job AND jsonb_strip_nulls(e.job) <> jsonb_strip_nulls(version_of(j))""")
 REWRITTEN = sql("""
     SELECT format('job_events %s/%s', job_id, version) FROM (
-        SELECT *, lag(job) OVER (ORDER BY version) AS before, bool_or(state IN {TERMINAL}) OVER (
+        SELECT job_id, version, job, lag(job) OVER (ORDER BY version) AS before, bool_or(state IN {TERMINAL}) OVER (
             ORDER BY version ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended
-        FROM job_events WHERE job_id = :job) e
+        FROM (SELECT job_id, version, state, jsonb_strip_nulls(job) AS job FROM job_events WHERE job_id = :job) v) e
     WHERE job - CAST(:changing AS text[]) <> before - CAST(:changing AS text[])
         OR (ended AND job - CAST(:amended AS text[]) <> before - CAST(:amended AS text[])) ORDER BY version""")
 # The end is stamped in the statement whose trigger writes the event, after the event before it.

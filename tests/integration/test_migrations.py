@@ -61,6 +61,15 @@ async def test_a_job_of_before_is_protected_from_now_on(
     assert await check(database, before) != []
 
 
+async def test_an_event_that_lacks_a_column_of_later_is_that_of_a_row_where_it_is_null(
+    database: Database, before: uuid.UUID, plant: Plant
+) -> None:
+    await plant("UPDATE job_events SET job = job - 'reason'")
+    assert await check(database, before) == []
+    await plant("UPDATE job_events SET job = job - 'rank'")
+    assert "I21" in {each.invariant for each in await check(database, before)}
+
+
 async def test_a_dataset_of_before_counts_its_alternatives_no_more(
     database: Database, before: uuid.UUID, plant: Plant
 ) -> None:

@@ -88,7 +88,7 @@ async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, da
     assert record["pipeline"] == "mathrag-gate"
     assert record["params"]["candidates"] == 10
     assert record["dataset"]["name"] == "items"
-    assert record["code"]["schema"] == "0015"
+    assert record["code"]["schema"] == await scalar(database, "SELECT version_num FROM alembic_version")
     assert len(record["code"]["configuration"]) == 64
     assert set(record["code"]["indexes"]) == {"dense", "sparse"}
     models = {role: json.loads(head["texts"][pin["hash"]])[0] for role, pin in record["pins"].items()}

@@ -27,7 +27,7 @@ async def test_a_sample_shows_where_its_answer_came_from(served: Api, database: 
     await served.job(name="a-job")
     await finished(database)
     shown = await served.get("/v1/jobs/a-job/samples/2")
-    assert shown["code"]["schema"] == "0015"
+    assert shown["code"]["schema"] == await scalar(database, "SELECT version_num FROM alembic_version")
     assert shown["gold_hash"] == hashlib.sha256(shown["gold"].encode()).hexdigest()
     assert shown["fusion"] == {"rrf_k": 60, "tie_break": "equal scores: the smaller document hash first"}
     assert shown["link"]["sequence"] == 2

@@ -16,7 +16,7 @@ from shared.runtime.pins import ModelIdentity, register
 from shared.runtime.submit import INSERTED, copy_submission, submit
 from shared.samples import Library, Pipeline, Sample, Steps
 from shared.storage.database import Database
-from shared.storage.jobs import JOB_FIELDS, get
+from shared.storage.jobs import JOB_COLUMNS, JOB_FIELDS, get
 from tests.integration.scene import (
     SETTINGS,
     furnish,
@@ -156,7 +156,8 @@ async def test_what_a_request_says_of_a_job_is_stored_shown_and_requested_again(
         "name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": "dense", "limit": 2, "repeats": 3,
         "reuse": "none", "rank": 7, "metadata": {"run": "1"},
     }  # fmt: skip
-    assert asked.keys() == set(JOB_FIELDS)
+    values = {"text": "words", "integer": 1, "boolean": True, "double precision": 0.5}
+    asked |= {name: values[kind] for name, kind in JOB_COLUMNS.items() if name not in asked}
     job = await submit(database, SETTINGS, JobRequest(**asked).submission())
     shown, copy = await get(database, "a-job"), await copy_submission(database, job)
     assert {name: getattr(shown, name) for name in JOB_FIELDS} == asked
