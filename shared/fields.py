@@ -1,9 +1,11 @@
 """Fields of requests: their types, and texts for people who fill them in."""
 
+from collections.abc import Collection
 from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+import msgspec
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, create_model
 from pydantic.fields import FieldInfo
 
 # Types of fields that several requests have.
@@ -24,6 +26,20 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[
 Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
 """At most 16 pairs, with keys of up to 64 and values of up to 512 characters."""
 Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
+
+
+def make_model(shape: type[msgspec.Struct], leave_out: Collection[str] = ()) -> Any:
+    """Make a pydantic model with the fields of a struct and their defaults, as the base of a request that becomes one.
+
+    A model that inherits from it checks the annotations of pydantic that the struct's fields have.
+    """
+    fields: Any = {
+        each.name: (each.type, ... if each.required else each.default)
+        for each in msgspec.structs.fields(shape)
+        if each.name not in leave_out
+    }
+    return create_model(shape.__name__, **fields)
+
 
 # Return the texts that the code has for a setting or parameter, and its allowed values.
 

@@ -2,7 +2,6 @@
 
 from typing import Literal, TypedDict
 
-from mathrag.client.jobs import Counts
 from mathrag.client.request import Json, Page, Request, once, segment
 
 PATH = "/v1/experiments"
@@ -18,7 +17,7 @@ class Experiment(TypedDict):
     cells: int
     jobs: dict[str, int]
     """How many in each state."""
-    request_counts: Counts
+    request_counts: dict[str, int]
     eta_seconds: float | None
     grid: list[Json]
     created_at: str

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from fractions import Fraction
 from html import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from uuid import uuid4
 
 import msgspec
@@ -378,8 +378,8 @@ class Job(JobHandle[Connection]):
 
     def watch(self) -> Iterator[JobView]:
         """Yield the job now and after each change until it has ended, also through a restart of the server."""
-        body = self._client.read(jobs.get(self.id), dict[str, Any])
-        for found in follow(self._client, cast("jobs.Job", body), self._client.sleep):
+        now = self._client.read(jobs.get(self.id), dict[str, Any])
+        for found in follow(self._client, now, self._client.sleep):
             self.view = msgspec.convert(found, JobView)
             yield self.view
 
@@ -464,8 +464,8 @@ class AsyncJob(JobHandle[AsyncConnection]):
 
     async def watch(self) -> AsyncIterator[JobView]:
         """Yield the job as it is now and after each change, until it has ended."""
-        body = await self._client.read(jobs.get(self.id), dict[str, Any])
-        async for found in afollow(self._client, cast("jobs.Job", body)):
+        now = await self._client.read(jobs.get(self.id), dict[str, Any])
+        async for found in afollow(self._client, now):
             self.view = msgspec.convert(found, JobView)
             yield self.view
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, once, segment, without_none
 
@@ -10,59 +10,8 @@ PATH = "/v1/jobs"
 ENDED = ("completed", "failed", "cancelled")
 ROW_FORMATS = ("jsonl", "csv", "parquet")
 """Formats of results, which are also the suffixes of their files."""
-
-
-class Counts(TypedDict):
-    """Numbers of a job's samples."""
-
-    total: int
-    completed: int
-    failed: int
-    cancelled: int
-    in_progress: int
-
-
-class Stage(TypedDict):
-    """Numbers of a job's calls of one role."""
-
-    done: int
-    total: int
-
-
-class Waiting(TypedDict):
-    """An unavailable server that a job waits for."""
-
-    what: str
-    since: str
-    next_try: str | None
-    """None if the next try is at the next start of the service."""
-
-
-class Job(TypedDict):
-    """A job as it is now."""
-
-    id: str
-    name: str
-    state: str
-    pipeline: str
-    dataset: str
-    corpus: str | None
-    reason: str | None
-    request_counts: Counts
-    gate: Json | None
-    limit: NotRequired[int | None]
-    stages: NotRequired[dict[str, Stage]]
-    waiting: NotRequired[list[Waiting]]
-    unserved: NotRequired[list[str]]
-    unreadable: NotRequired[str | None]
-    warnings: NotRequired[list[str]]
-
-
-class Audit(TypedDict):
-    """The result of a job's audit."""
-
-    clean: bool
-    violations: list[Json]
+Job = Json
+"""A job as JSON; `answers.JobView` has its fields."""
 
 
 def at(reference: str) -> str:
@@ -130,7 +79,7 @@ def plan(reference: str) -> Request[Json]:
     return Request(path=f"{at(reference)}/plan")
 
 
-def audit(reference: str) -> Request[Audit]:
+def audit(reference: str) -> Request[Json]:
     """Request the audit of the job's rows."""
     return Request(path=f"{at(reference)}/audit")
 

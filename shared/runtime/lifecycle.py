@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
 from shared.errors import Conflict, InProgress, NotFound, PreconditionFailed
+from shared.fields import Metadata, Rank
 from shared.records import chain_records, genesis
 from shared.redaction import redact
 from shared.runtime.queue import park, park_job, revive_calls
@@ -475,9 +476,9 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     """New values; None leaves a field unchanged."""
 
     name: str | None = None
-    rank: int | None = None
+    rank: Rank | None = None
     """Applies to calls in the queue, too."""
-    metadata: Mapping[str, str] | None = None
+    metadata: Metadata | None = None
     """Replaces all metadata."""
 
 

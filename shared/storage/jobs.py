@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 from anyio import to_thread
 from msgspec import inspect
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from sqlalchemy import Row, RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,6 +26,7 @@ from shared.shapes import ACCURACY, EXACT, Measure, Measured, PluginPin
 from shared.statistics.intervals import Graded, Table, poisson_interval
 from shared.storage import database as storage
 from shared.storage.database import (
+    PATTERN,
     TERMINAL,
     Database,
     fill_names,
@@ -676,19 +677,23 @@ SORTED: dict[Sort, TextClause] = {
 }
 
 
+Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
+State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
+
+
 class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of a list; None accepts any value."""
 
-    state: str | None = None
-    pipeline: str | None = None
-    dataset: str | None = None
-    corpus: str | None = None
-    name: str | None = None
-    name_contains: str | None = None
+    state: State | None = None
+    pipeline: Named | None = None
+    dataset: Named | None = None
+    corpus: Named | None = None
+    name: Named | None = None
+    name_contains: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")] | None = None
     """Part of the name, ignoring case."""
-    experiment: str | None = None
-    submitted_by: str | None = None
-    """Name of a key."""
+    experiment: Named | None = None
+    submitted_by: Named | None = None
+    """Name of the key that submitted the job."""
 
 
 EVERY = JobSelection()

@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
+from pydantic import StringConstraints
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -262,24 +263,29 @@ SELECT_FILTERED_PAGE = """
 ENDED = "s.state >= {COMPLETED}"
 
 
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
 class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Filters of a list of samples; None accepts any value."""
 
+    state: Literal["ready", "waiting", "completed", "failed", "cancelled"] | None = None
+    correct: bool | None = None
+    """Verdict of the job's grader; samples without a verdict match neither value."""
+    ending: Ending | None = None
+    """How the sample ended: correct, or what was wrong with it (docs/explanation/statistics.md)."""
+    subject: Word | None = None
+    level: Word | None = None
+    scored_by: Strategy | None = None
+    """What scored the sample's documents: the gate's choice, or the rules if the question was routed to them."""
+    moved: bool | None = None
+    """Whether reranking changed the documents of the prompt or their order."""
+    text: Word | None = None
+    """Text in the question or the answer, ignoring case."""
     differing: bool = False
     """Only samples on which the two graders disagree."""
     wrong: bool = False
     """Only samples with a wrong answer (`correct` is false); failed samples have no verdict."""
-    state: str | None = None
-    correct: bool | None = None
-    subject: str | None = None
-    level: str | None = None
-    text: str | None = None
-    """Text in the question or the answer, ignoring case."""
-    ending: Ending | None = None
-    scored_by: Strategy | None = None
-    """What scored the documents."""
-    moved: bool | None = None
-    """Whether reranking changed the prompt."""
 
     @property
     def asked(self) -> dict[str, object]:

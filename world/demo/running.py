@@ -135,7 +135,7 @@ def _upload_questions(client: Client, name: str, rows: Iterator[Row]) -> Any:
 def _submit(client: Client, name: str, *, dataset: str, corpus: str, pipeline: str, **fields: Any) -> str:
     params = registry.get(pipeline).select_read(PARAMS)
     body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": params, **fields}
-    return client.send(jobs.submit(body))["id"]
+    return str(client.send(jobs.submit(body))["id"])
 
 
 def _answer_all(client: Client) -> Reports:

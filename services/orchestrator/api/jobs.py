@@ -11,7 +11,7 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from starlette.exceptions import HTTPException
 
@@ -34,7 +34,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared import audit, canonical
 from shared.errors import BadRequest
-from shared.fields import WHOLE, Key, Metadata, Rank, Stored
+from shared.fields import WHOLE, Key, Metadata, Rank, Stored, make_model
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
 from shared.models import commands
@@ -53,8 +53,8 @@ from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
 from shared.storage import jobs as stored_jobs
 from shared.storage.configurations import SHIPPED, Configuration
-from shared.storage.database import PATTERN, TERMINAL, Database, KeyedRequest, check_name
-from shared.storage.jobs import JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
+from shared.storage.database import TERMINAL, Database, KeyedRequest, check_name
+from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
 
 # Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored.
 
@@ -65,22 +65,8 @@ SUBMISSION: dict[str, Any] = {
 }  # fmt: skip
 
 
-Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
-Part = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")]
-State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
-
-
 # `rank` and `metadata` stay last, where the OpenAPI document has always listed them.
-_LAST = {"rank", "metadata"}
-_fields: Any = {
-    each.name: (each.type, ... if each.required else each.default)
-    for each in msgspec.structs.fields(stored_jobs.JobFields)
-    if each.name not in _LAST
-}
-_JobFields: Any = create_model("_JobFields", **_fields)
-
-
-class JobRequest(_JobFields, BaseModel):  # type: ignore[misc]  # its fields are made from those of a job
+class JobRequest(make_model(JobFields, leave_out=("rank", "metadata")), BaseModel):  # type: ignore[misc]
     """A job to submit."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": SUBMISSION})
@@ -112,18 +98,12 @@ class JobRequest(_JobFields, BaseModel):  # type: ignore[misc]  # its fields are
         return Submission(params=params, given=given, configuration=holding.version, **fields)
 
 
-class JobChange(BaseModel):
+class JobChange(make_model(Amendment), BaseModel):  # type: ignore[misc]
     """Fields of a job to change; those that are left out stay."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
     )
-
-    name: str | None = None
-    rank: Rank | None = None
-    """New rank, also of its queued calls."""
-    metadata: Metadata | None = None
-    """New metadata; it replaces the old one completely."""
 
     def make_amendment(self) -> Amendment:
         """Return the change after checking it.
@@ -136,21 +116,11 @@ class JobChange(BaseModel):
         return Amendment(**self.model_dump())
 
 
-class JobFilters(BaseModel):
+class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
     """Which jobs to list, and which page of them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    state: State | None = None
-    pipeline: Named | None = None
-    dataset: Named | None = None
-    corpus: Named | None = None
-    name: Named | None = None
-    name_contains: Part | None = None
-    """Part of the name, regardless of case."""
-    experiment: Named | None = None
-    submitted_by: Named | None = None
-    """Name of the key that submitted the job."""
     sort: Sort = "newest"
     """Order of the list; `state` puts running jobs first, then those that did not end well."""
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT

@@ -11,15 +11,14 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from shared import provenance as provenance_module
-from shared.fields import WHOLE
-from shared.rag.provenance import Ending
+from shared.fields import WHOLE, make_model
 from shared.records import Provenance, SampleLine
-from shared.samples import SampleRow, Strategy
+from shared.samples import SampleRow
 from shared.shapes import Scope
 from shared.storage import database, jobs, samples
 from shared.storage import provenance as storage_provenance
@@ -211,7 +210,6 @@ def _parse_preferences(accept: str) -> list[tuple[str, float]]:
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 RAN, ENDED = "2026-11-21T08:00:07Z", "2026-11-21T08:00:41.2Z"
 DOCUMENT = "9f2c61a5c2b0d7f64b1f0e6a4a7d8e9bb7c6f5e4d3c2b1a0918273645546372a"
 KEY = "41be07c3a2d9586f7e1b0c4d5a6978879605a4b3c2d1e0f9182736455463728f"
@@ -257,28 +255,11 @@ PROVENANCE: dict[str, Any] = {
 }  # fmt: skip
 
 
-class SampleFilters(BaseModel):
+class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[misc]
     """Which samples to list, and which page of them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Literal["ready", "waiting", "completed", "failed", "cancelled"] | None = None
-    correct: bool | None = None
-    """Verdict of the job's grader; samples without a verdict match neither value."""
-    ending: Ending | None = None
-    """How the sample ended: correct, or what was wrong with it (docs/explanation/statistics.md)."""
-    subject: Word | None = None
-    level: Word | None = None
-    scored_by: Strategy | None = None
-    """What scored the sample's documents: the gate's choice, or the rules if the question was routed to them."""
-    moved: bool | None = None
-    """Whether reranking changed the documents of the prompt or their order."""
-    text: Word | None = None
-    """Text to find in the question or the answer, regardless of case."""
-    differing: bool = False
-    """Only samples on which the two graders disagree."""
-    wrong: bool = False
-    """Only samples with a wrong answer."""
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     """Upper bound of the rows on a page."""
     cursor: str | None = None

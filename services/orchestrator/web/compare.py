@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Response
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.orchestrator.api.jobs import Named
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import (
     CORRECTED,
@@ -30,6 +29,7 @@ from shared.records import Provenance
 from shared.shapes import ACCURACY, EXACT, SCORE
 from shared.storage import database, datasets, samples
 from shared.storage import jobs as stored_jobs
+from shared.storage.jobs import Named
 from shared.storage.provenance import load_provenance
 
 # Serves `/compare/cases`: two samples as a figure, which can be downloaded as one file.

@@ -6,12 +6,12 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from services.orchestrator.api.jobs import Named
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import leaks
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.pages import format_query
 from shared.storage import corpora, database, datasets, jobs, rules
+from shared.storage.jobs import Named
 
 # Serves `/corpora`: the documents that questions are answered from.
 

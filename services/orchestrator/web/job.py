@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator import reports
 from services.orchestrator.api import jobs as jobs_module
-from services.orchestrator.api.jobs import JobFilters, State, audit_job, load_page
+from services.orchestrator.api.jobs import JobFilters, audit_job, load_page
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.polling import POLL_S
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
@@ -36,7 +36,7 @@ from shared.statistics.intervals import Graded
 from shared.storage import jobs
 from shared.storage import jobs as stored_jobs
 from shared.storage.database import RUNNABLE, TERMINAL
-from shared.storage.jobs import Job, Sort
+from shared.storage.jobs import Job, Sort, State
 
 # Pages that update themselves: a change is drawn here once for all viewers, and sent to them as an event.
 #
