@@ -34,7 +34,7 @@ from mathrag.reproduction import problems
 from shared import canonical
 from shared.check import Check
 from shared.ingest import paths
-from shared.pages.figures import library
+from shared.pages.figures import check_installed
 from shared.pages.formatting import format_accuracy
 
 SERVED_S = 120.0
@@ -124,7 +124,7 @@ def math(
     a running service. After an interruption, the same command continues.
     """
     with report_errors(as_json=as_json):
-        library.check_installed()
+        check_installed()
         configured = {"server": server, "device": device, "budget": budget, "slots": slots, "embedder": embedder}
         given = ", ".join(f"--{option}" for option, value in configured.items() if value is not None)
         if given and os.environ.get("MATHRAG_URL"):

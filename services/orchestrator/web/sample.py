@@ -17,7 +17,7 @@ from services.orchestrator.api.samples import SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import load_side_by_side
 from services.orchestrator.web.page import Visitor, page
-from shared.pages.charts import slope
+from shared.pages import charts
 from shared.pages.lines import describe_decision, name_rules, summarise_reply
 from shared.pages.pages import format_query
 from shared.rag.provenance import Ending, sort_as_found
@@ -130,10 +130,10 @@ def _name(candidate: Candidate, shown: Shown | None) -> str:
 def _draw_ranks(ranked: Sequence[CandidateRow]) -> Markup | None:
     """Draw the change of ranks; None for a single document, whose rank cannot change."""
     slopes = [
-        slope.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
+        charts.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
         for each in ranked[:MOST_SLOPES]
     ]
-    return slope.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
+    return charts.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
 
 
 def _describe_decisions(found: Provenance, ranked: Sequence[CandidateRow]) -> list[str]:
