@@ -341,11 +341,13 @@ def _draw_mark(mark: Mark, frame: _Frame) -> Markup:
                 min(x, end_x), min(y, end_y), abs(end_x - x), abs(end_y - y), _paint_bar(mark.colour)
             )
         case Dot():
-            return _draw_symbol(frame.place(mark.at), mark.colour, mark.shape, mark.radius, mark.is_transparent)
+            return _draw_symbol(
+                frame.place(mark.at), mark.colour, mark.shape, mark.radius, is_transparent=mark.is_transparent
+            )
         case Label():
             x, y = frame.place(mark.at)
             end, _ = frame.place((mark.at[0] + mark.room, mark.at[1]))
-            style = f"small {mark.style}" if mark.room and 1.15 * measure(mark.text) > end - x else mark.style
+            style = f"small {mark.style}".rstrip() if mark.room and 1.15 * measure(mark.text) > end - x else mark.style
             return _draw_text((x + mark.shift[0], y + mark.shift[1]), mark.text, anchor=mark.anchor, style=style)
         case Aside():
             _, y = frame.place((frame.panel.x.low, mark.y))
@@ -397,7 +399,7 @@ OUTLINES: Mapping[str, Sequence[Point]] = {
 """Corners of shapes with a radius of 1."""
 
 
-def _draw_symbol(at: Point, colour: str, shape: str, radius: float, is_transparent: bool = False) -> Markup:  # noqa: FBT001, FBT002
+def _draw_symbol(at: Point, colour: str, shape: str, radius: float, *, is_transparent: bool = False) -> Markup:
     paint = Markup('class="{}" fill="{}"{}').format(
         colour, COLOURS[colour], Markup(' fill-opacity=".5"') if is_transparent else ""
     )
@@ -411,7 +413,7 @@ STYLES = {
     "": "",
     "faint": Markup(' class="faint" fill="{}"').format(COLOURS["faint"]),
     "strong": Markup(' class="strong" font-weight="bold"'),
-    "small ": Markup(' class="small" font-size="9"'),
+    "small": Markup(' class="small" font-size="9"'),
     "small strong": Markup(' class="small strong" font-size="9" font-weight="bold"'),
     "title": Markup(' font-size="{}" font-weight="bold"').format(TITLE_SIZE),
 }
