@@ -23,8 +23,7 @@ from bench.comparison import MATH, parts
 from bench.running import Stack, stack
 from services.judge.difficulty.figures import measure_area
 from services.judge.difficulty.problems import HARD
-from shared.pages.figures import Figure, write_figure
-from shared.pages.figures import pareto as pareto_figure
+from shared.pages.figures import Figure, ParetoRow, draw_pareto, write_figure
 from shared.params import RouteParams
 from shared.statistics.intervals import Interval, bootstrap, wilson
 from shared.statistics.significance import PairComparison, compare_pair, correct_family, describe_pair
@@ -89,7 +88,7 @@ def main() -> None:
     parser.add_argument("--math", type=int, default=300, help="problems of MATH; 0: none")
     parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--json", type=Path, help="the rows of both tables")
-    parser.add_argument("--figures", type=Path, help="folder for a figure of each part (extra `report`)")
+    parser.add_argument("--figures", type=Path, help="folder for a figure of each part")
     options = parser.parse_args()
     found = []
     with stack() as running:
@@ -255,13 +254,13 @@ def table(part: Part) -> str:
 def picture(part: Part) -> Figure:
     """Draw the curve beside that of chance."""
     rows = [
-        pareto_figure.ParetoRow(
+        ParetoRow(
             threshold=each.threshold, saved=each.saved, value=each.accuracy.value, low=each.accuracy.low,
             high=each.accuracy.high, n=each.pair.items, chance_saved=each.saved_by_chance, chance_value=each.by_chance,
         )
         for each in part.points
     ]  # fmt: skip
-    return pareto_figure.draw(rows, title=f"Routing by difficulty: {part.name}", name=f"pareto-{part.name}")
+    return draw_pareto(rows, title=f"Routing by difficulty: {part.name}", name=f"pareto-{part.name}")
 
 
 def _line(point: Point) -> str:

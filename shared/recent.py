@@ -1,9 +1,10 @@
 """A bounded cache of the values that were used last."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
@@ -18,20 +19,20 @@ class LruCache(Generic[V]):
         """`most` is the upper bound of the sum of `size` over all values; by default every value counts 1."""
         self._most = most
         self._size = size
-        self._kept: OrderedDict[str, V] = OrderedDict()
+        self._kept: OrderedDict[Hashable, V] = OrderedDict()
         self._total = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, keys: Iterable[str]) -> dict[str, V]:
+    def find(self, keys: Iterable[K]) -> dict[K, V]:
         """Return the cached values of these keys, and mark them as used now."""
         found = {key: self._kept[key] for key in keys if key in self._kept}
         for key in found:
             self._kept.move_to_end(key)
         return found
 
-    def keep(self, found: Mapping[str, V]) -> None:
+    def keep(self, found: Mapping[K, V]) -> None:
         """Add values; the least recently used ones are evicted while the bound is exceeded."""
         for key, value in found.items():
             if key not in self._kept:

@@ -1,11 +1,9 @@
 """Group commands by noun and load them lazily; a bare noun lists; commands that call the API can print requests."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -19,8 +17,6 @@ BARE = ("list", "status", "show")
 """A noun without a command runs the first of these that it has."""
 COMPLETES = "_MATHRAG_COMPLETE"
 """Variable that a shell sets when it asks for completions."""
-UNUSED_BY_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
-"""Modules that typer's help imports but never uses here; with their parsers they take 40 % of the time of a help."""
 
 
 def _curl(value: bool) -> None:
@@ -155,7 +151,11 @@ def _build(command: CommandInfo) -> Any:
 
 
 class Commands(ReadyParameters, TyperGroup):
-    """Lists commands without importing them, and imports the one that is called."""
+    """Lists commands without importing them, and imports the one that is called: click's lazy group.
+
+    Click's documentation imports in `get_command`. Help calls that for every command that it lists, so the import is in
+    `resolve_command`, which is called for the one that runs.
+    """
 
     entries: tuple[CommandEntry, ...] = ()
 
@@ -169,23 +169,7 @@ class Commands(ReadyParameters, TyperGroup):
         return name, loaded, rest
 
     def main(self, args: Sequence[str] | None = None, *arguments: Any, **named: Any) -> Any:
-        """Run the command line; prepare completion or help first, if it is asked for."""
+        """Run the command line; prepare completion first, if it is asked for."""
         if COMPLETES in os.environ:
             import_module("mathrag.cli.completion")  # knows the shells
-        words = sys.argv[1:] if args is None else args
-        if "--help" in words or not words:
-            _import_help()
         return super().main(args, *arguments, **named)
-
-
-def _import_help() -> None:
-    """Import typer's help with empty stand-ins for `UNUSED_BY_HELP`; later imports get the real modules."""
-    stand_ins = {name: ModuleType(name) for name in UNUSED_BY_HELP if name not in sys.modules}
-    for name, module in stand_ins.items():
-        setattr(module, UNUSED_BY_HELP[name], object)
-    sys.modules.update(stand_ins)
-    try:
-        import_module("typer.rich_utils")
-    finally:
-        for name in stand_ins:
-            del sys.modules[name]

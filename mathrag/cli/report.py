@@ -45,9 +45,9 @@ def bundle(
         if not client.shows and not force and out.exists() and any(out.iterdir()):
             raise Failed("conflict", f"{out} is not empty", hint="choose another folder, or --force")
         from mathrag.report.bundle import write
-        from shared.pages.figures import library
+        from shared.pages.figures import check_installed
 
-        library.check_installed()
+        check_installed()
         found = client.send(experiments.report(experiment)) if experiment else None
         folders = list(fetch_jobs(client, list(jobs or _list_members(found)), out / "data"))
         if client.shows:

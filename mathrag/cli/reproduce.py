@@ -37,7 +37,7 @@ from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, paths, rows
 from shared.ingest.lines import Defect, Fields, Row
 from shared.ingest.tables import ColumnNames
-from shared.pages.figures import library
+from shared.pages.figures import check_installed
 from shared.pages.formatting import format_accuracy
 from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
@@ -360,7 +360,7 @@ def math(
     a running service. After an interruption, the same command continues.
     """
     with report_errors(as_json=as_json):
-        library.check_installed()
+        check_installed()
         configured = {"server": server, "device": device, "budget": budget, "slots": slots, "embedder": embedder}
         given = ", ".join(f"--{option}" for option, value in configured.items() if value is not None)
         if given and os.environ.get("MATHRAG_URL"):

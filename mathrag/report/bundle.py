@@ -44,7 +44,6 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
         experiment: answer of GET /v1/experiments/{experiment}/report, if the jobs are an experiment.
 
     Raises:
-        NotInstalled: the extra `report` is not installed.
         Invalid: a job's chain is broken, or its files do not belong together.
     """
     _write_data(out / "data", comparison=comparison, experiment=experiment)
@@ -84,7 +83,7 @@ def _write_data(data: Path, **contents: Any) -> None:
 def _write_job(pages: Pages, folder: Path, read: JobFiles, title: str) -> None:
     measured = FigureData()
     listed = list(_write_samples(pages, folder, read, measured, title))
-    drawn = [pages.draw(figure, folder / "figures") for figure in measured.figures(read.report)]
+    drawn = [pages.draw(figure, folder / "figures") for figure in measured.draw_figures(read.report)]
     pages.render(
         "frozen/job.html", folder / "index.html", title=title, report=read.report, audit=read.audit, drawn=drawn,
         lines=list(build_lines(read.report)), listed=listed, size=SIZE,

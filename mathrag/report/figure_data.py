@@ -10,7 +10,8 @@ import msgspec
 from mathrag.report.drilldown import call_role, compute_fused_ranks, queue_seconds, run_seconds
 from mathrag.report.source import ReportSample
 from shared.calls import CALL_KINDS
-from shared.pages.figures import Figure, calibration, latency, memory, ranks, rho, roc
+from shared.pages import figures
+from shared.pages.figures import Figure
 from shared.records import Residency
 from shared.samples import Candidate, GateDecision, Truth
 
@@ -50,24 +51,25 @@ class FigureData:
                 self._ran[stage].append(took)
                 self._waited[stage].append(queue_seconds(call) or 0.0)
 
-    def figures(self, report: Any) -> Iterator[Figure]:
+    def draw_figures(self, report: Any) -> Iterator[Figure]:
         """Yield each figure that this job has data for; `report` is the API's report of the job."""
         if report["gate"]:
             yield from _draw_gate(msgspec.convert(report["gate"], GateDecision))
         if self._before:
-            yield ranks.draw([*ranks.make_rows(ranks.BEFORE, self._before), *ranks.make_rows(ranks.AFTER, self._after)])
+            before = figures.make_rank_rows(figures.BEFORE, self._before)
+            yield figures.draw_ranks([*before, *figures.make_rank_rows(figures.AFTER, self._after)])
         if self._ratings:
-            yield calibration.draw(calibration.make_rows(self._ratings))
+            yield figures.draw_calibration(figures.make_calibration_rows(self._ratings))
         if self._ran:
-            yield latency.draw([row for stage in CALL_KINDS for row in self._list_latencies(stage)])
+            yield figures.draw_latency([row for stage in CALL_KINDS for row in self._list_latencies(stage)])
         if residencies := list(_list_residencies(report)):
             ended = report["ended_at"]
-            yield memory.draw(residencies, until=msgspec.convert(ended, datetime) if ended else None)
+            yield figures.draw_residencies(residencies, until=msgspec.convert(ended, datetime) if ended else None)
 
-    def _list_latencies(self, stage: str) -> list[latency.LatencyRow]:
+    def _list_latencies(self, stage: str) -> list[figures.LatencyRow]:
         return [
-            *latency.make_rows(stage, latency.WAITED, self._waited[stage]),
-            *latency.make_rows(stage, latency.RAN, self._ran[stage])
+            *figures.make_latency_rows(stage, figures.WAITED, self._waited[stage]),
+            *figures.make_latency_rows(stage, figures.RAN, self._ran[stage])
         ]  # fmt: skip
 
 
@@ -77,12 +79,12 @@ def _judge_rating(candidate: Candidate) -> float | None:
 
 
 def _draw_gate(decision: GateDecision) -> Iterator[Figure]:
-    yield rho.draw(decision)
+    yield figures.draw_rho(decision)
     if decision.truth is not None and any(score is not None for score in decision.truth.scores):
         rated = zip(decision.judge_scores, decision.truth.scores, strict=True)
         known = [(score, true) for score, true in rated if true is not None]
-        yield calibration.draw(
-            calibration.make_rows(known),
+        yield figures.draw_calibration(
+            figures.make_calibration_rows(known),
             truth="equations that the verifier could verify",
             counted="documents",
             title="Calibration of the judge, against the verifier",
@@ -90,10 +92,10 @@ def _draw_gate(decision: GateDecision) -> Iterator[Figure]:
         )
         scored = _score_documents(decision, decision.truth)
         if len({row.good for row in scored}) > 1:  # a ROC curve needs good and bad documents
-            yield roc.draw(scored, truth=VERIFIER)
+            yield figures.draw_roc(scored, truth=VERIFIER)
 
 
-def _score_documents(decision: GateDecision, truth: Truth) -> list[roc.RocRow]:
+def _score_documents(decision: GateDecision, truth: Truth) -> list[figures.RocRow]:
     """Return scores of documents that the verifier could check; good are those with nothing refuted."""
     known = [
         (place, refuted == 0)
@@ -102,15 +104,15 @@ def _score_documents(decision: GateDecision, truth: Truth) -> list[roc.RocRow]:
     ]
     scorers = (("rules", decision.rule_scores), ("judge", decision.judge_scores))
     return [
-        roc.RocRow(scorer=name, score=scores[place], good=good) for name, scores in scorers for place, good in known
+        figures.RocRow(scorer=name, score=scores[place], good=good) for name, scores in scorers for place, good in known
     ]
 
 
-def _list_residencies(report: Any) -> Iterator[memory.MemoryRow]:
+def _list_residencies(report: Any) -> Iterator[figures.MemoryRow]:
     for residency in msgspec.convert(report["residencies"], tuple[Residency, ...]):
         if residency.opened_at is not None:
             for model in residency.models:
-                yield memory.MemoryRow(
+                yield figures.MemoryRow(
                     device=residency.device,
                     epoch=residency.epoch,
                     model=model,

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shared.pages.figures import Figure, accuracy, endings, heatmap
+from shared.pages import figures
+from shared.pages.figures import Figure
 from shared.pages.formatting import explain_missing_answers, format_headline
 from shared.rag.provenance import Ending
 
@@ -14,7 +15,7 @@ WEIGHTS = ("rrf_weight", "quality_weight")
 MOST = 60
 """Largest number of rows in a figure; the table has all."""
 POOLED = "Over all datasets"
-Shown = tuple[list[endings.EndingRow], accuracy.AccuracyRow]
+Shown = tuple[list[figures.EndingRow], figures.AccuracyRow]
 """Rows of a system: how its samples ended, and its accuracy."""
 
 
@@ -22,9 +23,9 @@ def list_figures(reports: Sequence[Any], experiment: Any) -> Iterator[Figure]:
     """Yield accuracy and endings of the jobs or of the experiment's systems, then its grids of weights."""
     compared = experiment and experiment["comparisons"]
     rows_by_dataset = list(_list_systems(compared, reports) if compared else _list_jobs(reports))
-    yield accuracy.draw([row for _, row in rows_by_dataset[:MOST]])
+    yield figures.draw_accuracy([row for _, row in rows_by_dataset[:MOST]])
     if rows := [row for ended, _ in rows_by_dataset[:MOST] for row in ended if row.n]:
-        yield endings.draw(rows)
+        yield figures.draw_endings(rows)
     if experiment:
         yield from _draw_weights(experiment["rows"])
 
@@ -81,16 +82,16 @@ def _list_systems(compared: Any, reports: Sequence[Any]) -> Iterator[Shown]:
             yield _make_ending_rows(name, own), _make_accuracy_row(name, system["accuracy"], system["items"], group)
 
 
-def _make_accuracy_row(label: str, found: Any, items: int, group: str) -> accuracy.AccuracyRow:
-    return accuracy.AccuracyRow(
+def _make_accuracy_row(label: str, found: Any, items: int, group: str) -> figures.AccuracyRow:
+    return figures.AccuracyRow(
         label=label, value=found["value"], low=found["low"], high=found["high"], n=items, group=group
     )  # fmt: skip
 
 
-def _make_ending_rows(label: str, reports: Sequence[Any]) -> list[endings.EndingRow]:
+def _make_ending_rows(label: str, reports: Sequence[Any]) -> list[figures.EndingRow]:
     counts = {ending.value: sum(report["endings"].get(ending, 0) for report in reports) for ending in Ending}
     items = sum(report["items"] for report in reports)
-    return endings.make_rows(label, counts, items if _have_equal_repeats(reports) else 0)
+    return figures.make_ending_rows(label, counts, items if _have_equal_repeats(reports) else 0)
 
 
 def _have_equal_repeats(reports: Sequence[Any]) -> bool:
@@ -103,7 +104,7 @@ def _have_equal_repeats(reports: Sequence[Any]) -> bool:
 
 def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
     """Yield a heat map for each dataset, variant, seed and remaining parameters whose cells set both weights."""
-    grids: dict[tuple[str, ...], list[heatmap.WeightsRow]] = {}
+    grids: dict[tuple[str, ...], list[figures.WeightsRow]] = {}
     for cell in cells:
         if all(weight in cell["point"] for weight in WEIGHTS):
             rest = {name: value for name, value in cell["point"].items() if name not in WEIGHTS}
@@ -113,13 +114,13 @@ def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
                 _make_cell(cell)
             )
     for number, (grid, rows) in enumerate(grids.items(), 1):
-        name = heatmap.NAME if len(grids) == 1 else f"{heatmap.NAME}-{number}"
-        yield heatmap.draw(rows, title=f"Accuracy by weights: {', '.join(grid)}", name=name)
+        name = "weights" if len(grids) == 1 else f"weights-{number}"
+        yield figures.draw_weights(rows, title=f"Accuracy by weights: {', '.join(grid)}", name=name)
 
 
-def _make_cell(cell: Any) -> heatmap.WeightsRow:
+def _make_cell(cell: Any) -> figures.WeightsRow:
     found = cell["result"]["accuracy"] if cell["result"] else NOTHING
-    return heatmap.WeightsRow(
+    return figures.WeightsRow(
         rrf_weight=cell["point"][WEIGHTS[0]],
         quality_weight=cell["point"][WEIGHTS[1]],
         value=found["value"],

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.recent import LruCache
 from shared.storage import jobs
 from shared.storage.database import Database
 from shared.storage.jobs import Job
@@ -30,23 +31,16 @@ class EndedCounts(Generic[K]):
         self, count: Callable[[AsyncConnection, Sequence[int]], Awaitable[Mapping[int, Mapping[K, int]]]]
     ) -> None:
         self._count = count
-        self._kept: OrderedDict[uuid.UUID, Mapping[K, int]] = OrderedDict()
+        self._recent: LruCache[Mapping[K, int]] = LruCache(COUNTS_KEPT)
 
     async def get(self, database: Database, found: Iterable[Job]) -> dict[uuid.UUID, Mapping[K, int]]:
         """Return the counts of those jobs among `found` that have ended."""
         ended = [job.id for job in found if job.ended]
-        missing = [job for job in ended if job not in self._kept]
-        counted = await self._load(database, missing) if missing else {}
-        counts = {job: self._kept[job] if job in self._kept else counted[job] for job in ended}
-        self._keep(counts)
+        counts = self._recent.find(ended)
+        if missing := [job for job in ended if job not in counts]:
+            counts |= await self._load(database, missing)
+            self._recent.keep(counts)
         return counts
-
-    def _keep(self, counts: Mapping[uuid.UUID, Mapping[K, int]]) -> None:
-        self._kept.update(counts)
-        for job in counts:
-            self._kept.move_to_end(job)
-        while len(self._kept) > COUNTS_KEPT:
-            self._kept.popitem(last=False)
 
     async def _load(self, database: Database, missing: list[uuid.UUID]) -> dict[uuid.UUID, Mapping[K, int]]:
         async with database.snapshot() as connection:

@@ -18,7 +18,7 @@ from shared.pages.formatting import (
     take_last_line,
 )
 from shared.replies import Failure, Generated, Graded, Rated, Reply, Retrieved, Scored
-from shared.samples import Decision
+from shared.samples import Decision, GateDecision, Strategy
 
 # Write a report as lines: first the accuracy, then what may be wrong with it, then what it cost.
 
@@ -429,3 +429,30 @@ def summarise_reply(reply: Reply | None, completion_tokens: int | None) -> str:
             return f"{len(reply.scores)} scores"
         case _:
             return ", ".join(f"{name} {value}" for name, value in msgspec.structs.asdict(reply).items())
+
+
+# Explain the gate's decision.
+
+
+def explain_decision(decision: GateDecision) -> str:
+    """Explain why this strategy was chosen, for a reader who does not know rho."""
+    if not decision.asked:
+        return f"The job sets who scores: {decision.strategy.value}. Nothing was calibrated."
+    if 2 * decision.unparsed > decision.asked:
+        return f"The judge gave no rating in {decision.unparsed} of {decision.asked} replies, so rules score instead."
+    if decision.rho is None or not decision.reason.startswith("rho = "):
+        return "There are too few data to trust rules here, so the judge scores every document."
+    return f"{_compare_rho(decision, decision.rho)}{_note_close_call(decision)}"
+
+
+def _compare_rho(decision: GateDecision, rho: float) -> str:
+    figures = f"rho = {rho:.3f} on {len(decision.documents)} documents"
+    if decision.strategy is Strategy.RULES:
+        return f"Rules agree with the judge well enough ({figures}, more than tau = {decision.tau:g}): rules score."
+    return f"Rules agree too little with the judge ({figures}, not more than tau = {decision.tau:g}): the judge scores."
+
+
+def _note_close_call(decision: GateDecision) -> str:
+    if decision.low is None or decision.high is None or not decision.low <= decision.tau <= decision.high:
+        return ""
+    return f" It is a close call: the interval of rho, {decision.low:.3f} to {decision.high:.3f}, contains tau."

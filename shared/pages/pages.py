@@ -144,7 +144,7 @@ class Pages:
         write_figure(figure, folder)
         shown = render_inline(figure)
         return {
-            "name": figure.name, "title": figure.title, "said": shown.said, "caption": figure.caption,
+            "name": figure.name, "title": figure.title, "said": figure.notes, "caption": figure.caption,
             "svg": shown.wide, "narrow": shown.narrow,
         }  # fmt: skip
 

@@ -1,26 +1,13 @@
-"""Rows for every figure, and the charts that they make, recorded: what is drawn changes only where somebody looked.
+"""Rows for every figure, and the drawings that they make, recorded: what is drawn changes only where somebody looked.
 
-python -m tests.unit.figures       # writes golden/*.json beside this file; look at the pictures before you commit
+python -m tests.unit.figures       # writes golden/*.svg beside this file; look at the pictures before you commit
 """
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import msgspec
-
-from shared.pages.figures import (
-    Figure,
-    accuracy,
-    calibration,
-    endings,
-    heatmap,
-    latency,
-    memory,
-    pareto,
-    ranks,
-    rho,
-    roc,
-)
+from shared.pages import figures
+from shared.pages.figures import Figure
 from shared.samples import GateDecision, Strategy
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -31,80 +18,80 @@ DECISION = GateDecision(
 )  # fmt: skip
 
 
-def figures() -> list[Figure]:
+def make_figures() -> list[Figure]:
     """One of each."""
     return [
-        accuracy.draw(
+        figures.draw_accuracy(
             [
-                accuracy.AccuracyRow(label="dense", value=0.61, low=0.567, high=0.652, n=500),
-                accuracy.AccuracyRow(label="hybrid", value=None, n=0),
+                figures.AccuracyRow(label="dense", value=0.61, low=0.567, high=0.652, n=500),
+                figures.AccuracyRow(label="hybrid", value=None, n=0),
             ]
         ),
-        rho.draw(DECISION),
-        heatmap.draw([cell for across in range(3) for cell in _column(across)]),
-        endings.draw(
+        figures.draw_rho(DECISION),
+        figures.draw_weights([cell for across in range(3) for cell in _column(across)]),
+        figures.draw_endings(
             [
-                *endings.make_rows("dense", {"correct": 61, "logic": 30, "truncated": 0, "refused": 9}),
-                *endings.make_rows("hybrid", {"correct": 70, "logic": 30}, items=20),
+                *figures.make_ending_rows("dense", {"correct": 61, "logic": 30, "truncated": 0, "refused": 9}),
+                *figures.make_ending_rows("hybrid", {"correct": 70, "logic": 30}, items=20),
             ]
         ),
-        ranks.draw(
+        figures.draw_ranks(
             [
-                *ranks.make_rows(ranks.BEFORE, {1: [0.25, 0.5, 0.25], 2: [0.5, 0.75, 1.0]}),
-                *ranks.make_rows(ranks.AFTER, {1: [0.5, 0.75, 1.0], 2: [0.25]}),
+                *figures.make_rank_rows(figures.BEFORE, {1: [0.25, 0.5, 0.25], 2: [0.5, 0.75, 1.0]}),
+                *figures.make_rank_rows(figures.AFTER, {1: [0.5, 0.75, 1.0], 2: [0.25]}),
             ]
         ),
-        memory.draw(residencies()),
-        latency.draw(
+        figures.draw_residencies(residencies()),
+        figures.draw_latency(
             [
-                *latency.make_rows("judge", latency.WAITED, [1.0, 2.0, 3.0]),
-                *latency.make_rows("judge", latency.RAN, [0.0, 0.1, 0.2]),
+                *figures.make_latency_rows("judge", figures.WAITED, [1.0, 2.0, 3.0]),
+                *figures.make_latency_rows("judge", figures.RAN, [0.0, 0.1, 0.2]),
             ]
         ),
-        calibration.draw(calibration.make_rows([(0.25, 0.0), (0.25, 1.0), (1.0, 1.0), (1.0, 1.0)])),
-        roc.draw(scored(), truth="the verifier"),
-        pareto.draw(thresholds()),
+        figures.draw_calibration(figures.make_calibration_rows([(0.25, 0.0), (0.25, 1.0), (1.0, 1.0), (1.0, 1.0)])),
+        figures.draw_roc(scored(), truth="the verifier"),
+        figures.draw_pareto(thresholds()),
     ]
 
 
-def residencies() -> list[memory.MemoryRow]:
+def residencies() -> list[figures.MemoryRow]:
     """The judge, then the generator beside it, whose memory could not be measured; still open."""
     at = datetime(2026, 11, 21, 8, tzinfo=UTC)
     later = at + timedelta(seconds=20)
     return [
-        memory.MemoryRow(device="cpu:0", epoch=1, model="judge", opened_at=at, closed_at=later, mib=41.5),
-        memory.MemoryRow(device="cpu:0", epoch=2, model="judge", opened_at=later, closed_at=None, mib=42.0),
-        memory.MemoryRow(device="cpu:0", epoch=2, model="generator", opened_at=later, closed_at=None, mib=None),
-        memory.MemoryRow(
+        figures.MemoryRow(device="cpu:0", epoch=1, model="judge", opened_at=at, closed_at=later, mib=41.5),
+        figures.MemoryRow(device="cpu:0", epoch=2, model="judge", opened_at=later, closed_at=None, mib=42.0),
+        figures.MemoryRow(device="cpu:0", epoch=2, model="generator", opened_at=later, closed_at=None, mib=None),
+        figures.MemoryRow(
             device="cpu:0", epoch=3, model="judge", opened_at=at + timedelta(seconds=30), closed_at=None, mib=40.0
         ),
     ]
 
 
-def scored() -> list[roc.RocRow]:
+def scored() -> list[figures.RocRow]:
     """The judge tells most good documents, the rules none."""
     judge = [(0.75, True), (1.0, True), (0.25, True), (0.25, False), (0.0, False), (0.5, False)]
     rules = [(0.5, good) for _, good in judge]
     rated = (("judge", judge), ("rules", rules))
-    return [roc.RocRow(scorer=scorer, score=score, good=good) for scorer, pairs in rated for score, good in pairs]
+    return [figures.RocRow(scorer=scorer, score=score, good=good) for scorer, pairs in rated for score, good in pairs]
 
 
-def thresholds() -> list[pareto.ParetoRow]:
+def thresholds() -> list[figures.ParetoRow]:
     """Nobody is easy, some are, all are; between them one that is worse than the next and saves no more."""
     chance = {"chance_saved": 0.35, "chance_value": 0.65}
     return [
-        pareto.ParetoRow(
+        figures.ParetoRow(
             threshold=0.0, saved=0.0, value=0.7, low=0.65, high=0.75, n=200, chance_saved=0.0, chance_value=0.7
         ),
-        pareto.ParetoRow(threshold=0.25, saved=0.4, value=0.6, low=0.55, high=0.65, n=200, **chance),
-        pareto.ParetoRow(threshold=0.5, saved=0.4, value=0.66, low=0.61, high=0.71, n=200, **chance),
-        pareto.ParetoRow(threshold=1.0, saved=1.0, value=None, low=0.0, high=1.0, n=0),
+        figures.ParetoRow(threshold=0.25, saved=0.4, value=0.6, low=0.55, high=0.65, n=200, **chance),
+        figures.ParetoRow(threshold=0.5, saved=0.4, value=0.66, low=0.61, high=0.71, n=200, **chance),
+        figures.ParetoRow(threshold=1.0, saved=1.0, value=None, low=0.0, high=1.0, n=0),
     ]
 
 
-def _column(across: int) -> list[heatmap.WeightsRow]:
+def _column(across: int) -> list[figures.WeightsRow]:
     return [
-        heatmap.WeightsRow(
+        figures.WeightsRow(
             rrf_weight=across / 10, quality_weight=up / 10, value=None if across + up == 0 else value, n=100
         )
         for up, value in enumerate((0.4, 0.5 + 0.1 * (across == 0), 0.6))
@@ -113,6 +100,5 @@ def _column(across: int) -> list[heatmap.WeightsRow]:
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for figure in figures():
-        written = msgspec.json.format(msgspec.json.encode(figure.chart), indent=1)
-        (GOLDEN / f"{figure.name}.json").write_bytes(written + b"\n")
+    for figure in make_figures():
+        (GOLDEN / f"{figure.name}.svg").write_text(figures.render_svg(figure), "utf-8")

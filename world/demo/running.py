@@ -22,7 +22,7 @@ from shared.calls import CALL_KINDS
 from shared.errors import Unavailable
 from shared.ingest import paths
 from shared.ingest.lines import Row
-from shared.pages.figures import library
+from shared.pages.figures import check_installed
 from shared.pipelines import registry
 from world import setting as settings
 from world.corpus import build, write
@@ -224,7 +224,7 @@ def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
 def _write_report(client: Client, jobs_: Sequence[str], out: Path) -> str:
     """Write the jobs as pages that need no server; the first job is the baseline."""
     try:
-        library.check_installed()
+        check_installed()
     except Unavailable as missing:
         return sentences.paragraph(
             f"No report was written: {missing}. {missing.hint}, and run the demonstration again."

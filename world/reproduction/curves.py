@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.pages.figures import library, style
-from shared.pages.figures.figure import Figure
+from shared.pages.figures import Figure, format_n
+from shared.pages.plots import DASHES, SHAPES, Dot, Key, Line, Mark, Panel, Plot, make_axis, name_series
 
 HEIGHT = 280
 
@@ -27,33 +27,29 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def chart(
     rows: Sequence[Row], *, name: str, title: str, axis: str, share: str = "Accuracy", of: str = "items"
 ) -> Figure:
-    """Draw `share` of `of` over `axis`, which names the varied parameter with its unit.
-
-    Raises:
-        Unavailable: the extra `report` is not installed.
-    """
-    alt = library.import_altair()
-    labels = list(dict.fromkeys(row.label for row in rows))
-    base = alt.Chart(style.make_data(map(style.to_plain, rows)), width=style.WIDTH, height=HEIGHT).encode(
-        x=alt.X("x:Q", title=axis, scale=alt.Scale(padding=12, nice=False), axis=alt.Axis(grid=False)),
-        color=_encode(alt.Color, alt, labels, style.PALETTE),
+    """Draw `share` of `of` over `axis`, which names the varied parameter with its unit."""
+    marks: list[Mark] = []
+    keys = []
+    for number, label in enumerate(dict.fromkeys(row.label for row in rows)):
+        own = sorted((row for row in rows if row.label == label), key=lambda row: row.x)
+        known = [(row, row.value) for row in own if row.value is not None]
+        colour, dash, shape = name_series(number), DASHES[number % len(DASHES)], SHAPES[number % len(SHAPES)]
+        keys.append(Key(text=label, colour=colour, shape=shape))
+        marks += [Line(((row.x, row.low), (row.x, row.high)), colour) for row, _ in known]
+        marks.append(Line(tuple((row.x, value) for row, value in known), colour, 2, dash))
+        marks += [Dot((row.x, value), colour, shape) for row, value in known]
+    places = [row.x for row in rows]
+    panel = Panel(
+        x=make_axis(axis, ends=(min(places), max(places)) if places else None, inset=12, has_grid=False),
+        y=make_axis(f"{share} (% of {of})", ends=(0, 1), is_percentage=True),
+        marks=tuple(marks),
+        height=HEIGHT,
     )
-    up = {"axis": alt.Axis(format=".0%", title=f"{share} (% of {of})"), "scale": alt.Scale(domain=[0, 1])}
-    layers = [
-        base.mark_rule(size=1.4, opacity=0.6).encode(y=alt.Y("low:Q", **up), y2="high:Q"),
-        base.mark_line().encode(
-            y=alt.Y("value:Q", **up), strokeDash=_encode(alt.StrokeDash, alt, labels, style.DASHES)
-        ),
-        base.mark_point(filled=True, size=70, opacity=1).encode(
-            y=alt.Y("value:Q", **up), shape=_encode(alt.Shape, alt, labels, style.SHAPES)
-        ),
-    ]
-    note = f"{style.format_n((row.n for row in rows), f'{of} a point')}; lines: Wilson, 95 %"
-    caption = f"Each point is the {share.lower()} of a system; {axis[0].lower()}{axis[1:]} grows to the right."
-    return style.make_figure(name, title, [note], caption, alt.layer(*layers), rows)
-
-
-def _encode(channel: type, alt: object, labels: Sequence[str], looks: Sequence[object]) -> object:
-    """Encode the label in one channel, so that colour, dash and shape share one legend."""
-    scale = alt.Scale(domain=labels, range=list(looks[: len(labels)]))  # type: ignore[attr-defined]
-    return channel("label:N", title=None, sort=list(labels), scale=scale)
+    return Figure(
+        name=name,
+        title=title,
+        notes=(f"{format_n((row.n for row in rows), f'{of} a point')}; lines: Wilson, 95 %",),
+        caption=f"Each point is the {share.lower()} of a system; {axis[0].lower()}{axis[1:]} grows to the right.",
+        plot=Plot(panels=(panel,), keys=tuple(keys)),
+        rows=tuple(rows),
+    )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shared.pages.figures import accuracy, endings, heatmap, rho
-from shared.pages.figures.figure import Figure
+from shared.pages import figures as drawn
+from shared.pages.figures import Figure
 from shared.samples import GateDecision
 from world.reproduction import curves, findings
 from world.reproduction.findings import Json, VariantAccuracy
@@ -23,11 +23,11 @@ def figures(results: Json) -> Iterator[Figure]:
     yield _main(results)
     for name, decision in results["decisions"].items():
         title = f"Do rules agree with the judge? Setting {name}, first seed"
-        yield rho.draw(msgspec.convert(decision, GateDecision), title=title, name=f"rho-{name}")
+        yield drawn.draw_rho(msgspec.convert(decision, GateDecision), title=title, name=f"rho-{name}")
     yield _weights(results)
     counted = findings.endings(results["studies"]["main-orthogonal"])
-    rows = [row for variant, counts in counted.items() for row in endings.make_rows(LABELS[variant], counts)]
-    yield endings.draw(rows, title="How samples ended, setting orthogonal")
+    rows = [row for variant, counts in counted.items() for row in drawn.make_ending_rows(LABELS[variant], counts)]
+    yield drawn.draw_endings(rows, title="How samples ended, setting orthogonal")
     for name, axis in VARIED.items():
         yield curves.chart(_curve(results, name), name=name, title=f"Accuracy: {axis}", axis=axis)
 
@@ -39,9 +39,9 @@ def _main(results: Json) -> Figure:
             low, high = score.bounds
             label = LABELS[score.variant]
             rows.append(
-                accuracy.AccuracyRow(label=label, value=score.value, low=low, high=high, n=score.graded, group=name)
+                drawn.AccuracyRow(label=label, value=score.value, low=low, high=high, n=score.graded, group=name)
             )
-    return accuracy.draw(rows, title="Accuracy in six settings of the problem world")
+    return drawn.draw_accuracy(rows, title="Accuracy in six settings of the problem world")
 
 
 def _weights(results: Json) -> Figure:
@@ -49,7 +49,7 @@ def _weights(results: Json) -> Figure:
     for row in results["studies"]["weights"]["report"]["rows"]:
         found: Json = row["result"]["accuracy"] if row["result"] else {}
         rows.append(
-            heatmap.WeightsRow(
+            drawn.WeightsRow(
                 rrf_weight=row["point"]["rrf_weight"],
                 quality_weight=row["point"]["quality_weight"],
                 value=found.get("value"),
@@ -59,7 +59,7 @@ def _weights(results: Json) -> Figure:
                 job=row["job"],
             )
         )
-    return heatmap.draw(rows, title="Accuracy by weights, setting orthogonal, judge forced")
+    return drawn.draw_weights(rows, title="Accuracy by weights, setting orthogonal, judge forced")
 
 
 def _curve(results: Json, name: str) -> list[curves.Row]:

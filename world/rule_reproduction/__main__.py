@@ -20,7 +20,7 @@ import typer
 
 from mathrag.cli.output import report_errors
 from mathrag.client.errors import Failed
-from shared.pages.figures.figure import write_all
+from shared.pages.figures import write_all
 from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY
 from world import origin

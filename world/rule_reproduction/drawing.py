@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from shared.pages.figures import accuracy
-from shared.pages.figures.figure import Figure
+from shared.pages import figures as drawn
+from shared.pages.figures import Figure
 from world.reproduction import curves
 from world.rule_reproduction import findings, tables
 from world.rule_reproduction.findings import Json
@@ -21,7 +21,7 @@ SHARES = {"answer@10": "R@10", "accuracy": "exact match"}
 def figures(results: Json) -> Iterator[Figure]:
     """Yield all figures."""
     for name, (measure, title, of) in DRAWN.items():
-        yield accuracy.draw(
+        yield drawn.draw_accuracy(
             list(_arms(results, measure)), title=title, name=name, axis=f"{title} (% of questions)", of=of
         )
     yield curves.chart(
@@ -30,10 +30,10 @@ def figures(results: Json) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _arms(results: Json, measure: str) -> Iterator[accuracy.AccuracyRow]:
+def _arms(results: Json, measure: str) -> Iterator[drawn.AccuracyRow]:
     for arm, label in findings.arms(results).items():
         for graph, score in _scores(results, measure, arm):
-            yield accuracy.AccuracyRow(label=label, group=graph, **score)
+            yield drawn.AccuracyRow(label=label, group=graph, **score)
 
 
 def _number(results: Json) -> Iterator[curves.Row]:

@@ -22,7 +22,7 @@ from services.orchestrator.reports.comparison import (
 from services.orchestrator.web.page import Visit, Visitor, page
 from services.orchestrator.web.sample import ContextDocument, documents
 from shared.errors import Invalid
-from shared.pages.charts.whiskers import draw_whisker
+from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
 from shared.rag.provenance import Ending
 from shared.records import Provenance

@@ -24,10 +24,9 @@ from services.orchestrator.experiments.report import (
 from services.orchestrator.reports.comparison import parse_measure
 from services.orchestrator.web.compare import MEASURES, make_rows, select_notes
 from services.orchestrator.web.page import Visitor, page
-from shared.pages.charts.heat import HeatCell, draw_heat_table
-from shared.pages.charts.points import MAX_SERIES as MOST_LINES
-from shared.pages.charts.points import IntervalPoint, draw_points
+from shared.pages.charts import HeatCell, IntervalPoint, draw_heat_table, draw_points
 from shared.pages.pages import format_query
+from shared.pages.plots import SERIES as MOST_LINES
 from shared.shapes import ACCURACY
 from shared.storage import database, experiments
 

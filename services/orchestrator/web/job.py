@@ -22,10 +22,9 @@ from services.orchestrator.polling import POLL_S
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.audit import Violation, list_invariants
-from shared.pages import formatting
-from shared.pages.charts import bars, gate
+from shared.pages import charts, formatting
 from shared.pages.formatting import format_json, format_share
-from shared.pages.lines import build_lines
+from shared.pages.lines import build_lines, explain_decision
 from shared.pages.pages import format_query
 from shared.params import list_changes
 from shared.pipelines import registry
@@ -142,8 +141,8 @@ class JobProgress(NamedTuple):
             "decision": self.decision,
             "took": (self.job.ended_at - self.job.created_at).total_seconds() if self.job.ended_at else None,
             "between": formatting.format_duration_range,
-            "bars": bars,
-            "gate": gate,
+            "charts": charts,
+            "explain_decision": explain_decision,
         }
 
 
@@ -313,7 +312,7 @@ async def _load_values(deps: Deps, filters: JobFilters) -> dict[str, Any]:
     found = await load_page(deps, filters)
     right = {job.id: format_share(as_json(job.accuracy)) for job in found.data if job.accuracy and job.accuracy.graded}
     query = filters.model_dump(exclude={"cursor"}, exclude_defaults=True)
-    return {"found": found, "right": right, "query": query, "first": filters.cursor is not None, "bars": bars}
+    return {"found": found, "right": right, "query": query, "first": filters.cursor is not None, "charts": charts}
 
 
 # Serves `/jobs/{job}/audit`: whether the stored rows can be trusted.

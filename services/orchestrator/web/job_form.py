@@ -24,7 +24,7 @@ from shared.errors import IdempotencyMismatch, Invalid
 from shared.lease.plan import Option
 from shared.models.commands import PRESETS
 from shared.pages import formatting
-from shared.pages.charts.memory import draw_memory
+from shared.pages.charts import draw_memory
 from shared.pages.formatting import format_duration_range
 from shared.params import Params
 from shared.pipelines import registry

@@ -18,7 +18,7 @@ from services.orchestrator.api.labels import (
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, go_to, page, parse_as
 from shared.errors import Conflict
-from shared.pages.charts.whiskers import draw_whisker
+from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
 from shared.runtime.pins import LabelCalibration, calibrate_judge
 from shared.shapes import KINDS, Scope

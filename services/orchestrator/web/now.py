@@ -13,7 +13,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import Probe, checks, list_readiness_probes, probes
 from services.orchestrator.web.job import Fragment, stream
 from services.orchestrator.web.page import Visit, Visitor, as_json, go_to, make_environment, page
-from shared.pages.charts.timeline import draw_timeline
+from shared.pages.charts import draw_timeline
 from shared.shapes import Scope
 from shared.storage import devices, jobs
 

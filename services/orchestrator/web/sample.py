@@ -2,7 +2,6 @@
 
 import shlex
 import uuid
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple
@@ -17,10 +16,11 @@ from services.orchestrator.api.samples import SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import load_side_by_side
 from services.orchestrator.web.page import Visitor, page
-from shared.pages.charts import slope
+from shared.pages import charts
 from shared.pages.lines import describe_decision, name_rules, summarise_reply
 from shared.pages.pages import format_query
 from shared.rag.provenance import Ending, sort_as_found
+from shared.recent import LruCache
 from shared.records import Attempt, Provenance, Step
 from shared.replies import Document, Generated, Rated
 from shared.samples import Candidate, Strategy
@@ -130,10 +130,10 @@ def _name(candidate: Candidate, shown: Shown | None) -> str:
 def _draw_ranks(ranked: Sequence[CandidateRow]) -> Markup | None:
     """Draw the change of ranks; None for a single document, whose rank cannot change."""
     slopes = [
-        slope.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
+        charts.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
         for each in ranked[:MOST_SLOPES]
     ]
-    return slope.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
+    return charts.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
 
 
 def _describe_decisions(found: Provenance, ranked: Sequence[CandidateRow]) -> list[str]:
@@ -185,7 +185,7 @@ def _list_commands(visit: Visitor, path: str, job: Job, found: Provenance) -> li
 # Serves `/jobs/{job}/samples`: the samples of a job, filtered by the query of the address.
 
 CACHE_SIZE = 256
-_subjects: OrderedDict[uuid.UUID, Subjects] = OrderedDict()
+_subjects: LruCache[Subjects] = LruCache(CACHE_SIZE)
 """Subjects by job, cached: they never change, and counting them reads the whole dataset."""
 
 
@@ -208,11 +208,11 @@ async def list_samples(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 
 
 async def _load_subjects(deps: Deps, job: uuid.UUID) -> Subjects:
-    if job not in _subjects:
-        _subjects[job] = await jobs.load_subjects(deps.database, str(job))
-        while len(_subjects) > CACHE_SIZE:
-            _subjects.popitem(last=False)
-    return _subjects[job]
+    found = _subjects.find([job])
+    if not found:
+        found = {job: await jobs.load_subjects(deps.database, str(job))}
+        _subjects.keep(found)
+    return found[job]
 
 
 # Serves `/compare/changed`: the samples on which two jobs differ, and one of them as both jobs answered it.

@@ -12,7 +12,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.searching import Mode
 from services.orchestrator.web.page import FormResult, Visitor, page, parse_as, try_form
 from shared.pages import formatting
-from shared.pages.charts.shares import draw_shares
+from shared.pages.charts import draw_shares
 from shared.pipelines.switches import covers
 from shared.rag.rewriting import is_generic
 from shared.runtime.parameters import parse_params

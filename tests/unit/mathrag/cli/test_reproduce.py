@@ -1,6 +1,5 @@
 """`mathrag reproduce math`: what is wrong is said before anything is begun, with what to do next; then all of it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from mathrag.reproduction import preset as presets
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
+from shared import extras
 from shared.extras import install_command
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.ollama_models import SHOWN
@@ -65,7 +65,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FigureData, "figures", lambda *_: iter(()))
+    monkeypatch.setattr(FigureData, "draw_figures", lambda *_: iter(()))
     monkeypatch.setattr(overview, "list_figures", lambda *_: iter(()))
 
 
@@ -124,13 +124,10 @@ def test_a_missing_file_of_problems_is_said_before_any_model_is_looked_at(data: 
     assert "docs/how-to/math.md" in fix
 
 
-@pytest.mark.parametrize("missing", ["altair", "vl_convert"])
-def test_without_the_extra_of_reports_nothing_is_begun(
-    data: Path, missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
+def test_without_the_extra_of_reports_nothing_is_begun(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
     said, fix = refused(math(data, preset="small"), data)
-    assert f"`{missing}` of the extra `report` is not installed" in said
+    assert "`scipy` of the extra `report` is not installed" in said
     assert fix == install_command("report")
 
 

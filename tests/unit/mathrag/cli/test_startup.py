@@ -14,7 +14,6 @@ from tests.unit.commands import command_of
 
 HEAVY = {
     "alembic",
-    "altair",
     "celery",
     "faiss",
     "fastapi",

@@ -3,11 +3,9 @@
 import base64
 import hashlib
 import re
-import sys
 import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -21,9 +19,9 @@ from mathrag.report.commands import submit_again_command
 from mathrag.report.figure_data import FigureData
 from mathrag.report.source import JobFiles
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from shared import extras
 from shared.errors import Invalid
 from shared.extras import install_command
-from shared.pages.figures import library
 from shared.pages.pages import Pages
 from shared.params import Params
 from shared.statistics.intervals import wilson
@@ -80,15 +78,13 @@ def templates() -> Pages:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
-    empty = SimpleNamespace(vegalite_to_svg=lambda *_, **__: "<svg />", svg_to_png=lambda *_, **__: b"")
-    monkeypatch.setattr(library, "import_converter", lambda: empty)
+def quick_templates(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
     monkeypatch.setattr(bundle, "Pages", lambda: templates)
 
 
 @pytest.fixture
-def only_the_overview_drawn(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
-    monkeypatch.setattr(FigureData, "figures", lambda *_: iter(()))
+def only_the_overview_drawn(monkeypatch: pytest.MonkeyPatch, quick_templates: None) -> None:
+    monkeypatch.setattr(FigureData, "draw_figures", lambda *_: iter(()))
 
 
 @pytest.fixture
@@ -167,7 +163,7 @@ def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
 
 def test_figures_come_in_two_widths_without_a_ground_of_their_own(shown: Path) -> None:
     text = (shown / "jobs" / "first-6b0c1e9e" / "index.html").read_text("utf-8")
-    drawn = re.findall(r'class="drawn (from|below)-medium"><svg[^>]* width="(\d+)', text)
+    drawn = re.findall(r'class="drawn chart (from|below)-medium"><svg[^>]* width="(\d+)', text)
     wide, narrow = ([int(width) for kind, width in drawn if kind == which] for which in ("from", "below"))
     assert len(wide) == len(narrow) > 0
     assert max(narrow) <= 480
@@ -230,7 +226,7 @@ def test_the_same_data_make_the_same_pages(shown: Path, tmp_path: Path) -> None:
     assert not [file for file in files if (shown / file).read_bytes() != (tmp_path / file).read_bytes()]
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("quick_templates")
 def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None:
     decision = msgspec.to_builtins(DECISION)
     agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
@@ -248,7 +244,7 @@ def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("quick_templates")
 @pytest.mark.parametrize(
     ("scores", "refuted", "drawn"),
     [
@@ -395,7 +391,7 @@ def serving(at: Path) -> Any:
     return answer
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("quick_templates")
 def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server, tmp_path: Path) -> None:
     requests = server(serving(folder(tmp_path / "served")))
     ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"), "--title", "Mine", "--json")
@@ -439,12 +435,11 @@ def test_jobs_or_an_experiment_are_named(server: Server, tmp_path: Path, argumen
     assert not requests
 
 
-@pytest.mark.parametrize("missing", ["altair", "vl_convert"])
 def test_without_the_extra_the_command_says_what_to_install(
-    server: Server, tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = server(serving(tmp_path))
-    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
     ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"))
     assert ended.exit_code == Exit.USAGE
     assert install_command("report") in ended.stderr

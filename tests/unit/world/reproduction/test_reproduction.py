@@ -11,8 +11,7 @@ import pytest
 
 from services.orchestrator.experiments.grid import expand
 from shared.experiments import Experiment
-from shared.pages.figures import figure
-from shared.pages.figures.figure import write_all
+from shared.pages.figures import write_all
 from shared.pages.pages import find_block_names, rewrite_blocks
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
@@ -238,13 +237,12 @@ def test_an_ending_that_one_variant_alone_had_is_a_column() -> None:
     assert (first, second) == ("| no documents | 80 | 0 | 120 |", "| dense | 80 | 7 | 120 |")
 
 
-def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure, "render_png", lambda drawn: drawn.encode())
+def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
     found = invented()
     shown = re.findall(r"\]\(results/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
     assert shown
     assert set(shown) == set(write_all(drawing.figures(found), tmp_path))
-    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".json"}
+    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".json"}
 
 
 def results() -> Any:

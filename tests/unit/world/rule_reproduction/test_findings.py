@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.pages.figures.figure import write_all
+from shared.pages.figures import write_all
 from shared.pages.pages import find_block_names, rewrite_blocks
 from shared.settings import REPOSITORY
 from tests.unit.world.rule_reproduction import invented
@@ -98,7 +98,7 @@ def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
     found = invented.results(SETTING)
     shown = re.findall(r"\]\(figures/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
     assert set(shown) == set(write_all(drawing.figures(found), tmp_path))
-    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".json"}
+    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".json"}
 
 
 def results() -> Any:

@@ -2,7 +2,7 @@
 
 import re
 
-from shared.pages.charts.bars import draw_interval, draw_progress
+from shared.pages.charts import draw_interval, draw_progress
 
 
 def widths(drawn: str) -> list[float]:

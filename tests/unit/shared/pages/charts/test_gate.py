@@ -5,7 +5,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from shared.pages.charts.gate import draw_ruler, draw_scatter, explain_decision
+from shared.pages.charts import draw_ruler, draw_scatter
+from shared.pages.lines import explain_decision
 from shared.samples import GateDecision, Strategy
 
 DECISION = GateDecision(

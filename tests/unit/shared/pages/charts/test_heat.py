@@ -2,7 +2,8 @@
 
 import re
 
-from shared.pages.charts.heat import STEPS, HeatCell, compute_shade, draw_heat_table
+from shared.pages.charts import HeatCell, draw_heat_table
+from shared.pages.plots import SHADES, compute_shade
 
 
 def cells(drawn: str) -> list[tuple[str, str]]:
@@ -19,7 +20,7 @@ def test_every_place_of_the_grid_has_a_cell() -> None:
     drawn = draw_heat_table(figures, ("k", ["1", "2"]), ("variant", ["a", "b"]), caption="seed 0", low=0.2, high=0.6)
     assert cells(drawn) == [
         ("heat-0", "20.04 to 62"),
-        (f"heat-{STEPS}", "60.0"),
+        (f"heat-{SHADES}", "60.0"),
         ("missing", "refused"),
         ("missing", "–"),
     ]
@@ -29,7 +30,7 @@ def test_every_place_of_the_grid_has_a_cell() -> None:
 
 
 def test_one_figure_everywhere_is_in_the_middle_of_the_scale() -> None:
-    assert compute_shade(0.4, 0.4, 0.4) == STEPS // 2
+    assert compute_shade(0.4, 0.4, 0.4) == SHADES // 2
     assert [compute_shade(value, 0.0, 0.8) for value in (-1, 0.0, 0.4, 0.8, 2)] == [0, 0, 4, 8, 8]
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from shared.pages.charts.memory import draw_memory
+from shared.pages.charts import draw_memory
 
 
 def test_parts_are_drawn_to_the_scale_with_the_budget_as_a_line() -> None:

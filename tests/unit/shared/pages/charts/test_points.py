@@ -2,7 +2,8 @@
 
 import re
 
-from shared.pages.charts.points import BOTTOM, HEIGHT, MAX_SERIES, TOP, IntervalPoint, draw_points
+from shared.pages.charts import POINTS_BOTTOM, POINTS_HEIGHT, POINTS_TOP, IntervalPoint, draw_points
+from shared.pages.plots import SERIES
 
 
 def test_a_higher_figure_stands_higher_and_its_interval_around_it() -> None:
@@ -11,7 +12,7 @@ def test_a_higher_figure_stands_higher_and_its_interval_around_it() -> None:
     )
     assert re.search(r'aria-label="dense along k, from 40 to 60 %"', drawn)
     first, second = [float(y) for y in re.findall(r'cy="([\d.]+)" r="3.5"', drawn)]
-    assert second == TOP < first < HEIGHT - BOTTOM
+    assert second == POINTS_TOP < first < POINTS_HEIGHT - POINTS_BOTTOM
     assert 'points="' in drawn
 
 
@@ -22,9 +23,9 @@ def test_values_without_a_figure_have_no_dot() -> None:
 
 
 def test_no_more_lines_are_drawn_than_there_are_colours() -> None:
-    drawn = draw_points({f"v{n}": {"1": IntervalPoint(0.5, 0.4, 0.6)} for n in range(MAX_SERIES + 2)}, "k", ["1"])
-    assert len(re.findall(r"<polyline", drawn)) == MAX_SERIES
-    assert f"v{MAX_SERIES}" not in drawn
+    drawn = draw_points({f"v{n}": {"1": IntervalPoint(0.5, 0.4, 0.6)} for n in range(SERIES + 2)}, "k", ["1"])
+    assert len(re.findall(r"<polyline", drawn)) == SERIES
+    assert f"v{SERIES}" not in drawn
 
 
 def test_hostile_names_are_text() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.pages.charts.shares import draw_shares
+from shared.pages.charts import draw_shares
 
 
 def _drawn(bar: str) -> list[tuple[float, float]]:

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
-from shared.pages.charts.slope import Slope, draw_slopes
+from shared.pages.charts import Slope, draw_slopes
 
 SLOPES = [Slope("doc-a", 5, 1, strong=True, marked=True), Slope("doc-b", 1, 2), Slope("doc-c", 7, 7)]
 

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.pages.charts.timeline import draw_timeline
+from shared.pages.charts import draw_timeline
 
 NOW = datetime(2026, 11, 24, 8, 0, 0, tzinfo=UTC)
 

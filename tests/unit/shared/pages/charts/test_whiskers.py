@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.pages.charts.whiskers import draw_whisker
+from shared.pages.charts import draw_whisker
 
 
 def places(drawn: str) -> list[tuple[str, float, float]]:
