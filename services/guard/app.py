@@ -25,13 +25,13 @@ from services.guard.drivers.vllm_sleep import VllmSleepDriver
 from services.guard.guard import Guard, ServedModel, StaleEpoch, Warmer
 from services.guard.memory import GuardClock
 from services.guard.reconciler import Reconciler
-from shared import checks
+from shared import model_checks
 from shared.access import filters
 from shared.calls import Completion, Lane, RunRequest
 from shared.check import RESTART, Check, NotReady, advise_setting
-from shared.checks import run_check
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.lease.policy import FlipState
+from shared.model_checks import run_check
 from shared.models import commands
 from shared.queue import Ticker, celery_app
 from shared.runtime import pins, queue
@@ -59,7 +59,7 @@ async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, D
         raise NotReady(
             f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with", fix=RESTART
         )
-    summary = await checks.check_model(name, settings)
+    summary = await model_checks.check_model(name, settings)
     try:
         now = await drivers[name].identify()
     except DriverError as error:

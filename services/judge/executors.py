@@ -145,7 +145,7 @@ class RetrieveExecutor:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._retriever = make_client(settings)
+        self.retriever = make_client(settings)
         self._indexes: dict[int, int] = {}
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
@@ -176,9 +176,9 @@ class RetrieveExecutor:
     async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply | RetrieverAway]:
         """Search in one request; if the retriever refuses it, in one request per search, as one may be at fault."""
         try:
-            return await self._retriever.search(searches)
+            return await self.retriever.search(searches)
         except NoReply as error:
-            answer = translate_failure(error, self._retriever.address)
+            answer = translate_failure(error, self.retriever.address)
         if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(searches) == 1:
             return [answer] * len(searches)
         return [reply for search in searches for reply in await self._search([search])]
@@ -191,7 +191,7 @@ class EmbedExecutor:
     """The executor of embed calls."""
 
     def __init__(self, settings: Settings) -> None:
-        self._retriever = make_client(settings)
+        self.retriever = make_client(settings)
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Yield one reply per call. A chunk is of one model."""
@@ -208,10 +208,10 @@ class EmbedExecutor:
     async def _embed(self, texts: Sequence[str], model: str) -> Sequence[Reply | RetrieverAway]:
         """Embed in one request; if the retriever refuses it, in one request per text, as one may be at fault."""
         try:
-            vectors = (await self._retriever.embed(texts, model)).vectors
+            vectors = (await self.retriever.embed(texts, model)).vectors
             return [Embedded(vector=vector) for vector in vectors]
         except NoReply as error:
-            answer = translate_failure(error, self._retriever.address)
+            answer = translate_failure(error, self.retriever.address)
         if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(texts) == 1:
             return [answer] * len(texts)
         return [reply for text in texts for reply in await self._embed([text], model)]
@@ -308,7 +308,7 @@ class RerankExecutor:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._retriever = make_client(settings)
+        self.retriever = make_client(settings)
         self._library = LibraryCache()
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
@@ -337,9 +337,9 @@ class RerankExecutor:
         if not texts:
             return Scored(scores=())
         try:
-            return await self._retriever.rerank(request.model, request.values["question"], texts)
+            return await self.retriever.rerank(request.model, request.values["question"], texts)
         except NoReply as error:
-            return translate_failure(error, self._retriever.address)
+            return translate_failure(error, self.retriever.address)
 
 
 # Answer grade calls with a pool of processes that can be killed.

@@ -23,14 +23,14 @@ from redis.exceptions import ResponseError
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from shared import checks as shared_checks
+from shared import model_checks
 from shared.bearer import authorization
 from shared.calls import Lane
 from shared.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
-from shared.checks import run_check
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
 from shared.lease.residencies import ResidencyRow
+from shared.model_checks import run_check
 from shared.models import commands
 from shared.pipelines import registry
 from shared.places import find_existing_folder
@@ -371,7 +371,7 @@ async def _look_at_model(name: str, deps: Deps) -> str:
         own = settings_for_device(deps.settings, device.id)
         if name in own.models and own.guard_url:
             return await ask_check(deps, own.guard_url, name)
-    return await shared_checks.check_model(name, deps.settings)
+    return await model_checks.check_model(name, deps.settings)
 
 
 # Checks for outages that workers and guards have met.
@@ -461,7 +461,7 @@ async def _look_at_retrieval(name: str, deps: Deps) -> str:
         return await ask_check(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
         return await _run_program(name)
-    return await asyncio.to_thread(shared_checks.check_retrieval_model, name, deps.settings.retrieval)
+    return await asyncio.to_thread(model_checks.check_retrieval_model, name, deps.settings.retrieval)
 
 
 async def _run_program(name: str) -> str:

@@ -194,7 +194,7 @@ async def _build(
             # Another request may have built it while this one waited.
             row = await _find_reusable(database, data_dir, backend, made, signature)
             if row is None:
-                row, reused = await _make(database, data_dir, backend, made, corpus), False
+                row, reused = await make_index(database, data_dir, backend, made, corpus), False
     await _point_corpus(database, corpus, backend.kind, row.id)
     await to_thread.run_sync(backend.point, data_dir / row.path, corpus.id)
     return Build(
@@ -226,7 +226,7 @@ async def _find_reusable(
     return found
 
 
-async def _make(
+async def make_index(
     database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: CorpusRow
 ) -> IndexRow:
     """Build an index in a worker thread, which reads batches through this loop, and register it."""

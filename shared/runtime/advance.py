@@ -27,7 +27,7 @@ from shared.processes.children import limit_processor_time
 from shared.redaction import redact
 from shared.release import release
 from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
-from shared.runtime.queue import mark_ready_among, revive_calls
+from shared.runtime.queue import isolate, mark_ready_among, revive_calls
 from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
 from shared.settings import Plugins
 from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
@@ -515,9 +515,9 @@ async def record(
     # Later entries win, so each call gets the place of the most urgent sample.
     urgent_last = sorted(steps, key=lambda pair: -pair[0].place)
     wanted = {step.bound.key: (progress.place, step.bound) for progress, step in urgent_last}
-    created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
+    created = await insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
     ids = {key: found.call_id for key, found in known.items()} | created
-    ids |= await _find_existing(connection, sorted(wanted.keys() - ids.keys()))
+    ids |= await find_existing_calls(connection, sorted(wanted.keys() - ids.keys()))
     answered = {found.call_id for found in known.values() if found.raw}
     attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
     places = {ids[key]: place for key, (place, _) in wanted.items()}
@@ -530,7 +530,7 @@ async def record(
     return RecordedBatch(frozenset(bound.lane for key, (_, bound) in wanted.items() if ids[key] in fresh), attached)
 
 
-async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
+async def insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
     """Insert and enqueue calls sorted by key; return the ids of the new ones."""
     if not wanted:
         return {}
@@ -559,7 +559,7 @@ async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int,
     return ids
 
 
-async def _find_existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
+async def find_existing_calls(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
     if not keys:
         return {}
     ids = {row.key: row.id for row in await connection.execute(EXISTING, {"keys": keys})}
@@ -766,21 +766,35 @@ class Advancer:
         """Documents that the batch's replays read. Kept until the batch ends, even if evicted from the cache."""
 
     async def advance(self, limit: int = 200) -> AdvanceResult:
-        """Advance one batch of at most `limit` ready samples."""
-        return await self._advance_each(PICK, n=limit)
+        """Advance one batch of at most `limit` ready samples, or smaller ones if a sample stops it."""
+        try:
+            return await self._advance_picked(PICK, n=limit)
+        except BatchStopped as stopped:
+            rows = stopped.rows
+        results = await isolate(
+            rows, self._advance_again, self._give_up, is_defect=lambda error: isinstance(error, BatchStopped)
+        )
+        return AdvanceResult(
+            sum(result.samples for result in results),
+            frozenset[Lane]().union(*(result.lanes for result in results)),
+            frozenset[int]().union(*(result.jobs for result in results)),
+        )
 
-    async def _advance_each(self, pick: TextClause, **values: Any) -> AdvanceResult:
-        """Advance the samples that `pick` selects, in one batch or in smaller ones if a sample stops it."""
+    async def _advance_again(self, rows: Sequence[RowMapping]) -> AdvanceResult:
+        return await self._advance_picked(PICK_AGAIN, samples=[row["id"] for row in rows])
+
+    async def _advance_picked(self, pick: TextClause, **values: Any) -> AdvanceResult:
+        """Advance the samples that `pick` selects.
+
+        Raises:
+            BatchStopped: one of them may have to fail, so that the others can go on.
+        """
         while True:
             try:
                 return await self._batch(pick, values)
-            except BatchStopped as error:
-                stopped = error
-                break
             except CallVanished:
                 # A call failed for good between two statements and freed its key, so the batch can be repeated.
                 _log.info("a call failed while a sample was being attached to it; repeating the batch")
-        return await self._isolate(stopped)
 
     async def _batch(self, pick: TextClause, values: Mapping[str, Any]) -> AdvanceResult:
         self._library = {}
@@ -813,17 +827,8 @@ class Advancer:
         await fail_samples(connection, broken)
         return _BatchResult(batch, broken, written)
 
-    async def _isolate(self, stopped: BatchStopped) -> AdvanceResult:
-        """Advance the two halves of a batch separately; a batch of one sample fails that sample."""
-        if len(stopped.rows) == 1:
-            return await self._give_up(stopped.rows[0], stopped.__cause__)
-        samples = [row["id"] for row in stopped.rows]
-        middle = len(samples) // 2
-        first = await self._advance_each(PICK_AGAIN, samples=samples[:middle])
-        second = await self._advance_each(PICK_AGAIN, samples=samples[middle:])
-        return AdvanceResult(first.samples + second.samples, first.lanes | second.lanes, first.jobs | second.jobs)
-
-    async def _give_up(self, row: RowMapping, error: BaseException | None) -> AdvanceResult:
+    async def _give_up(self, row: RowMapping, stopped: Exception) -> AdvanceResult:
+        error = stopped.__cause__
         ids = _ids(row["public_id"], row["id"])
         _log.error("a sample cannot be advanced, so it fails: internal_error", exc_info=error, extra=ids)
         message = redact(f"{type(error).__name__}: {error}".partition("\n")[0])

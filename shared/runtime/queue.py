@@ -411,11 +411,45 @@ class Committed(NamedTuple):
     """Samples that became ready by the whole group commit."""
 
 
+async def isolate(
+    batch: Sequence[T],
+    run: Callable[[Sequence[T]], Awaitable[R]],
+    fail: Callable[[T, Exception], Awaitable[R]],
+    *,
+    is_defect: Callable[[Exception], bool] = concerns_rows,
+    is_open: Callable[[T], bool] = lambda _: True,
+) -> list[R]:
+    """Run a batch so that a member that cannot be run fails alone.
+
+    If `run` raises an error that is a defect of the members, the two halves of those that are still open run
+    separately, and so on; `fail` gets the member that raises alone, and its error.
+    """
+    try:
+        return [await run(batch)]
+    except Exception as error:
+        if not is_defect(error):
+            raise
+        if len(batch) == 1:
+            return [await fail(batch[0], error)]
+    left = [each for each in batch if is_open(each)]
+    middle = len(left) // 2
+    return [
+        result
+        for half in (left[:middle], left[middle:])
+        if half
+        for result in await isolate(half, run, fail, is_defect=is_defect, is_open=is_open)
+    ]
+
+
 class PendingAnswers(NamedTuple):
     """Answers that wait for a group commit."""
 
     token: uuid.UUID
     answers: Sequence[AnsweredCall]
+
+
+ClaimedAnswer = tuple[uuid.UUID, AnsweredCall]
+"""An answer, with the token of its claim."""
 
 
 class ReplyStore:
@@ -429,7 +463,9 @@ class ReplyStore:
     async def store(self, together: Sequence[PendingAnswers]) -> list[Committed]:
         """Commit these answers as a group; return their results in order."""
         whole = [(each.token, reply) for each in together for reply in each.answers if not reply.is_infrastructure]
-        done, refused = await self._accept_each(whole) if whole else ([], [])
+        accepted = await isolate(whole, self._accept, self._refuse) if whole else []
+        done = [call for each in accepted if isinstance(each, list) for call in each]
+        refused = [each for each in accepted if isinstance(each, tuple)]
         charged: list[int] = []
         for token, answers in together:
             broken = [answer for answer in answers if answer.is_infrastructure]
@@ -447,24 +483,8 @@ class ReplyStore:
             for _, answers in together
         ]
 
-    async def _accept_each(
-        self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]
-    ) -> tuple[list[int], list[tuple[uuid.UUID, AnsweredCall]]]:
-        """Store replies; return the calls still held, and a failure for each reply that cannot be stored."""
-        try:
-            return await self._accept(answers), []
-        except Exception as error:
-            if not concerns_rows(error):
-                raise
-            if len(answers) == 1:
-                _log.exception("the reply to call %d cannot be stored", answers[0][1].call_id)
-                return [], [(answers[0][0], fail_unstorable(answers[0][1], error))]
-        middle = len(answers) // 2
-        first, refused = await self._accept_each(answers[:middle])
-        second, others = await self._accept_each(answers[middle:])
-        return first + second, refused + others
-
-    async def _accept(self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]) -> list[int]:
+    async def _accept(self, answers: Sequence[ClaimedAnswer]) -> list[int] | ClaimedAnswer:
+        """Store replies; return the calls whose claim was still held."""
         answers = sorted(answers, key=lambda pair: pair[1].call_id)
         tokens = [token for token, _ in answers]
         values = {"tokens": tokens, "worker": self._worker, **to_columns([answer for _, answer in answers])}
@@ -477,6 +497,12 @@ class ReplyStore:
         await retry_through_outage(lambda: self._database.column(ACCEPT, values), self._ttl)
         stored = {"calls": values["calls"], "tokens": tokens}
         return await retry_through_outage(lambda: self._database.column(ACCEPTED, stored), self._ttl)
+
+    async def _refuse(self, answer: ClaimedAnswer, error: Exception) -> list[int] | ClaimedAnswer:
+        """Return a failure in place of a reply that cannot be stored."""
+        token, call = answer
+        _log.error("the reply to call %d cannot be stored", call.call_id, exc_info=error)
+        return token, fail_unstorable(call, error)
 
     async def _retry(self, token: uuid.UUID, answers: Sequence[AnsweredCall]) -> list[int]:
         """Charge infrastructure failures; return the charged calls."""

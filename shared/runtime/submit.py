@@ -175,7 +175,7 @@ class Drafting:
     def __init__(self, connection: AsyncConnection, settings: Settings) -> None:
         self._connection = connection
         self._settings = settings
-        self._known: dict[bytes, Any] = {}
+        self._known: dict[tuple[Callable[..., Awaitable[Any]], bytes], Any] = {}
 
     async def draft(self, submission: Submission, questions: int | None = None) -> Draft:
         """Draft the job; the operator's default models fill the roles that it does not name.
@@ -265,7 +265,7 @@ class Drafting:
         return {**kept, **await self._look_up_once(_grader, grader, "judge" in kept)}
 
     async def _look_up_once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
-        key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
+        key = look_up, canonical.encode([each for each in named if each is not self._settings])
         if key not in self._known:
             self._known[key] = await look_up(self._connection, *named)
         return self._known[key]

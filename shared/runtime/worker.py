@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from shared.redaction import redact
 from shared.replies import Failure, FailureKind, Retrieved
 from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
-from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, lapse, outcome_name
+from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, isolate, lapse, outcome_name
 from shared.settings import Workers
 from shared.storage.database import Database, is_passing, retry_through_outage, sql
 from shared.telemetry import logs
@@ -152,7 +153,14 @@ class Chunks:
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
         try:
-            await self._execute(claim, claim.calls, epoch, open_calls)
+            await isolate(
+                claim.calls,
+                partial(self._stream, claim, epoch, open_calls),
+                partial(self._fail, claim, open_calls),
+                # Neither the lease, nor a process that is gone, nor an outage of the database is a defect of calls.
+                is_defect=lambda error: not (isinstance(error, NotGranted | StreamBroken) or is_passing(error)),
+                is_open=lambda call: call.id in open_calls,
+            )
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             self.progress.sources_changed = True
@@ -173,37 +181,10 @@ class Chunks:
         finally:
             renewing.cancel()
 
-    async def _execute(
-        self, claim: Claim, calls: Sequence[ClaimedCall], epoch: int | None, open_calls: set[int]
-    ) -> None:
-        """Run calls of a chunk and remove them from `open_calls` as they end.
-
-        If the executor fails, the two halves of the remaining calls run separately, so that a call that cannot be
-        executed fails alone.
-        """
-        try:
-            await self._stream(claim, calls, epoch, open_calls)
-        except (NotGranted, StreamBroken):
-            raise
-        except Exception as error:
-            if is_passing(error):  # an outage of the database is not a defect of the calls
-                raise
-            _log.exception("%d calls failed together", len(calls))
-            problem = repr(error)
-        else:
-            return
-        if len(calls) == 1:
-            await self._fail(claim, {calls[0].id}, problem)
-            open_calls.discard(calls[0].id)
-            return
-        left = [call for call in calls if call.id in open_calls]
-        for half in (left[: len(left) // 2], left[len(left) // 2 :]):
-            if half:
-                await self._execute(claim, half, epoch, open_calls)
-
     async def _stream(
-        self, claim: Claim, calls: Sequence[ClaimedCall], epoch: int | None, open_calls: set[int]
+        self, claim: Claim, epoch: int | None, open_calls: set[int], calls: Sequence[ClaimedCall]
     ) -> None:
+        """Run calls of a chunk and remove them from `open_calls` as they end."""
         executor = self._executors[calls[0].role]
         async with aclosing(batch_by_time(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
             async for batch in batches:
@@ -225,14 +206,14 @@ class Chunks:
         if stale:
             _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
 
-    async def _fail(self, claim: Claim, calls: set[int], detail: str) -> None:
-        """Charge calls that could not be executed; they are tried again and finally fail with `detail`."""
+    async def _fail(self, claim: Claim, open_calls: set[int], call: ClaimedCall, error: Exception) -> None:
+        """Charge a call that could not be executed; it is tried again and finally fails with the error."""
+        _log.error("call %d cannot be executed", call.id, exc_info=error)
         now = datetime.now(UTC)
-        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redact(detail)[:500])
+        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redact(repr(error))[:500])
         receipt = Receipt(started_at=now, ended_at=now)
-        await self._commit(
-            claim, [AnsweredCall(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)]
-        )
+        await self._commit(claim, [AnsweredCall(call_id=call.id, reply=failure, receipt=receipt)])
+        open_calls.discard(call.id)
 
     async def _give_back(self, claim: Claim, batch: list[CallEnd]) -> None:
         released = [each.call_id for each in batch if isinstance(each, Release)]
@@ -333,13 +314,13 @@ class LaneWorker:
         self._lane = lane
         self._mines = mines
         self._database = database
-        self._guards = guards
-        self._ticker = ticker
+        self.guards = guards
+        self.ticker = ticker
         self._limits = limits
         self._stopping = stopping
         self._claims = Claims(database, name, limits.claim_ttl_s)
         self._chunks = Chunks(database, executors, self._claims, name=name, limits=limits)
-        self._advancer = Advancer(database)
+        self.advancer = Advancer(database)
         self._progress = self._chunks.progress
         self._sources = ReadyModels((), 0.0)
         self._advanced_at = 0.0
@@ -349,9 +330,9 @@ class LaneWorker:
 
         While Redis is away, no next tick can be sent, so the worker continues as long as a lease is open.
         """
-        await self._ticker.clear_tick(self._lane)
+        await self.ticker.clear_tick(self._lane)
         seconds = self._limits.tick_s
-        while await self._work(seconds) and not await self._ticker.tick(self._lane) and await self._holds_lease():
+        while await self._work(seconds) and not await self.ticker.tick(self._lane) and await self._holds_lease():
             seconds = min(UNSENT_S, self._limits.tick_s)
 
     async def mine(self) -> None:
@@ -376,7 +357,7 @@ class LaneWorker:
                     started = await self._fill(running) if not late else False
                     if started and not helped:  # other workers of this lane, if there are any
                         helped = True
-                        await self._ticker.tick(self._lane)
+                        await self.ticker.tick(self._lane)
                     advanced = await self._advance() if self._is_due(running) else False
                 except SQLAlchemyError as error:
                     started, advanced = await self._outlast(error), False
@@ -392,7 +373,7 @@ class LaneWorker:
 
     async def _holds_lease(self) -> bool:
         """Tell whether a lease is open and this worker was not told to stop."""
-        leases = (await self._guards.read_leases()).values()
+        leases = (await self.guards.read_leases()).values()
         return not self._stopping() and any(lease is not None and lease.phase is Phase.OPEN for lease in leases)
 
     async def _outlast(self, error: SQLAlchemyError) -> bool:
@@ -421,10 +402,10 @@ class LaneWorker:
         any_advanced = False
         self._progress.ready, self._advanced_at = 0, time.monotonic()
         until = self._advanced_at + ADVANCE_FOR_S
-        while (advanced := await self._advancer.advance()).samples:
+        while (advanced := await self.advancer.advance()).samples:
             any_advanced = True
             for lane in advanced.lanes:
-                await self._ticker.tick(lane)
+                await self.ticker.tick(lane)
             if advanced.jobs:
                 await lifecycle.finish_due_jobs(self._database, lifecycle.SMALL)
             if time.monotonic() >= until:
@@ -449,7 +430,7 @@ class LaneWorker:
 
     async def _look(self) -> ReadyModels:
         """Find the models with pending calls that may be sent now, those without a lease first."""
-        leases = await self._guards.read_leases()
+        leases = await self.guards.read_leases()
         async with self._database.statement() as connection:
             found = (await connection.execute(SOURCES, {"lane": self._lane.value, "mines": self._mines})).all()
         self._sources = ReadyModels(tuple(_list_callable_models(found, leases)), time.monotonic())

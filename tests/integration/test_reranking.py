@@ -80,7 +80,7 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
                 while before == await scalar(database, REGISTERED):  # noqa: ASYNC110 - the row is all there is
                     await asyncio.sleep(0.01)
             executor = RerankExecutor(database, settings)
-            executor._retriever = RetrieverClient(client, settings)
+            executor.retriever = RetrieverClient(client, settings)
             yield Setting(client, executor)
 
     return started

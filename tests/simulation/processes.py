@@ -69,9 +69,9 @@ class PacedScheduler(scheduler.Scheduler):
 
     _began_s = 0.0
 
-    async def _look(self) -> bool:
+    async def look(self) -> bool:
         self._began_s = current().world.loop.time()
-        return await super()._look()
+        return await super().look()
 
     def _decide(self, picture: WorkloadSnapshot, held: DeviceResidency | None, **more: Any) -> Target | None:
         target = super()._decide(picture, held, **more)

@@ -81,13 +81,13 @@ class Sweeper(Routine):
         self._sweep_s = settings.sweep_s
         self._outage_s = settings.workers.outage_s
         self._database = database
-        self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
+        self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     async def run_once(self) -> float:
         """Repair, then tick every lane that has work."""
         await queue.sweep_outages(self._database, "sweeper", self._outage_s)
         for lane in await sweep(self._database, "sweeper"):
-            await self._ticker.tick(lane)
+            await self.ticker.tick(lane)
         return self._sweep_s
 
 

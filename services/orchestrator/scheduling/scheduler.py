@@ -378,11 +378,11 @@ class Scheduler(Routine):
         self._device = settings.device
         self._rules = make_flip_rules(settings)
         measured_seconds = MeasuredSecondsReader(self._device.id)
-        self._observer = Observer(self._device, self._rules, measured_seconds)
+        self.observer = Observer(self._device, self._rules, measured_seconds)
         self._live_plan = LivePlan(settings, measured_seconds)
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
-        self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
+        self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     @property
     def device(self) -> str:
@@ -392,14 +392,14 @@ class Scheduler(Routine):
     async def run_once(self) -> float:
         """Observe the work once, and flip if it is time."""
         began = time.monotonic()
-        live = await self._look()
+        live = await self.look()
         took_s = time.monotonic() - began
         return min(max(LOOK_S, took_s), LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
 
-    async def _look(self) -> bool:
+    async def look(self) -> bool:
         """Flip if it is time, and return whether any job is live."""
         async with self._database.snapshot() as connection:
-            picture, residency, live = await self._observer.observe(connection)
+            picture, residency, live = await self.observer.observe(connection)
             if residency is not None and residency.state == "quarantined":
                 residency = replace(residency, retry=await self._lease.is_retry_requested(residency.epoch))
             drained = await devices.find_drain(connection, self._device.id) is not None
@@ -415,7 +415,7 @@ class Scheduler(Routine):
             complete = [] if target.cause in PRESSING else await find_complete_samples(connection)
         if complete:
             await mark_ready_among(self._database, complete)
-            await self._ticker.tick(Lane.JUDGE)
+            await self.ticker.tick(Lane.JUDGE)
         else:
             await self._flip(residency.epoch if residency else 0, target)
         return live
