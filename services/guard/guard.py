@@ -14,7 +14,7 @@ from shared.errors import Conflict
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.replies import FailureKind
 from shared.storage.database import Database
-from shared.telemetry import traces as traces_module
+from shared.telemetry import traces
 
 # The guard: one per device, the only process that reaches the model servers.
 #
@@ -180,13 +180,11 @@ class Guard:
 
 
 async def _answer_traced(resident: ServedModel, call: ModelCall) -> ModelAnswer:
-    if not traces_module.is_on():
+    if not traces.is_on():
         return await _answer(resident, call)
-    with traces_module.open_span(
-        call, model=resident.name, backend=resident.driver, concurrency=resident.running
-    ) as span:
+    with traces.open_span(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as span:
         answer = await _answer(resident, call)
-        traces_module.record_answer(span, call, answer)
+        traces.record_answer(span, call, answer)
         return answer
 
 

@@ -15,9 +15,9 @@ import httpx2
 import msgspec
 import psutil
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client import Counter as prometheus_client_Counter
+from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as core_Metric
+from prometheus_client.core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -136,7 +136,7 @@ class MetricValues(Collector):
         """Replace all gauges; those that are missing are no longer reported."""
         self._gauges = {(name, tuple(labels)): value for name, labels, value in gauges}
 
-    def collect(self) -> Iterator[core_Metric]:
+    def collect(self) -> Iterator[PrometheusMetric]:
         """Yield all metrics for prometheus_client."""
         for metric in CATALOGUE:
             if metric.kind == "counter":
@@ -151,14 +151,14 @@ class MetricValues(Collector):
         family: type[CounterMetricFamily] | type[GaugeMetricFamily],
         metric: Metric,
         values: Mapping[tuple[str, Labels], float],
-    ) -> core_Metric:
+    ) -> PrometheusMetric:
         metric_family = family(metric.name, metric.help, labels=metric.labels)
         for (name, labels), value in values.items():
             if name == metric.name:
                 metric_family.add_metric(labels, value)
         return metric_family
 
-    def _make_histogram(self, metric: Metric) -> core_Metric:
+    def _make_histogram(self, metric: Metric) -> PrometheusMetric:
         made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for (name, labels), found in self._distributions.items():
             if name == metric.name:
@@ -467,7 +467,7 @@ class Requests:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         made = BY_NAME["mathrag_http_requests_total"]
-        self.total = prometheus_client_Counter(made.name, made.help, made.labels, registry=registry)
+        self.total = PrometheusCounter(made.name, made.help, made.labels, registry=registry)
         timed = BY_NAME["mathrag_http_request_duration_seconds"]
         self.duration = Histogram(timed.name, timed.help, timed.labels, registry=registry)
 

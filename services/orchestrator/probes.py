@@ -41,8 +41,8 @@ from shared.runtime.placement import estimate_all, settings_for_device
 from shared.settings import REPOSITORY, Device, Settings, load
 from shared.shapes import State
 from shared.storage import devices, jobs
-from shared.storage import jobs as stored_jobs
 from shared.storage.database import Database
+from shared.storage.jobs import list_unserved
 
 # Checks of everything that a job needs: readiness runs the cheap ones, `mathrag doctor` all.
 
@@ -600,7 +600,7 @@ async def check_worker_sources(deps: Deps) -> str:
 async def check_models(deps: Deps) -> str:
     """Check that no job waits for a model that no guard serves any more."""
     async with deps.database.transaction() as connection:
-        found = await stored_jobs.list_unserved(connection)
+        found = await list_unserved(connection)
     if not found:
         return "none waits for a model that is not served"
     jobs = sorted({job for row in found for job in row.jobs})

@@ -20,8 +20,7 @@ from services.retriever.index import Backend, Batch, IndexMatch, SearchIndex
 from shared import canonical
 from shared import settings as settings_module
 from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
-from shared.ingest import datasets as datasets_module
-from shared.ingest import paths
+from shared.ingest import datasets, paths
 from shared.ingest.lines import Reader
 from shared.models import servers
 from shared.models.embedding import ModelFailed, Reranker
@@ -252,7 +251,7 @@ class Collection:
         Raises:
             Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
         """
-        items = list(datasets_module.read_dataset(paths.dataset_lines(self._folder, split=split)))
+        items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
         grades = {each.custom_id: each.gold_documents or {} for each in items if each.custom_id}
         judged = {query: _select_relevant(found) for query, found in grades.items() if _select_relevant(found)}
         if not judged:
@@ -285,7 +284,7 @@ class Collection:
 
     def _open_records(self) -> Reader[CorpusRecord]:
         rows = paths.corpus_lines(self._folder / CORPUS)
-        return Reader(rows, lambda line, _: datasets_module.record(line), datasets_module.document_id, skip_empty=True)
+        return Reader(rows, lambda line, _: datasets.record(line), datasets.document_id, skip_empty=True)
 
 
 def make_twin_key(content: str, document: str) -> str:

@@ -28,7 +28,7 @@ from shared.recent import LruCache
 from shared.replies import Document, Failure, FailureKind, Hit, Retrieved, Scored
 from shared.runtime import pins
 from shared.runtime.pins import NO_RERANKER, ModelIdentity, embedder_identity
-from shared.settings import Reranker as Settings
+from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
 from shared.storage.database import Database, retry_through_outage
 
@@ -348,7 +348,7 @@ class PinnedReranker:
         return Scored(scores=tuple(scores))
 
 
-def identify_reranker(settings: Settings) -> ModelIdentity:
+def identify_reranker(settings: RerankerSettings) -> ModelIdentity:
     """Return the identity of the reranker: everything that changes scores, which its address does not.
 
     Raises:
@@ -368,7 +368,7 @@ def identify_reranker(settings: Settings) -> ModelIdentity:
     )
 
 
-def _identify_plugin(settings: Settings) -> ModelIdentity:
+def _identify_plugin(settings: RerankerSettings) -> ModelIdentity:
     plugin = find_usable(Kind.RERANKER, settings.plugin)
     kept = settings.model_dump(include={"activation", "max_chars"})
     return ModelIdentity(
@@ -380,7 +380,7 @@ def _identify_plugin(settings: Settings) -> ModelIdentity:
     )
 
 
-def _compute_digest(settings: Settings) -> str | None:
+def _compute_digest(settings: RerankerSettings) -> str | None:
     """Return the digest or revision of the weights; None if nothing identifies the version of the model."""
     if settings.path is not None and not settings.model:
         return files.digest(settings.path)

@@ -9,8 +9,8 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
 
 from shared import canonical
-from shared.audit import rows as rows_module
 from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
+from shared.audit.rows import find_altered_banks
 from shared.calls import CALL_KINDS, Expected
 from shared.pipelines import registry
 from shared.plugins.loading import explain_absence
@@ -296,9 +296,7 @@ async def check_hashes(audit: AuditedJob) -> list[Violation]:
     """
     return [
         *_make_source_violation("does not match its hash", [name async for name in _find_altered_dataset(audit)]),
-        *_make_source_violation(
-            "does not match its hash", [name async for name in rows_module.find_altered_banks(audit)]
-        ),
+        *_make_source_violation("does not match its hash", [name async for name in find_altered_banks(audit)]),
         *await audit.find("I23", "does not match its hashes", CORPUS),
         *_make_source_violation("does not match its hash", [name async for name in _find_altered_models(audit)]),
         *await audit.find("I23", "is pinned to a model with another hash", UNPINNED),

@@ -9,8 +9,7 @@ from typing import IO, Any
 import msgspec
 
 from shared.errors import InvalidLine, TooLarge
-from shared.ingest import lines as fields
-from shared.ingest import row_process
+from shared.ingest import lines, row_process
 from shared.ingest.lines import Defect
 from shared.ingest.row_process import BUFFER_BYTES
 from shared.ingest.tables import KNOWN, list_unknown
@@ -84,10 +83,10 @@ def _decode_dictionary(column: Any) -> Any:
 
 def _require_known_names(names: list[str]) -> list[str]:
     try:
-        fields.check_columns(names)
+        lines.check_columns(names)
     except Defect as defect:
         raise InvalidLine("", 0, str(defect)) from defect
-    known = [name for name in names if name in fields.KNOWN]
+    known = [name for name in names if name in lines.KNOWN]
     if not known:
         problem = f"has no known column (it has {', '.join(names)[:200]})"
         raise InvalidLine("", 0, f"{problem}; rename one to `text` or `question`")
@@ -119,13 +118,13 @@ def _content(columns: dict[str, Any], row: int, longest: int, unknown: dict[str,
     except Defect as defect:
         return defect
     text = sum(len(value) for value in found.values() if isinstance(value, str))
-    return fields.make_too_long_defect(longest) if text > longest or len(line) > ESCAPED * longest else line
+    return lines.make_too_long_defect(longest) if text > longest or len(line) > ESCAPED * longest else line
 
 
 def _cell(column: Any, row: int, longest: int) -> Any:
     """Return a cell as a Python value, unless it alone is longer than a row may be."""
     if column.slice(row, 1).nbytes > ESCAPED * longest:
-        raise fields.make_too_long_defect(longest)
+        raise lines.make_too_long_defect(longest)
     return column[row].as_py()
 
 

@@ -38,8 +38,7 @@ from shared.plugins.catalogue import Plugin
 from shared.plugins.loading import open_plugin
 from shared.replies import FailureKind
 from shared.settings import Embeddings
-from shared.settings import Reranker as Reranking
-from shared.settings import Reranker as Settings
+from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
 from shared.trace_headers import trace_headers
 
@@ -318,7 +317,7 @@ def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
 class ModelReranker:
     """A `Reranker` over a `CrossEncoder`."""
 
-    def __init__(self, model: CrossEncoder, settings: Settings) -> None:
+    def __init__(self, model: CrossEncoder, settings: RerankerSettings) -> None:
         self._model = model
         self._settings = settings
 
@@ -592,7 +591,7 @@ def open_embedder(settings: Embeddings) -> Iterator[Embedder]:
 
 
 @contextmanager
-def open_reranker(settings: Reranking) -> Iterator[Reranker | None]:
+def open_reranker(settings: RerankerSettings) -> Iterator[Reranker | None]:
     """Open the reranker of the settings for the length of the block; None if none is configured.
 
     Raises:
@@ -618,7 +617,7 @@ def _make_encoder(settings: Embeddings) -> Encoder:
     return SentenceEncoder(settings.path, settings.model, settings.revision)
 
 
-def _make_cross_encoder(settings: Reranking) -> CrossEncoder:
+def _make_cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     match settings.kind:
         case "endpoint" if settings.protocol == "tei":
             return TeiServer(_make_endpoint(settings), raw=settings.activation == "sigmoid")
@@ -633,7 +632,7 @@ def _make_cross_encoder(settings: Reranking) -> CrossEncoder:
     return SentenceCrossEncoder(settings.path, settings.model, settings.revision)
 
 
-def _make_endpoint(settings: Embeddings | Reranking) -> Endpoint:
+def _make_endpoint(settings: Embeddings | RerankerSettings) -> Endpoint:
     return Endpoint(settings.url or "", key=read_key(settings.api_key_env), timeout_s=settings.timeout_s)
 
 

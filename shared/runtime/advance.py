@@ -32,8 +32,7 @@ from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, L
 from shared.settings import Plugins
 from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
-from shared.telemetry import row_spans
-from shared.telemetry import traces as traces_module
+from shared.telemetry import row_spans, traces
 
 # Replay a pipeline until it waits for missing replies. Pure: no I/O and no clock but the limit on endless steps.
 
@@ -809,7 +808,7 @@ class Advancer:
                     raise
                 raise BatchStopped(rows) from error
         _log_failures(done)
-        if traces_module.is_on():
+        if traces.is_on():
             await row_spans.trace_samples(self._database, [sample for sample, _ in done.ended])
         if done.written.attached or any(progress.waits and not progress.steps for progress in done.batch):
             # A reply to a call that was there before may have been committed while this batch was not yet.

@@ -38,11 +38,9 @@ from shared.settings import MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.statistics.intervals import fit_monotone
 from shared.storage import jobs, rules
-from shared.storage import labels as stored_labels
-from shared.storage import samples as stored_samples
 from shared.storage.database import try_decode_params
-from shared.storage.labels import CountedLabels, LabelSet
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.labels import CountedLabels, LabelSet, count_labels, get_set
+from shared.storage.samples import SampleWithOutcome, list_labelled_items, read_gold_documents, stream_with_outcomes_in
 
 # Rows of models: what answers calls. A row's identity never changes; a changed model is another row.
 
@@ -166,7 +164,7 @@ async def retire(connection: AsyncConnection, device: str, name: str | None = No
     await connection.execute(RETIRE, {"device": device, "name": name})
 
 
-async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
+async def pin_model(connection: AsyncConnection, role: str, name: str) -> Pin:
     """Pin the newest row of the model called `name`.
 
     Raises:
@@ -330,7 +328,7 @@ async def calibrate_crag(
     judged = None if judged_by is None else await _labels_from_judge(connection, job, judged_by)
     pairs: list[tuple[float, bool]] = []
     skipped = 0
-    async for batch in stored_samples.stream_with_outcomes_in(connection, row):
+    async for batch in stream_with_outcomes_in(connection, row):
         labels = await _gold_labels(connection, row, batch) if judged is None else judged
         found = observations(batch, labels, job.evaluator)
         pairs += [pair for pair in found if pair is not None]
@@ -375,7 +373,7 @@ async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: 
             hint="name a job with `crag.evaluator=judge` over the same dataset and corpus",
         )
     labels: dict[int, bool] = {}
-    async for batch in stored_samples.stream_with_outcomes_in(connection, row):
+    async for batch in stream_with_outcomes_in(connection, row):
         for index, first in _list_first_decisions(batch, judge.evaluator):
             if first is not None:
                 labels[index] = first.action == ListAction.CORRECT
@@ -385,8 +383,8 @@ async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: 
 async def _gold_labels(connection: AsyncConnection, job: int, batch: Collection[SampleWithOutcome]) -> dict[int, bool]:
     """Return, for each labelled item of the batch, whether its first list holds a gold document."""
     indexes = [row.index for row, _ in batch]
-    known = await stored_samples.list_labelled_items(connection, job, min(indexes), max(indexes))
-    relevant = await stored_samples.read_gold_documents(connection, job, min(indexes), max(indexes))
+    known = await list_labelled_items(connection, job, min(indexes), max(indexes))
+    relevant = await read_gold_documents(connection, job, min(indexes), max(indexes))
     return gold_labels(batch, known, relevant)
 
 
@@ -566,9 +564,9 @@ async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibr
 
 
 async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, RatingJudge]:
-    of = await stored_labels.get_set(connection, name)
+    of = await get_set(connection, name)
     model, judge = await _find_judge(connection, of)
-    counted = await stored_labels.count_labels(connection, of, blind=True)
+    counted = await count_labels(connection, of, blind=True)
     by_rating = _group_by_rating(counted)
     tasks = sum(map(len, by_rating.values()))
     if tasks < FEWEST:

@@ -25,13 +25,11 @@ from shared.lease.lease import Guards
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app, queue_key
 from shared.runtime import heartbeats
-from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import read_code
-from shared.runtime.worker import Executor, LaneWorker
+from shared.runtime.worker import Executor, LaneWorker, trace_executors
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
-from shared.telemetry import logs
-from shared.telemetry import traces as traces_module
+from shared.telemetry import logs, traces
 from shared.telemetry.traces import SpanRef
 
 # Watchdog for Celery: end a worker that takes no tick although some are queued, so that it is started again.
@@ -126,7 +124,7 @@ class ForkedWorker:
 
     def drain(self, tick: SpanRef | None) -> None:
         """Handle one tick; `tick` is the sender's span."""
-        with traces_module.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
+        with traces.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
             self._loop.run_until_complete(self.drain_lane())
 
     async def drain_lane(self) -> None:
@@ -143,7 +141,7 @@ class ForkedWorker:
             self.tools.database,
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
             guards=self.tools.guards,
-            executors=worker_runtime.trace_executors(executors, self.tools.database),
+            executors=trace_executors(executors, self.tools.database),
             ticker=self._ticker,
             limits=limits,
             stopping=self._stopping,
@@ -210,7 +208,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
 
     @app.task(name=DRAIN, bind=True)  # type: ignore[untyped-decorator]
     def drain(task: Any) -> None:
-        forked.drain(traces_module.parse_traceparent((task.request.headers or {}).get("traceparent")))
+        forked.drain(traces.parse_traceparent((task.request.headers or {}).get("traceparent")))
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
     def keep_logging(**_: object) -> None:

@@ -25,8 +25,7 @@ from shared.runtime.advance import Advancer
 from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, isolate, lapse, outcome_name
 from shared.settings import Workers
 from shared.storage.database import Database, is_passing, retry_through_outage, sql
-from shared.telemetry import logs
-from shared.telemetry import traces as traces_module
+from shared.telemetry import logs, traces
 from shared.telemetry.traces import SpanRef
 
 # Batch a stream by time, so that replies of a slow model are committed one by one and of a fast one in batches.
@@ -477,7 +476,7 @@ WAITERS = sql("""
 
 def trace_executors(executors: Mapping[str, Executor], database: Database) -> Mapping[str, Executor]:
     """Wrap the executors in spans if tracing is on."""
-    if not traces_module.is_on():
+    if not traces.is_on():
         return executors
     return {role: TracedExecutor(role, executor, database) for role, executor in executors.items()}
 
@@ -492,8 +491,8 @@ class TracedExecutor:
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
         """Yield the executor's results; receipts name the chunk's trace."""
-        links = [traces_module.find_current(), *await self._waiters(calls)]
-        with traces_module.span(f"chunk {self._role}", self._attributes(calls, epoch), links=links, root=True) as span:
+        links = [traces.find_current(), *await self._waiters(calls)]
+        with traces.span(f"chunk {self._role}", self._attributes(calls, epoch), links=links, root=True) as span:
             _log.debug("chunk of %d %s calls", len(calls), self._role)
             by_id = {call.id: call for call in calls}
             async for ended in self._executor.run(calls, epoch):
@@ -509,11 +508,11 @@ class TracedExecutor:
         async with self._database.transaction() as connection:
             values = {"calls": [call.id for call in calls], "links": LINKS}
             rows = (await connection.execute(WAITERS, values)).all()
-        return [traces_module.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
+        return [traces.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
 
-    def _attributes(self, calls: Sequence[ClaimedCall], epoch: int | None) -> traces_module.Attributes:
+    def _attributes(self, calls: Sequence[ClaimedCall], epoch: int | None) -> traces.Attributes:
         return {
-            traces_module.SPAN_KIND: traces_module.CHAIN,
+            traces.SPAN_KIND: traces.CHAIN,
             "mathrag.role": self._role,
             "mathrag.calls": len(calls),
             "mathrag.model_id": calls[0].model_id,
@@ -522,14 +521,14 @@ class TracedExecutor:
 
     def _note(self, call: ClaimedCall, ended: AnsweredCall) -> None:
         """Record the span of a search or a grade; the guard records those of model calls."""
-        kind = traces_module.KINDS_OF_ROLE.get(self._role)
+        kind = traces.KINDS_OF_ROLE.get(self._role)
         if kind is not None:
             failure = outcome_name(ended.reply) if isinstance(ended.reply, Failure) else None
-            attributes = {traces_module.SPAN_KIND: kind, "mathrag.call.id": call.id, **_hit_attributes(ended)}
-            if traces_module.keeps_content():
-                attributes[traces_module.INPUT] = call.request.decode()
+            attributes = {traces.SPAN_KIND: kind, "mathrag.call.id": call.id, **_hit_attributes(ended)}
+            if traces.keeps_content():
+                attributes[traces.INPUT] = call.request.decode()
             receipt = ended.receipt
-            traces_module.add_past_span(self._role, receipt.started_at, receipt.ended_at, attributes, failure=failure)
+            traces.add_past_span(self._role, receipt.started_at, receipt.ended_at, attributes, failure=failure)
 
 
 def _hit_attributes(ended: AnsweredCall) -> dict[str, str | float]:
@@ -537,6 +536,6 @@ def _hit_attributes(ended: AnsweredCall) -> dict[str, str | float]:
     hits = ended.reply.hits if isinstance(ended.reply, Retrieved) else ()
     found: dict[str, str | float] = {}
     for rank, hit in enumerate(hits):
-        found[traces_module.document_attribute(rank, "id")] = hit.document
-        found[traces_module.document_attribute(rank, "score")] = hit.score
+        found[traces.document_attribute(rank, "id")] = hit.document
+        found[traces.document_attribute(rank, "score")] = hit.score
     return found

@@ -12,8 +12,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, Invalid, NotFound
 from shared.replies import CorpusRecord
-from shared.storage import database as storage
-from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+)
 
 # Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
 
@@ -23,7 +32,7 @@ COLUMNS = """
     (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = storage.cursor_scope("corpora")
+SCOPE = cursor_scope("corpora")
 # Uploads may share documents and insert them in batches; running one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
@@ -167,13 +176,13 @@ async def get(database: Database, name: str) -> Corpus:
     return _corpus(row)
 
 
-async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Corpus]:
+async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> Page[Corpus]:
     """List corpora, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_corpus(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
 
 
 def _corpus(row: RowMapping) -> Corpus:

@@ -9,8 +9,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage import database as storage
-from shared.storage.database import Database, sql
+from shared.storage.database import Database, record_operation, sql
 
 # Devices as operators see them: resident models, measured memory, recent flips, and drains.
 
@@ -110,7 +109,7 @@ async def _set_drained(database: Database, device: str, actor: str, *, drained: 
     async with database.transaction() as connection:
         if (await connection.execute(SET, values)).first() is not None:
             action = "gpu.drain" if drained else "gpu.release"
-            await storage.record_operation(connection, actor, action, device, **({"reason": reason} if reason else {}))
+            await record_operation(connection, actor, action, device, **({"reason": reason} if reason else {}))
 
 
 async def load_device(database: Database, device: str) -> DeviceState:

@@ -14,9 +14,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
 from shared.errors import Conflict
-from shared.storage import database as storage
 from shared.storage import jobs as stored_jobs
-from shared.storage.database import Database, is_usable, make_not_found, sql
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    cursor_scope,
+    decode_cursor,
+    is_usable,
+    make_not_found,
+    make_page,
+    sql,
+)
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
@@ -51,7 +60,7 @@ LIST = text("""
 REFUSED, PURGED = "refused", "purged"
 """States of a cell without a job, and of a cell whose job was purged."""
 LIVE = ("preparing", "running", "paused", "finalizing", "cancelling")
-SCOPE = storage.cursor_scope("experiments")
+SCOPE = cursor_scope("experiments")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,12 +221,12 @@ def _member(job: Any) -> Member:
     )
 
 
-async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Entry]:
+async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> Page[Entry]:
     """List experiments, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).all()
-    return storage.make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
+    return make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
 
 
 def _entry(row: Any) -> Entry:

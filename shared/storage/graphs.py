@@ -22,8 +22,17 @@ from shared.rules import graph as graph_module
 from shared.rules.graph import Graph
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
-from shared.storage import database as storage
-from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+)
 
 # Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory.
 
@@ -121,7 +130,7 @@ ONE = text(f"{FROM} WHERE g.name = :name")
 LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
 CHUNK = 10_000
 """Facts formatted at a time."""
-SCOPE = storage.cursor_scope("graphs")
+SCOPE = cursor_scope("graphs")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
 INSERT = text("""
     INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
@@ -274,13 +283,13 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
         return stored, GraphFacts(await load_graph(connection, stored.id), stored.time_unit, words)
 
 
-async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> storage.Page[StoredGraph]:
+async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> Page[StoredGraph]:
     """List graphs, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_graph(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
 
 
 async def delete(database: Database, name: str) -> StoredGraph:

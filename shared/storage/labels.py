@@ -13,9 +13,19 @@ from shared import canonical
 from shared.calls import Expected
 from shared.errors import Conflict, NotFound
 from shared.shapes import KINDS, Content, Value, What, parse_label
-from shared.storage import database as storage
 from shared.storage import jobs
-from shared.storage.database import Database, check_name, copy, make_not_found, sql
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+    sql,
+)
 
 # Draw the tasks of a label set from a job's judged documents or graded answers, each at most once.
 
@@ -104,7 +114,7 @@ COLUMNS = """
     FROM label_sets s"""
 ONE = text(f"{COLUMNS} WHERE s.name = :name")
 LIST = text(f"{COLUMNS} WHERE s.id < :before ORDER BY s.id DESC LIMIT :n")
-SCOPE = storage.cursor_scope("label sets")
+SCOPE = cursor_scope("label sets")
 PROGRESS = text("""
     WITH counted AS (
         SELECT DISTINCT ON (l.set_id, l.number, l.labeller) l.set_id, l.labeller, l.value, t.system
@@ -209,13 +219,13 @@ async def get_set(connection: AsyncConnection, name: str) -> LabelSet:
     return (await _with_labellers(connection, [found]))[0]
 
 
-async def list_label_sets(database: Database, limit: int, cursor: str | None = None) -> storage.Page[LabelSet]:
+async def list_label_sets(database: Database, limit: int, cursor: str | None = None) -> Page[LabelSet]:
     """List label sets, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
         found = await _with_labellers(connection, [_set(row) for row in rows])
-    return storage.make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
 
 
 async def _find_set(connection: AsyncConnection, name: str) -> LabelSet | None:

@@ -39,8 +39,8 @@ from shared.records import (
 from shared.replies import Document, Generated, Rated, Reply, Retrieved
 from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
-from shared.storage import samples as stored_samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
+from shared.storage.samples import find_sample, read_gold_documents
 
 # Cache documents by hash in each process, for replays and prompts.
 
@@ -163,7 +163,7 @@ async def load_provenance(
         steps = await _steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
         params, _ = try_decode_params(row["params"], "")
-        ended = await stored_samples.find_sample(connection, job, index, repeat)
+        ended = await find_sample(connection, job, index, repeat)
         text = _text(steps, outcome, params)
         return Provenance(
             index=row["ordinal"],
@@ -172,7 +172,7 @@ async def load_provenance(
             text=text,
             equations=await to_thread.run_sync(_equations, text),
             scored_by=find_scorer(outcome.trace) if outcome else None,
-            relevant=(await stored_samples.read_gold_documents(connection, job, index, index)).get(index),
+            relevant=(await read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],

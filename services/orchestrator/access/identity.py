@@ -22,7 +22,6 @@ from shared import shapes
 from shared.access.filters import OPEN, SAFE, refuse
 from shared.bearer import key_of
 from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
-from shared.shapes import Scope as shapes_Scope
 from shared.shapes import allows
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database
@@ -218,15 +217,15 @@ def wants_page(scope: Scope) -> bool:
 
 Handler = Callable[..., Any]
 
-_declared: dict[Handler, shapes_Scope | None] = {}
+_declared: dict[Handler, shapes.Scope | None] = {}
 
 
-def declare_scope(handler: Handler, scope: shapes_Scope | None) -> None:
+def declare_scope(handler: Handler, scope: shapes.Scope | None) -> None:
     """Require `scope` of the keys that call `handler`; None admits everybody."""
     _declared[handler] = scope
 
 
-def get_declared_scope(handler: Handler) -> shapes_Scope | None:
+def get_declared_scope(handler: Handler) -> shapes.Scope | None:
     """Return the scope that `handler` requires; None if it is open to everybody.
 
     Raises:
@@ -253,7 +252,7 @@ async def authorise(request: Request) -> None:
         check_scope(request.state.scopes, scope)
 
 
-def check_scope(scopes: Collection[str], wanted: shapes_Scope) -> None:
+def check_scope(scopes: Collection[str], wanted: shapes.Scope) -> None:
     """Check that a key with these scopes has `wanted`.
 
     Raises:

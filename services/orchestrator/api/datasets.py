@@ -32,11 +32,10 @@ from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import database, datasets, graphs
 from shared.storage import datasets as stored_datasets
-from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from shared.storage.datasets import Dataset, LedQuestion
 from shared.storage.graphs import GraphFacts, StoredGraph
-from shared.storage.rules import RuleBank
+from shared.storage.rules import RuleBank, find_rules_by_number, get_bank, read_rules
 
 # Serves `/v1/datasets`: uploads and lists questions.
 
@@ -254,7 +253,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     """
     asked = frozenset(heads)
     async with database.transaction() as connection:
-        bank = await stored_rules.get_bank(connection, name)
+        bank = await get_bank(connection, name)
     if bank.hash is None:
         hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
         raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
@@ -262,7 +261,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
         hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
         raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
     found, behind = [], 0
-    async for batch in stored_rules.read_rules(database, bank):
+    async for batch in read_rules(database, bank):
         found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
         behind += len(batch)
     if not found:
@@ -365,7 +364,7 @@ async def _load_source(database: Database, name: str, rules: str, graph: str | N
     """
     dataset = await datasets.get(database, name)
     async with database.transaction() as connection:
-        bank = await stored_rules.get_bank(connection, rules)
+        bank = await get_bank(connection, rules)
         summary = await datasets.count_questions(connection, dataset.id)
     _check(name, bank, summary)
     wanted = bank.graph if graph is None else graph
@@ -405,7 +404,7 @@ async def _stream_lines(
         async with database.transaction() as connection:
             batch = await datasets.load_questions(connection, source.dataset.id, places[first : first + BATCH])
             numbers = {lead.rule for each in batch for lead in each.query.leads}
-            rules = await stored_rules.find_rules_by_number(connection, source.bank.id, numbers)
+            rules = await find_rules_by_number(connection, source.bank.id, numbers)
             questions = await to_thread.run_sync(_draw_questions, source, batch, options.seed)
             texts = await datasets.load_texts(connection, source.graph.corpus, _collect_documents(questions))
         known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)

@@ -14,8 +14,7 @@ from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import Deps, RequestDeps
 from shared.errors import Invalid
-from shared.ingest import facts as facts_module
-from shared.ingest import graph_paths
+from shared.ingest import facts, graph_paths
 from shared.ingest.lines import Row
 from shared.replies import CorpusRecord
 from shared.settings import Limits
@@ -106,7 +105,7 @@ async def _store(
 ) -> tuple[graphs.CreatedGraph, int]:
     """Store the graph; also return how many facts were left out because they occur earlier."""
     read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
-    async with aclosing(_read_batches(facts_module.documents(read.upload, inverse=inverse))) as documents:
+    async with aclosing(_read_batches(facts.documents(read.upload, inverse=inverse))) as documents:
         return await graphs.create(deps.database, name, read.upload, documents), read.repeated
 
 
@@ -130,8 +129,8 @@ def open_fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterat
     )
 
 
-def _read(file: IO[bytes], request: Request, limits: Limits) -> facts_module.ParsedGraph:
-    return facts_module.read_facts(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.ParsedGraph:
+    return facts.read_facts(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
 async def _read_batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:

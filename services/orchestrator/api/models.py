@@ -18,7 +18,7 @@ from shared.plugins.catalogue import Plugin
 from shared.settings import Settings
 from shared.shapes import Kind, PluginPin, Scope, State
 from shared.storage import devices
-from shared.storage import jobs as stored_jobs
+from shared.storage.jobs import list_lacking_plugins
 
 # Serves `/v1/models`: the models that a job may name.
 
@@ -186,7 +186,7 @@ async def list_plugin_views(deps: Deps) -> list[PluginView]:
     """Return every plug-in with its state; missing ones that jobs wait for come last."""
     found = await to_thread.run_sync(loading.list_present, deps.settings.plugins)
     async with deps.database.transaction() as connection:
-        lacking = await stored_jobs.list_lacking_plugins(connection)
+        lacking = await list_lacking_plugins(connection)
     jobs: dict[PluginPin, list[str]] = {}
     for each in lacking:
         jobs.setdefault(each.pin, []).append(each.name)

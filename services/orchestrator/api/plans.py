@@ -39,7 +39,7 @@ from shared.runtime.advance import Jobs
 from shared.runtime.submit import Drafting
 from shared.shapes import Scope
 from shared.storage import configurations, jobs
-from shared.storage import devices as stored_devices
+from shared.storage.devices import list_model_names
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 MOST_QUESTIONS = 1 << 24
@@ -229,5 +229,5 @@ async def _plan_view(
         chosen=found.chosen,
         why=found.why,
         others=list(found.others),
-        resident={room.device: await stored_devices.list_model_names(connection, room.resident) for room in there},
+        resident={room.device: await list_model_names(connection, room.resident) for room in there},
     )

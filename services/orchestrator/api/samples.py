@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
-from shared import provenance as provenance_module
 from shared.fields import WHOLE
+from shared.provenance import export_lines, read_job
 from shared.rag.provenance import Ending
 from shared.records import Provenance, SampleLine
 from shared.samples import SampleRow, Strategy
@@ -375,5 +375,5 @@ async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl"] = "js
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    exported = await provenance_module.read_job(deps.database, row)
-    return StreamingResponse(provenance_module.export_lines(deps.database, exported), media_type="application/x-ndjson")
+    exported = await read_job(deps.database, row)
+    return StreamingResponse(export_lines(deps.database, exported), media_type="application/x-ndjson")

@@ -17,8 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from services.orchestrator.deps import RequestDeps
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
-from shared.ingest import answers, log_process, plugin_rows, rows, tables
-from shared.ingest import datasets as datasets_module
+from shared.ingest import answers, datasets, log_process, plugin_rows, rows, tables
 from shared.ingest.answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex, Layout
 from shared.ingest.lines import Fields, OnError, Reader, Row
 from shared.ingest.rows import Format
@@ -106,14 +105,14 @@ class Upload:
         """Read documents; one without an id gets its line number."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
             yield self._make_reader(
-                found, lambda line, number: datasets_module.record(line, str(number)), datasets_module.document_id
+                found, lambda line, number: datasets.record(line, str(number)), datasets.document_id
             )
 
     @asynccontextmanager
-    async def read_items(self, items: datasets_module.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
+    async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
         """Read items."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, _: items.read(line), datasets_module.question_id)
+            yield self._make_reader(found, lambda line, _: items.read(line), datasets.question_id)
 
     @asynccontextmanager
     async def read_answers(

@@ -20,7 +20,6 @@ from shared.calls import MAX_QUESTION, Decoding, Message
 from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
 from shared.replies import FailureKind
-from shared.runtime import submit as runtime_submit
 from shared.runtime import submit as submitting
 from shared.runtime.parameters import parse_params
 from shared.runtime.submit import Submission, choose_draw, question_for, submit, submit_conversations
@@ -371,15 +370,15 @@ async def create(request: ChatCompletionRequest, deps: RequestDeps, caller: Requ
     if request.stream:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         return StreamingResponse(_stream(deps, pending, include_usage=include_usage), media_type="text/event-stream")
-    await runtime_submit.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
+    await submitting.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
     return json((await read_answer(deps, pending)).body())
 
 
 async def _stream(deps: Deps, asked: PendingJob, *, include_usage: bool) -> AsyncIterator[bytes]:
     deadline = time.monotonic() + LONGEST_WAIT_S
-    while not await runtime_submit.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
+    while not await submitting.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
         yield COMMENT
-        await runtime_submit.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
+        await submitting.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
     try:
         for chunk in (await read_answer(deps, asked)).chunks(include_usage=include_usage):
             yield chunk

@@ -30,14 +30,13 @@ from shared.records import Provenance
 from shared.replies import Generated
 from shared.shapes import ACCURACY, EXACT, SCORE, Measure, find_measure
 from shared.statistics import intervals, significance
-from shared.statistics import significance as significance_module
 from shared.statistics.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
-from shared.statistics.significance import Mean, PairComparison
+from shared.statistics.significance import Mean, PairComparison, compare_pair, correct_family, describe_pair
 from shared.storage import jobs as stored_jobs
 from shared.storage import samples
-from shared.storage import samples as stored_samples
 from shared.storage.database import TERMINAL, Database, try_decode_params
 from shared.storage.provenance import load_provenance
+from shared.storage.samples import stream_with_outcomes
 
 # Describes the result of a comparison: the systems, and the pairs of them that were tested.
 
@@ -404,7 +403,7 @@ def _list_pairs(
 
 async def _load_endings(database: Database, job: int) -> _Ended:
     counted, found = Endings(), ByContent()
-    async for batch in stored_samples.stream_with_outcomes(database, job):
+    async for batch in stream_with_outcomes(database, job):
         counted.add(batch)
         found |= index_by_content(batch)
     return _Ended(counted.counts(), found)
@@ -428,8 +427,8 @@ def _make_comparison(
     degrees = read.readings.measure.has_degrees
     tables = [[read.common.get(both, {}) for both in _match_jobs(*pair)] for pair in wanted]
     count = sum(intervals.count_items(strata) > 0 for strata in tables) or 1
-    tests = [significance_module.compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
-    family = significance_module.correct_family([each if each.items else None for each in tests])
+    tests = [compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
+    family = correct_family([each if each.items else None for each in tests])
     counted = {system.name: sum(read.questions.get(row, 0) for row in system.jobs.values()) for system in systems}
     found = [
         _make_versus(left.name, right.name, corrected or alone, counted, _count_moves(read, left, right))
@@ -489,7 +488,7 @@ def _make_versus(
         left_only=counted[left] - pair.items,
         right_only=counted[right] - pair.items,
         moved=changed,
-        words=significance_module.describe_pair(pair),
+        words=describe_pair(pair),
         **msgspec.structs.asdict(pair),
     )
 

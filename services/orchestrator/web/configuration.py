@@ -20,12 +20,11 @@ from shared.pages.pages import format_query
 from shared.params import Params
 from shared.shapes import Scope
 from shared.storage import configurations
-from shared.storage import database as storage
-from shared.storage.database import Database
+from shared.storage.database import LARGEST_KEY, Database
 
 router = APIRouter()
-Version = Annotated[int, Field(ge=0, le=storage.LARGEST_KEY), WHOLE]
-FormVersion = Annotated[int, Form(ge=0, le=storage.LARGEST_KEY)]
+Version = Annotated[int, Field(ge=0, le=LARGEST_KEY), WHOLE]
+FormVersion = Annotated[int, Form(ge=0, le=LARGEST_KEY)]
 ROWS = 20
 DEFAULTS = flatten_tree(msgspec.to_builtins(Params()))
 

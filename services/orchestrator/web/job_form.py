@@ -33,9 +33,9 @@ from shared.runtime.submit import Submission, copy_submission
 from shared.settings import Settings
 from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
-from shared.storage import corpora as stored_corpora
-from shared.storage import datasets as stored_datasets
-from shared.storage import jobs as stored_jobs
+from shared.storage.corpora import list_corpora
+from shared.storage.datasets import list_datasets
+from shared.storage.jobs import resolve_public_id
 
 # The forms about a job: the names and parameters that they offer, and the request that their values stand for.
 
@@ -76,8 +76,8 @@ class Choices(NamedTuple):
 
 async def load_choices(deps: Deps) -> Choices:
     """Return the names that the form offers."""
-    there = await stored_datasets.list_datasets(deps.database, database.LARGEST)
-    searched = await stored_corpora.list_corpora(deps.database, database.LARGEST)
+    there = await list_datasets(deps.database, database.LARGEST)
+    searched = await list_corpora(deps.database, database.LARGEST)
     return Choices(
         datasets=[each.name for each in there.data], corpora=[each.name for each in searched.data],
         pipelines=registry.list_offered(), models=sorted(deps.settings.models),
@@ -377,7 +377,7 @@ async def _read_fields(request: Request) -> dict[str, str]:
 
 
 async def _load_like(deps: Deps, reference: str) -> dict[str, str]:
-    submission = await copy_submission(deps.database, await stored_jobs.resolve_public_id(deps.database, reference))
+    submission = await copy_submission(deps.database, await resolve_public_id(deps.database, reference))
     return format_submission(submission, await load_default_params(deps))
 
 
