@@ -110,18 +110,16 @@ class Replay(Generic[T]):
     def _run(self, value: Any) -> None:
         """Go on until it waits for calls; who yields none waits for nothing."""
         for _ in range(MOST_SLOTS):
-            self._wait_for(self._steps.send(value))
+            yielded = self._steps.send(value)
+            self._single = not isinstance(yielded, Sequence)
+            calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
+            if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
+                raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
+            self.calls = calls
             if self.calls:
                 return
             value = []
         raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
-
-    def _wait_for(self, yielded: Yielded) -> None:
-        self._single = not isinstance(yielded, Sequence)
-        calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
-        if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
-            raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
-        self.calls = calls
 
 
 # Make every pipeline's searches leave out documents that would reveal the answer, as `params.duplicates` says.
@@ -327,29 +325,25 @@ def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
 
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
     try:
-        return _spec(row)
+        params = decode_params(row["params"])
+        return JobSpec(
+            id=row["id"],
+            pipeline=row["pipeline"],
+            dataset_id=row["dataset_id"],
+            params=params,
+            prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
+            limit=row["item_limit"],
+            source=row["pipeline_hash"],
+            release=(row["version"], row["commit"]),
+            binding=Binding(
+                pins=msgspec.convert(row["pins"], dict[str, Pin]),
+                params=params,
+                nonce=row["public_id"] if row["reuse"] == "none" else "",
+                job=row["public_id"],
+            ),
+        )
     except ValueError as error:  # not JSON, not UTF-8, or other fields
         return Unreadable(f"the job's parameters, models or gate decision cannot be read by this release: {error}")
-
-
-def _spec(row: RowMapping) -> JobSpec:
-    params = decode_params(row["params"])
-    return JobSpec(
-        id=row["id"],
-        pipeline=row["pipeline"],
-        dataset_id=row["dataset_id"],
-        params=params,
-        prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
-        limit=row["item_limit"],
-        source=row["pipeline_hash"],
-        release=(row["version"], row["commit"]),
-        binding=Binding(
-            pins=msgspec.convert(row["pins"], dict[str, Pin]),
-            params=params,
-            nonce=row["public_id"] if row["reuse"] == "none" else "",
-            job=row["public_id"],
-        ),
-    )
 
 
 # A sample's progress during an advance: its replay, its recorded steps, and the steps to be written.
@@ -627,7 +621,16 @@ async def store_ended(connection: AsyncConnection, ended: Sequence[SampleProgres
     if not ended:
         return
     for progress in ended:
-        _refuse_unstorable(progress)
+        # Fail the sample alone if the database cannot hold its outcome, instead of the whole batch.
+        result = progress.replay.result
+        if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
+            progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
+        try:
+            canonical.encode(result)
+        except (TypeError, ValueError) as error:
+            progress.replay.fail("pipeline_error", f"cannot store the outcome: {error}")
+        if isinstance(result, Outcome) and "\0" in (result.answer or ""):
+            progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
     completed = [progress for progress in ended if progress.replay.failure is None]
     if completed:
         await connection.execute(INSERT_OUTCOMES, _columns(completed))
@@ -675,19 +678,6 @@ async def fail_samples(connection: AsyncConnection, broken: Sequence[BrokenSampl
 
 def _make_storable(detail: str) -> str:
     return detail[:4000].replace("\0", "").encode(errors="replace").decode()
-
-
-def _refuse_unstorable(progress: SampleProgress) -> None:
-    """Fail the sample alone if the database cannot hold its outcome, instead of the whole batch."""
-    result = progress.replay.result
-    if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
-        progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
-    try:
-        canonical.encode(result)
-    except (TypeError, ValueError) as error:
-        progress.replay.fail("pipeline_error", f"cannot store the outcome: {error}")
-    if isinstance(result, Outcome) and "\0" in (result.answer or ""):
-        progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
 
 
 def _columns(completed: Sequence[SampleProgress]) -> dict[str, list[object]]:
@@ -802,7 +792,13 @@ class Advancer:
             if not rows:
                 return NOTHING
             try:
-                done = await self._write(connection, rows)
+                batch, broken = await self._start(connection, rows)
+                await self._replay(connection, batch)
+                known = await self._drive(connection, batch)
+                written = await record(connection, batch, known)
+                await store_ended(connection, [progress for progress in batch if not progress.waits])
+                await fail_samples(connection, broken)
+                done = _BatchResult(batch, broken, written)
             except Exception as error:
                 if isinstance(error, CallVanished) or not concerns_rows(error):
                     raise
@@ -815,16 +811,6 @@ class Advancer:
             await mark_ready_among(self._database, [progress.sample_id for progress in done.batch if progress.waits])
             await revive_calls(self._database, done.written.attached)
         return AdvanceResult(len(rows), done.written.lanes, frozenset(job for _, job in done.ended))
-
-    async def _write(self, connection: AsyncConnection, rows: Sequence[RowMapping]) -> "_BatchResult":
-        """Replay the samples of these rows and store their progress."""
-        batch, broken = await self._start(connection, rows)
-        await self._replay(connection, batch)
-        known = await self._drive(connection, batch)
-        written = await record(connection, batch, known)
-        await store_ended(connection, [progress for progress in batch if not progress.waits])
-        await fail_samples(connection, broken)
-        return _BatchResult(batch, broken, written)
 
     async def _give_up(self, row: RowMapping, stopped: Exception) -> AdvanceResult:
         error = stopped.__cause__

@@ -204,18 +204,13 @@ async def end_outages(connection: AsyncConnection, models: Sequence[int]) -> Non
 async def sweep_outages(database: Database, worker: str, outage_s: float) -> list[int]:
     """Fail calls that waited for too long and forget outages without waiting calls; return the failed calls."""
     lanes = [lane.value for lane in Lane]
-    failed = await _fail_overdue(database, worker, lanes, outage_s)
-    async with database.transaction() as connection:
-        await connection.execute(FORGET, {"lanes": lanes})
-    return failed
-
-
-async def _fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
-    """Fail the calls that had waited for `outage_s` at the last failed probe of their server."""
+    # Fail the calls that had waited for `outage_s` at the last failed probe of their server.
     failed: list[int] = []
     while calls := await _fail_some(database, worker, lanes, outage_s):
         await mark_ready_samples(database, calls)
         failed += calls
+    async with database.transaction() as connection:
+        await connection.execute(FORGET, {"lanes": lanes})
     return failed
 
 
@@ -512,27 +507,25 @@ class ReplyStore:
             for row in rows:
                 answer = by_call[row.call_id]
                 final = row.tries + 1 >= RETRIES or _exceeds_bounds(answer)
-                await connection.execute(REJECT, self._rejection(token, answer, final=final))
+                rejection = {
+                    "call": answer.call_id,
+                    "accepted": final,
+                    "token": token,
+                    "outcome": outcome_name(answer.reply),
+                    "reply": canonical.encode(answer.reply),
+                    "worker": self._worker,
+                    "device": answer.receipt.device,
+                    "epoch": answer.receipt.epoch,
+                    "started": answer.receipt.started_at,
+                    "ended": answer.receipt.ended_at,
+                }
+                await connection.execute(REJECT, rejection)
                 if final:
                     await connection.execute(DELETE_CALL, {"call": row.call_id})
                     await connection.execute(FAILED, {"call": row.call_id})
                 else:
                     await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
         return [row.call_id for row in rows]
-
-    def _rejection(self, token: uuid.UUID, answer: AnsweredCall, *, final: bool) -> dict[str, object]:
-        return {
-            "call": answer.call_id,
-            "accepted": final,
-            "token": token,
-            "outcome": outcome_name(answer.reply),
-            "reply": canonical.encode(answer.reply),
-            "worker": self._worker,
-            "device": answer.receipt.device,
-            "epoch": answer.receipt.epoch,
-            "started": answer.receipt.started_at,
-            "ended": answer.receipt.ended_at,
-        }
 
 
 def _exceeds_bounds(answer: AnsweredCall) -> bool:

@@ -604,24 +604,20 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
     """
     await admit(connection, settings.limits, drafts)
     turns = await take_turns(connection, drafts)
-    drafts = await _with_own_names(connection, drafts)
-    rows = await to_thread.run_sync(_rows, drafts, turns)
-    inserted = (await connection.execute(INSERT_JOBS, {name: [row[name] for row in rows] for name in rows[0]})).all()
-    calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
-    await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
-    await lifecycle.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
-    return [row["public_id"] for row in rows]
-
-
-async def _with_own_names(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[Draft]:
-    """Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name."""
+    # Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name.
     named = [draft.submission for draft in drafts if not draft.submission.online]
     await lifecycle.reserve(connection, [each.name for each in named if each.requeued_from is None])
     given: dict[uuid.UUID, str] = {}
     for each in named:
         if each.requeued_from is not None:
             given[each.requeued_from] = await lifecycle.reserve_next(connection, each.name, given.values())
-    return [_rename(draft, given) for draft in drafts]
+    drafts = [_rename(draft, given) for draft in drafts]
+    rows = await to_thread.run_sync(_rows, drafts, turns)
+    inserted = (await connection.execute(INSERT_JOBS, {name: [row[name] for row in rows] for name in rows[0]})).all()
+    calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
+    await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
+    await lifecycle.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
+    return [row["public_id"] for row in rows]
 
 
 def _rename(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:

@@ -189,7 +189,13 @@ class Chunks:
             async for batch in batches:
                 answers = [each for each in batch if isinstance(each, AnsweredCall)]
                 await self._commit(claim, answers)
-                await self._give_back(claim, batch)
+                released = [each.call_id for each in batch if isinstance(each, Release)]
+                lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
+                if released:
+                    await self._claims.release(claim.token, released)
+                if lapsed:
+                    await self._lapse(claim, lapsed)
+                await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
                 if claim.tries and answers:
                     await self._claims.end_outage(claim.calls[0].model_id)
                     self.progress.sources_changed = True
@@ -213,15 +219,6 @@ class Chunks:
         receipt = Receipt(started_at=now, ended_at=now)
         await self._commit(claim, [AnsweredCall(call_id=call.id, reply=failure, receipt=receipt)])
         open_calls.discard(call.id)
-
-    async def _give_back(self, claim: Claim, batch: list[CallEnd]) -> None:
-        released = [each.call_id for each in batch if isinstance(each, Release)]
-        lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
-        if released:
-            await self._claims.release(claim.token, released)
-        if lapsed:
-            await self._lapse(claim, lapsed)
-        await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
 
     async def _wait_for(self, claim: Claim, waits: list[Wait]) -> None:
         if not waits:
@@ -492,7 +489,14 @@ class TracedExecutor:
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
         """Yield the executor's results; receipts name the chunk's trace."""
         links = [traces.find_current(), *await self._waiters(calls)]
-        with traces.span(f"chunk {self._role}", self._attributes(calls, epoch), links=links, root=True) as span:
+        attributes = {
+            traces.SPAN_KIND: traces.CHAIN,
+            "mathrag.role": self._role,
+            "mathrag.calls": len(calls),
+            "mathrag.model_id": calls[0].model_id,
+            "mathrag.epoch": epoch,
+        }
+        with traces.span(f"chunk {self._role}", attributes, links=links, root=True) as span:
             _log.debug("chunk of %d %s calls", len(calls), self._role)
             by_id = {call.id: call for call in calls}
             async for ended in self._executor.run(calls, epoch):
@@ -510,32 +514,19 @@ class TracedExecutor:
             rows = (await connection.execute(WAITERS, values)).all()
         return [traces.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
 
-    def _attributes(self, calls: Sequence[ClaimedCall], epoch: int | None) -> traces.Attributes:
-        return {
-            traces.SPAN_KIND: traces.CHAIN,
-            "mathrag.role": self._role,
-            "mathrag.calls": len(calls),
-            "mathrag.model_id": calls[0].model_id,
-            "mathrag.epoch": epoch,
-        }
-
     def _note(self, call: ClaimedCall, ended: AnsweredCall) -> None:
         """Record the span of a search or a grade; the guard records those of model calls."""
         kind = traces.KINDS_OF_ROLE.get(self._role)
         if kind is not None:
             failure = outcome_name(ended.reply) if isinstance(ended.reply, Failure) else None
-            attributes = {traces.SPAN_KIND: kind, "mathrag.call.id": call.id, **_hit_attributes(ended)}
+            # Ids and scores of retrieved documents; ids are hashes, so this reveals no content.
+            hits = ended.reply.hits if isinstance(ended.reply, Retrieved) else ()
+            found: dict[str, str | float] = {}
+            for rank, hit in enumerate(hits):
+                found[traces.document_attribute(rank, "id")] = hit.document
+                found[traces.document_attribute(rank, "score")] = hit.score
+            attributes = {traces.SPAN_KIND: kind, "mathrag.call.id": call.id, **found}
             if traces.keeps_content():
                 attributes[traces.INPUT] = call.request.decode()
             receipt = ended.receipt
             traces.add_past_span(self._role, receipt.started_at, receipt.ended_at, attributes, failure=failure)
-
-
-def _hit_attributes(ended: AnsweredCall) -> dict[str, str | float]:
-    """Return ids and scores of retrieved documents; ids are hashes, so this reveals no content."""
-    hits = ended.reply.hits if isinstance(ended.reply, Retrieved) else ()
-    found: dict[str, str | float] = {}
-    for rank, hit in enumerate(hits):
-        found[traces.document_attribute(rank, "id")] = hit.document
-        found[traces.document_attribute(rank, "score")] = hit.score
-    return found
