@@ -254,15 +254,13 @@ class Observer:
         picture = await self._take_snapshot(connection, measured)
         # Add up the idle times of one residency, so that waiting for more work ends even if single calls arrive in
         # between.
-        if residency is None:
-            idle_time = None
-        else:
+        if residency is not None:
             now = time.monotonic()
             if self._idle_since is not None:
                 self._idle_s += now - self._idle_since
             self._idle_since = now if stands_idle(picture, residency) else None
-            idle_time = replace(residency, idle_s=self._idle_s)
-        return picture, idle_time, live.jobs > 0
+            residency = replace(residency, idle_s=self._idle_s)
+        return picture, residency, live.jobs > 0
 
     async def _take_snapshot(self, connection: AsyncConnection, measured: MeasuredSeconds) -> WorkloadSnapshot:
         values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
