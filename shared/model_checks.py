@@ -86,14 +86,10 @@ def ollama_command(url: str) -> str:
 
 
 def _advise_start(url: str) -> str:
-    if _is_here(url):
+    if urlsplit(url).hostname in LOOPBACK:
         return f"{ollama_command(url)} serve"
     port = urlsplit(url).port or 80
     return f"start it on {urlsplit(url).hostname}: OLLAMA_HOST=0.0.0.0:{port} {SERVER} serve"
-
-
-def _is_here(url: str) -> bool:
-    return urlsplit(url).hostname in LOOPBACK
 
 
 # Check the configured models, with one check for each driver. No model is loaded or called.

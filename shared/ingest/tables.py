@@ -109,13 +109,13 @@ class _DecodedLines:
             continued = self._bytes > len(raw)
             is_over = self._bytes > UTF8 * self._longest if continued else lines.is_too_long(raw, self._longest)
             self.too_long = self.too_long or is_over
-            yield _quotes(raw) if self.too_long and continued else raw.decode("utf-8", "surrogateescape")
-
-
-def _quotes(raw: bytes) -> str:
-    """Keep only the quotes of a further line in a row that is too long, so that quoting stays right and no cell
-    grows."""
-    return '"' * (raw.count(b'"') % 2) + "\n"
+            # Keep only the quotes of a further line in a row that is too long, so that quoting stays right and no cell
+            # grows.
+            yield (
+                ('"' * (raw.count(b'"') % 2) + "\n")
+                if self.too_long and continued
+                else raw.decode("utf-8", "surrogateescape")
+            )
 
 
 def _delimiter(line: str, source: str, given: str | None, names: ColumnNames) -> str:

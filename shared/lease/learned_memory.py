@@ -53,7 +53,14 @@ async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[st
     rows = (await connection.execute(LOADED, {"epoch": epoch})).all()
     astray: list[str] = []
     for row in rows:
-        mib = _find_measured(row, len(rows))
+        models = len(rows)
+        loaded: float | None = row.measured.get("loaded_mib")
+        if loaded is not None:
+            mib = loaded if models == 1 else None
+        else:
+            is_reliable = row.device.startswith("cpu") or row.backend == "ollama"
+            by_model: dict[str, float | None] = row.measured.get("memory_mib", {})
+            mib = by_model.get(str(row.id)) if is_reliable else None
         if mib:
             astray += await _learn_model(connection, row, mib, driver)
     for message in astray:
@@ -61,15 +68,6 @@ async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[st
     if astray:
         await residencies.record_figures(connection, epoch, {"astray": astray})
     return astray
-
-
-def _find_measured(row: Row[Any], models: int) -> float | None:
-    loaded: float | None = row.measured.get("loaded_mib")
-    if loaded is not None:
-        return loaded if models == 1 else None
-    is_reliable = row.device.startswith("cpu") or row.backend == "ollama"
-    by_model: dict[str, float | None] = row.measured.get("memory_mib", {})
-    return by_model.get(str(row.id)) if is_reliable else None
 
 
 async def _learn_model(connection: AsyncConnection, row: Row[Any], mib: float, driver: str) -> list[str]:

@@ -259,7 +259,10 @@ class Guards:
 
     async def read_leases(self) -> dict[str, DeviceLease | None]:
         """Read the lease of every device whose guard is known; with None, calls that need it must not be claimed."""
-        await self._identify_guards()
+        # Ask unidentified guards for their devices, at most every `PAUSE_S`, so that they do not delay the others.
+        if not (not self._unidentified or time.monotonic() - self._asked_at < PAUSE_S):
+            await asyncio.gather(*(self._identify_guard(url, guard) for url, guard in list(self._unidentified.items())))
+            self._asked_at = time.monotonic()
         owners = dict(self._owners)
         found = await asyncio.gather(*(owner.lease.read() for owner in owners.values()))
         return dict(zip(owners, found, strict=True))
@@ -283,13 +286,6 @@ class Guards:
     async def close(self) -> None:
         guards = [*self._unidentified.values(), *(owner.guard for owner in self._owners.values())]
         await asyncio.gather(*(guard.close() for guard in guards))
-
-    async def _identify_guards(self) -> None:
-        """Ask unidentified guards for their devices, at most every `PAUSE_S`, so that they do not delay the others."""
-        if not self._unidentified or time.monotonic() - self._asked_at < PAUSE_S:
-            return
-        await asyncio.gather(*(self._identify_guard(url, guard) for url, guard in list(self._unidentified.items())))
-        self._asked_at = time.monotonic()
 
     async def _identify_guard(self, url: str, guard: GuardClient) -> None:
         try:

@@ -135,7 +135,12 @@ def decide(
     waits for it, and then left alone.
     """
     if drained:
-        return _decide_emptying(held)
+        # The empty target of a drained device; only an emptying that failed waits before the next attempt.
+        if held is None or _is_flipping(held):
+            return None
+        if held.models or (held.state == "quarantined" and not _is_resting(held)):
+            return Target(models=(), cause=DRAIN)
+        return None
     waiting = [load for load in snapshot.loads if load.calls and not _holds(held, load)]
     if not waiting or _is_flipping(held) or _is_resting(held):
         return None
@@ -144,7 +149,10 @@ def decide(
     )
     drained_by, pressed_by = _find_drain_cause(snapshot, held, rules), _find_pressing_cause(needed, held, rules)
     group = next((group for group in groups if needed.model_id in group.models), _group_alone(needed))
-    cost_s = _flip_cost_s(group, snapshot.loads)
+    # The seconds of a flip to the group; None if one of its models was not measured yet.
+    known = {load.model_id: load.load_s for load in snapshot.loads}
+    costs = [known.get(model) for model in group.models]
+    cost_s = None if None in costs else sum(cost for cost in costs if cost is not None)
     if drained_by == "drained" and not pressed_by and _is_worth_waiting(snapshot, held, waiting, cost_s):
         return None
     cause = drained_by or pressed_by
@@ -169,15 +177,6 @@ def stands_idle(snapshot: WorkloadSnapshot, held: DeviceResidency | None) -> boo
     """Tell whether an open residency has no work, present or expected, while other models' calls wait."""
     elsewhere = any(load.calls and not _holds(held, load) for load in snapshot.loads)
     return elsewhere and _is_open(held) and not (_has_work(snapshot, held) or snapshot.ready or snapshot.cpu_calls)
-
-
-def _decide_emptying(held: DeviceResidency | None) -> Target | None:
-    """Return the empty target of a drained device; only an emptying that failed waits before the next attempt."""
-    if held is None or _is_flipping(held):
-        return None
-    if held.models or (held.state == "quarantined" and not _is_resting(held)):
-        return Target(models=(), cause=DRAIN)
-    return None
 
 
 def _is_flipping(held: DeviceResidency | None) -> bool:
@@ -270,13 +269,6 @@ def _is_worth_waiting(
     if held is None or cost_s is None or online:
         return False
     return max(worth_s, held.idle_s, snapshot.lull_s) < cost_s
-
-
-def _flip_cost_s(group: ModelGroup, loads: Sequence[ModelLoad]) -> float | None:
-    """Return the seconds of a flip to the group; None if one of its models was not measured yet."""
-    known = {load.model_id: load.load_s for load in loads}
-    costs = [known.get(model) for model in group.models]
-    return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
 def _group_alone(load: ModelLoad) -> ModelGroup:

@@ -282,25 +282,16 @@ def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None
     if len(written) > MOST_DIGITS:
         return None
     if base != "10":
-        return _in_base(written, base)
+        try:
+            return (Fraction(int(written, int(base))), None) if int(base) > 1 else None
+        except ValueError:
+            return None
     try:
-        return _decimal(written)
+        if "\\overline" in written:
+            return _repeating(written), None
+        _, point, behind = written.partition(".")
+        return Fraction(written), len(behind) if point else None
     except ValueError:  # a lone point, or a digit of another script
-        return None
-
-
-def _decimal(written: str) -> tuple[Fraction, int | None]:
-    if "\\overline" in written:
-        return _repeating(written), None
-    _, point, behind = written.partition(".")
-    return Fraction(written), len(behind) if point else None
-
-
-def _in_base(written: str, base: str) -> tuple[Fraction, None] | None:
-    """A subscript that is no base makes the number something else."""
-    try:
-        return (Fraction(int(written, int(base))), None) if int(base) > 1 else None
-    except ValueError:
         return None
 
 
@@ -547,11 +538,7 @@ def _worth(characters: str) -> Fraction | None:
             if many is None or rest is None:
                 return None
             return many * size + (rest * (size // 10) if len(below) == 1 else rest)
-    return _below_ten_thousand(characters)
-
-
-def _below_ten_thousand(characters: str) -> Fraction | None:
-    """Digits times places; without places, digits alone; behind the point, digits."""
+    # Digits times places; without places, digits alone; behind the point, digits.
     whole, _, behind = characters.partition("点")
     tokens = _TOKEN.findall(whole)
     if any(token in _PLACES for token in tokens):

@@ -306,7 +306,11 @@ def intersection(one: Reals, other: Reals) -> Reals:
 
 def difference(one: Reals, other: Reals) -> Reals:
     """What is in `one` only."""
-    return _reals(_both(_pieces(one), _outside(_merged(_pieces(other)))), one.name)
+    pieces = _merged(_pieces(other))
+    highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
+    lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
+    outside = [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
+    return _reals(_both(_pieces(one), outside), one.name)
 
 
 def disjoint(sets: Sequence[Reals]) -> bool:
@@ -365,13 +369,6 @@ def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
     return _merged(piece for piece in found if _compare_edges(*piece) <= 0)
 
 
-def _outside(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """What is in none of the pieces, which are in order."""
-    highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
-    lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
-    return [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
-
-
 def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
     return Reals(tuple(Interval(low.text, high.text, low.side != 0, high.side != 0) for low, high in pieces), name)
 
@@ -391,7 +388,7 @@ def asks_for_factors(answer: str, gold: str) -> bool:
     """
     found = expressions(gold)
     counting = any(_operations(each) & {"!", "choose"} for each in expressions(answer))
-    if not found or counting or not _polynomial(found[0]):
+    if not found or counting or not (_operations(found[0]) <= {"+", "-", "*", "^", "neg"}):
         return False
     factors = [factor for factor, _ in _factors(found[0], 1)]
     sums = [factor for factor in factors if _is_sum(factor)]
@@ -426,10 +423,6 @@ def _is_power(expression: Expression) -> bool:
 def _is_sum(expression: Expression) -> bool:
     named = any(isinstance(part, Symbol) and part.name != "i" for part in parts(expression))
     return named and isinstance(expression, Apply) and expression.operation in _SUMS
-
-
-def _polynomial(expression: Expression) -> bool:
-    return _operations(expression) <= {"+", "-", "*", "^", "neg"}
 
 
 def _operations(expression: Expression) -> set[str]:

@@ -235,11 +235,22 @@ def read_huggingface_architecture(folder: Path) -> Architecture:
     Raises:
         MetadataError: a file is missing or broken, or lacks a field.
     """
-    config = _read_config(folder / "config.json")
+    # Read `config.json`, with the text part of a multimodal model on top level.
+    path = folder / "config.json"
+    found = _parse_object(path, _read(path, 0, LONGEST_CONFIG))
+    text = found.get("text_config")
+    config = {**found, **text} if isinstance(text, dict) else found
     heads = read_count(config, "num_attention_heads")
     embedding = read_count(config, "hidden_size")
+    tied = bool(config.get("tie_word_embeddings"))
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise MetadataError(f"{folder} holds no *.safetensors")
+    sizes = {name: size for file in files for name, size in _read_tensor_sizes(file).items()}
+    if tied and len(sizes) > 1:
+        sizes.pop(TIED, None)
     return Architecture(
-        weights_bytes=_sum_weights(folder, tied=bool(config.get("tie_word_embeddings"))),
+        weights_bytes=sum(sizes.values()),
         layers=read_count(config, "num_hidden_layers"),
         heads=heads,
         kv_heads=read_count(config, "num_key_value_heads", heads),
@@ -249,23 +260,6 @@ def read_huggingface_architecture(folder: Path) -> Architecture:
         trained_context=read_count(config, "max_position_embeddings"),
         name=str(config.get("model_type", "")),
     )
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """Read `config.json`, with the text part of a multimodal model on top level."""
-    found = _parse_object(path, _read(path, 0, LONGEST_CONFIG))
-    text = found.get("text_config")
-    return {**found, **text} if isinstance(text, dict) else found
-
-
-def _sum_weights(folder: Path, *, tied: bool) -> int:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise MetadataError(f"{folder} holds no *.safetensors")
-    sizes = {name: size for file in files for name, size in _read_tensor_sizes(file).items()}
-    if tied and len(sizes) > 1:
-        sizes.pop(TIED, None)
-    return sum(sizes.values())
 
 
 def _read_tensor_sizes(path: Path) -> dict[str, int]:

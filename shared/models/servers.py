@@ -99,7 +99,11 @@ class Endpoint:
         for left in reversed(range(MAX_ATTEMPTS)):
             response = self._try_request(method, path, body, deadline - self._now())
             if isinstance(response, httpx2.Response) and response.status_code == httpx2.codes.OK:
-                return self._decode(path, response.content, kind)
+                try:
+                    return msgspec.json.decode(response.content, type=kind)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    problem = f"{self.url}{path} sent an answer that cannot be read: {error}"
+                    raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
             failed = self._make_refusal(path, response) if isinstance(response, httpx2.Response) else response
             if not (left and _may_pass(response, failed)) or self._now() + pause_s >= deadline:
                 break
@@ -135,13 +139,6 @@ class Endpoint:
     def _hide_key(self, text: str) -> str:
         """Hide the key, which a server may echo, from logs and the database."""
         return text.replace(self._key, "***") if self._key else text
-
-    def _decode(self, path: str, content: bytes, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            problem = f"{self.url}{path} sent an answer that cannot be read: {error}"
-            raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
 
 
 def read_key(variable: str | None) -> str:

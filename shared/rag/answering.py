@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -68,7 +68,21 @@ def compress(question: str, documents: Sequence[str], library: Library, params: 
     fits = before <= params.tokens
     if fits and params.ratio >= 1:
         return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
-    chosen = _choose(question, parts, [_count_frame_tokens(document) for document in whole], params)
+    # The indexes of the kept sentences in order, choosing the most important ones until the budget is used.
+    frames = [estimate_tokens(show_documents([Document(problem=document.problem, text="")])) for document in whole]
+    weights = TermWeights(part.terms for part in parts)
+    question_vector = weights.vector(extract_terms(question))
+    centroid = weights.vector([term for part in parts for term in part.terms])
+    vectors = [weights.vector(part.terms) for part in parts]
+    central = [cosine(vector, centroid) for vector in vectors]
+    most = max(central, default=0.0) or 1.0
+    importance = [
+        (share / most + part.position + cosine(vector, question_vector)) / 3
+        for part, vector, share in zip(parts, vectors, central, strict=True)
+    ]
+    order = sorted(_find_distinct(parts), key=lambda at: (-importance[at], at))
+    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
+    chosen = sorted(at for at in order if room.takes(parts[at]))
     if fits and len(chosen) == len(parts):
         return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
     left = _rebuild_documents(whole, [parts[at] for at in chosen])
@@ -100,11 +114,6 @@ def _split_document(at: int, document: Document) -> list[_Sentence]:
     ]
 
 
-def _count_frame_tokens(document: Document) -> int:
-    """Count the tokens of a document besides its sentences."""
-    return estimate_tokens(show_documents([Document(problem=document.problem, text="")]))
-
-
 class _Budget:
     """The remaining number of tokens, in all and of the share to keep."""
 
@@ -124,27 +133,6 @@ class _Budget:
         self._share -= part.tokens
         self._empty = False
         return True
-
-
-def _choose(question: str, parts: Sequence[_Sentence], frames: Sequence[int], params: CompressParams) -> list[int]:
-    """Return the indexes of the kept sentences in order, choosing the most important ones until the budget is used."""
-    importance = _compute_importance(question, parts)
-    order = sorted(_find_distinct(parts), key=lambda at: (-importance[at], at))
-    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
-    return sorted(at for at in order if room.takes(parts[at]))
-
-
-def _compute_importance(question: str, parts: Sequence[_Sentence]) -> list[float]:
-    weights = TermWeights(part.terms for part in parts)
-    question_vector = weights.vector(extract_terms(question))
-    centroid = weights.vector([term for part in parts for term in part.terms])
-    vectors = [weights.vector(part.terms) for part in parts]
-    central = [cosine(vector, centroid) for vector in vectors]
-    most = max(central, default=0.0) or 1.0
-    return [
-        (share / most + part.position + cosine(vector, question_vector)) / 3
-        for part, vector, share in zip(parts, vectors, central, strict=True)
-    ]
 
 
 def _find_distinct(parts: Sequence[_Sentence]) -> list[int]:
@@ -231,25 +219,21 @@ def write(
     while True:
         shown = show(left)
         replies: list[Generated | Failure] = yield prompts(shown)
-        refusals = [reply for reply in replies if _is_too_long(reply)]
+        refusals = [
+            reply for reply in replies if isinstance(reply, Failure) and reply.kind is FailureKind.CONTEXT_EXCEEDED
+        ]
         if not shown.documents or len(refusals) < len(replies):
             return GeneratedReplies(replies, shown.documents, (*shown.decisions, *dropped))
         *rest, worst = (document for document in left if document in shown.documents)
         left = tuple(rest)
-        dropped.append(_make_drop_decision(worst, refusals[0]))
-
-
-def _is_too_long(reply: Generated | Failure) -> TypeGuard[Failure]:
-    return isinstance(reply, Failure) and reply.kind is FailureKind.CONTEXT_EXCEEDED
-
-
-def _make_drop_decision(document: str, refusal: Failure) -> Decision:
-    return Decision(
-        stage="context",
-        action="drop",
-        detail={"document": document, "reason": refusal.detail},
-        fallback=refusal.kind.value,
-    )
+        refusal = refusals[0]
+        drop_decision = Decision(
+            stage="context",
+            action="drop",
+            detail={"document": worst, "reason": refusal.detail},
+            fallback=refusal.kind.value,
+        )
+        dropped.append(drop_decision)
 
 
 def compress_context(

@@ -148,7 +148,16 @@ def list_tokens(text: str) -> tuple[str, ...]:
 
 def list_problem_tokens(problem: str) -> tuple[str, ...]:
     """Return the tokens of a problem without the instructions of a prompt around it."""
-    return _read(_cut_instructions(_write_plainly(problem)))
+    # Remove instructions at both ends; a text that consists of nothing else stays.
+    text = _write_plainly(problem)
+    ends = [0, *(cut.end() for cut in _CUT.finditer(text)), len(text)]
+    pieces = [text[start:end] for start, end in pairwise(ends) if start < end]
+    first, last = 0, len(pieces)
+    while first < last and _is_instruction(pieces[first]):
+        first += 1
+    while last > first and _is_instruction(pieces[last - 1]):
+        last -= 1
+    return _read("".join(pieces[first:last]) or text)
 
 
 def _write_plainly(text: str) -> str:
@@ -185,18 +194,6 @@ def _write_sign(character: str) -> tuple[str, str]:
     if form in _PLAIN:
         return "", "".join(_SIGNS.get(each, each) for each in plain)
     return "", "" if unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f" else character
-
-
-def _cut_instructions(text: str) -> str:
-    """Remove instructions at both ends; a text that consists of nothing else stays."""
-    ends = [0, *(cut.end() for cut in _CUT.finditer(text)), len(text)]
-    pieces = [text[start:end] for start, end in pairwise(ends) if start < end]
-    first, last = 0, len(pieces)
-    while first < last and _is_instruction(pieces[first]):
-        first += 1
-    while last > first and _is_instruction(pieces[last - 1]):
-        last -= 1
-    return "".join(pieces[first:last]) or text
 
 
 def _is_instruction(piece: str) -> bool:

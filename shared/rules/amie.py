@@ -184,7 +184,9 @@ def _path_parts(index: Index, subjects: Ints, objects: Ints) -> Iterator[Longs]:
         sizes = np.bincount(numbers, lengths[left] * lengths[right], minlength=part.stop - part.start)
         for some in slices(sizes.astype(np.int64), MOST_JOINED):
             hits = slice(*np.searchsorted(numbers, (some.start, some.stop)))
-            yield _distinct_paths(index, numbers[hits], left[hits], right[hits])
+            places, first, second = _join_labels(index, left[hits], right[hits])
+            keys = (numbers[hits][places] * index.labels + first) * index.labels + second
+            yield (np.unique(keys) % index.labels**2)
 
 
 def _join_neighbours(index: Index, subjects: Ints, objects: Ints) -> tuple[Longs, Longs, Longs]:
@@ -203,13 +205,6 @@ def _join_neighbours(index: Index, subjects: Ints, objects: Ints) -> tuple[Longs
     numbers, near_pairs, far_pairs = numbers[found], near_pairs[found], far_pairs[found]
     left = np.where(forward[numbers], near_pairs, far_pairs)
     return numbers, left, index.pair_reverses[np.where(forward[numbers], far_pairs, near_pairs)]
-
-
-def _distinct_paths(index: Index, numbers: Longs, left: Longs, right: Longs) -> Longs:
-    """The labels of the paths from left to right pairs, once for each number."""
-    places, first, second = _join_labels(index, left, right)
-    keys = (numbers[places] * index.labels + first) * index.labels + second
-    return np.unique(keys) % index.labels**2
 
 
 def _join_labels(index: Index, left: Longs, right: Longs) -> tuple[Longs, Ints, Ints]:
@@ -493,7 +488,11 @@ def _find_with_edge(search: Search, label: int, anchors: Anchors, surpassed: flo
 
 def _find_pairs(search: Search, first: Anchors, second: Anchors) -> Iterator[Found]:
     """An anchor of each variable. Either alone is not closed: no skyline."""
-    supports = _count_pairs(search, first, second)
+    counts = np.zeros((first.holders.shape[1], second.holders.shape[1]))
+    for part in slices(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
+        subjects, objects = search.head.subjects[part], search.head.objects[part]
+        counts += first.holders[subjects].toarray().T.astype(float) @ second.holders[objects].toarray().astype(float)
+    supports = counts.astype(np.int64)
     everything = np.ones(search.index.entities, dtype=np.int64)
     weights = [everything, everything]
     sizes = np.outer(first.among(everything), second.among(everything))
@@ -504,15 +503,6 @@ def _find_pairs(search: Search, first: Anchors, second: Anchors) -> Iterator[Fou
         if search.is_certain(support, pca_size):
             body = (first.labels[one], 0, first.entities[one]), (second.labels[other], 1, second.entities[other])
             yield Found(body, support, size, pca_size)
-
-
-def _count_pairs(search: Search, first: Anchors, second: Anchors) -> Longs:
-    """By anchor of 0 and anchor of 1: the facts of the head whose subject and object have them."""
-    counts = np.zeros((first.holders.shape[1], second.holders.shape[1]))
-    for part in slices(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
-        subjects, objects = search.head.subjects[part], search.head.objects[part]
-        counts += first.holders[subjects].toarray().T.astype(float) @ second.holders[objects].toarray().astype(float)
-    return counts.astype(np.int64)
 
 
 def _count_by_entity(search: Search, numbers: Any) -> Longs:
@@ -536,19 +526,15 @@ def mine(graph: Graph, relation: str, mining: Amie) -> tuple[Rule, ...]:
     """
     if relation not in graph.relations:
         raise ValueError(f"the graph has no relation {relation!r}: choose one of its {len(graph.relations)} relations")
-    bodies = _bodies(graph)
+    # Of the same arrays as before, the same; else of an index that is built now.
+    if not _latest or _latest[0][0].triples is not graph.triples:
+        _latest[:] = [(graph, Bodies(build_index(graph)))]
+    bodies = _latest[0][1]
     head = find_head(bodies.index, list(graph.relations).index(relation))
     if len(head.subjects) < mining.min_head_facts:
         return ()
     search = Search(bodies, head, mining)
     return tuple(_make_rule(graph, search, rule) for rule in _find_rules(search, graph.entities))
-
-
-def _bodies(graph: Graph) -> Bodies:
-    """Of the same arrays as before, the same; else of an index that is built now."""
-    if not _latest or _latest[0][0].triples is not graph.triples:
-        _latest[:] = [(graph, Bodies(build_index(graph)))]
-    return _latest[0][1]
 
 
 def _find_rules(search: Search, entities: Sequence[str]) -> Iterator[Found]:

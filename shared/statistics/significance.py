@@ -122,7 +122,9 @@ def compare_paired(left: Sequence[float], right: Sequence[float]) -> Difference 
     deviation = _standard_deviation(differences, centre) if len(set(units)) > 1 else 0.0
     p = compute_exact_p(Counter(abs(unit) for unit in units if unit), sum(units))
     if p is None:
-        p = _student_p(centre / deviation, n)
+        from scipy import stats  # slow to import, and most processes never need it
+
+        p = float(2 * stats.t.sf(abs(centre / deviation) * math.sqrt(n), n - 1))
     return Difference(
         value=centre,
         low=centre - half if deviation else None,
@@ -153,12 +155,6 @@ def adjust_holm(p: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(p) - place) * p[at]))
         adjusted[at] = least
     return adjusted
-
-
-def _student_p(effect: float, n: int) -> float:
-    from scipy import stats  # slow to import, and most processes never need it
-
-    return float(2 * stats.t.sf(abs(effect) * math.sqrt(n), n - 1))
 
 
 def _mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:

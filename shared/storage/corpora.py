@@ -122,7 +122,18 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
     digest = _CorpusDigest()
     async for records in batches:
         batch = _hash_records(records)
-        await _insert(connection, corpus, digest.documents, batch)
+        # Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones.
+        documents = {each.hash: each.record.document for each in batch}
+        stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
+        for known in stored:
+            del documents[known]
+        new = [(key, document.problem, document.text) for key, document in documents.items()]
+        await copy(connection, "documents", DOCUMENTS, new)
+        members = [
+            (corpus, ordinal, each.record.external_id, each.hash, msgspec.json.encode(each.record.meta).decode())
+            for ordinal, each in enumerate(batch, start=digest.documents)
+        ]
+        await copy(connection, "corpus_documents", MEMBERS, members)
         digest.add(batch)
     if digest.documents == 0:
         raise Invalid("the upload holds no documents", hint="send one JSON object per line")
@@ -146,21 +157,6 @@ async def _check_same_content(
 
 def _hash_records(records: Sequence[CorpusRecord]) -> list[_HashedRecord]:
     return [_HashedRecord(bytes.fromhex(record.document.hash), record) for record in records]
-
-
-async def _insert(connection: AsyncConnection, corpus: int, first: int, batch: Sequence[_HashedRecord]) -> None:
-    """Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones."""
-    documents = {each.hash: each.record.document for each in batch}
-    stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
-    for known in stored:
-        del documents[known]
-    new = [(key, document.problem, document.text) for key, document in documents.items()]
-    await copy(connection, "documents", DOCUMENTS, new)
-    members = [
-        (corpus, ordinal, each.record.external_id, each.hash, msgspec.json.encode(each.record.meta).decode())
-        for ordinal, each in enumerate(batch, start=first)
-    ]
-    await copy(connection, "corpus_documents", MEMBERS, members)
 
 
 async def get(database: Database, name: str) -> Corpus:

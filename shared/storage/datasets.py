@@ -107,7 +107,13 @@ async def create(
         row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
         digest = Digest(grader)
         if row is not None:
-            dataset = await _check_same_content(_dataset(row), batches, digest)
+            dataset = _dataset(row)
+            async for batch in batches:
+                digest.add(batch)
+            if digest.content.hex() != dataset.hash:
+                raise Conflict(
+                    f"dataset {dataset.name!r} exists with other items or another grader", hint="choose another name"
+                )
             return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
         await copy(connection, "items", ITEM_COLUMNS, _rows(number, batches, digest))
@@ -116,16 +122,6 @@ async def create(
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
         row = (await connection.execute(ONE, {"name": name})).mappings().one()
         return CreatedDataset(dataset=_dataset(row), new=True, alternatives=digest.alternatives)
-
-
-async def _check_same_content(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], digest: Digest) -> Dataset:
-    async for batch in batches:
-        digest.add(batch)
-    if digest.content.hex() != dataset.hash:
-        raise Conflict(
-            f"dataset {dataset.name!r} exists with other items or another grader", hint="choose another name"
-        )
-    return dataset
 
 
 async def _rows(
@@ -140,11 +136,15 @@ async def _rows(
 def item_row(dataset: int, ordinal: int, item: DatasetItem) -> tuple[Any, ...]:
     """Make the row of an item, with the columns of `ITEMS`."""
     known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
-    return (dataset, ordinal, _hash(item), *known, item.alternatives, _json(item.expected), _json(item.query))
-
-
-def _hash(item: DatasetItem) -> bytes:
-    return bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash)
+    return (
+        dataset,
+        ordinal,
+        bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash),
+        *known,
+        item.alternatives,
+        _json(item.expected),
+        _json(item.query),
+    )
 
 
 def _json(said: object | None) -> str | None:

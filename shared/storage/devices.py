@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from sqlalchemy import RowMapping, text
@@ -138,11 +137,12 @@ async def _load_resident_models(connection: AsyncConnection, residency: RowMappi
 
 def _flip(row: RowMapping) -> Flip:
     copied = ("epoch", "cause", "state", "reason", "wanted_at", "opened_at", "closed_at", "declared_mib")
-    return Flip(models=row["names"], load_s=_load_s(row["servers"]), **{field: row[field] for field in copied})
-
-
-def _load_s(servers: Sequence[dict[str, Any]]) -> float | None:
-    return round(sum(server["seconds"] for server in servers), 3) if servers else None
+    servers = row["servers"]
+    return Flip(
+        models=row["names"],
+        load_s=round(sum(server["seconds"] for server in servers), 3) if servers else None,
+        **{field: row[field] for field in copied},
+    )
 
 
 async def list_model_names(connection: AsyncConnection, ids: Sequence[int]) -> list[str]:

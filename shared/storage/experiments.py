@@ -185,6 +185,13 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         for name in stored_jobs.RequestCounts.__struct_fields__
     }
     state = state_of(states)
+    # Estimate the remaining seconds from the common pace of all jobs, because they share their models.
+    paces = [job.pace for job in found]
+    firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
+    ended = sum(count for count, _, _ in paces)
+    seconds = stored_jobs.estimate_seconds(
+        counted["in_progress"], ended, min(firsts, default=None), max(lasts, default=None)
+    )
     return Standing(
         id=uuid.UUID(str(row.public_id)),
         name=row.name,
@@ -196,7 +203,7 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         ended_at=_find_last_end(state, [job.ended_at for job in found]),
         baseline=msgspec.json.decode(row.document)["baseline"],
         request_counts=stored_jobs.RequestCounts(**counted),
-        eta_seconds=_estimate_seconds([job.pace for job in found], counted["in_progress"]),
+        eta_seconds=seconds,
         grid=cells,
     )
 
@@ -259,13 +266,6 @@ _COPIED = ("index", "dataset", "corpus", "variant", "pipeline", "seed", "job_nam
 def _find_last_end(state: str, ends: Sequence[datetime | None]) -> datetime | None:
     """Return the end of the last job once all have ended, otherwise None."""
     return None if state in ("running", "cancelling") else max((end for end in ends if end), default=None)
-
-
-def _estimate_seconds(paces: Sequence[tuple[int, datetime | None, datetime | None]], in_progress: int) -> int | None:
-    """Estimate the remaining seconds from the common pace of all jobs, because they share their models."""
-    firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
-    ended = sum(count for count, _, _ in paces)
-    return stored_jobs.estimate_seconds(in_progress, ended, min(firsts, default=None), max(lasts, default=None))
 
 
 # Write experiments: insert one with its cells, and replace jobs of cells that did not end well.

@@ -205,7 +205,23 @@ async def create(
             raise Conflict(f"graph {name!r} exists with other facts", hint="choose another name")
         stored = await corpora.store(connection, name, documents)
         if row is None:
-            await _insert(connection, name, upload, digest, stored.corpus.id)
+            graph, unit, phrases = upload
+            words = canonical.encode(phrases) if phrases else None
+            counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
+            order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
+            largest_relations = msgspec.json.encode(
+                [{"relation": graph.relations[at], "facts": int(counts[at])} for at in order]
+            ).decode()
+            values = {
+                "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
+                "relations": len(graph.relations), "time_unit": unit, "corpus": stored.corpus.id,
+                "largest": largest_relations,
+                "first_time": None if graph.times is None else int(graph.times.min()),
+                "last_time": None if graph.times is None else int(graph.times.max()),
+                "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
+            }  # fmt: skip
+            number = int((await connection.execute(INSERT, values)).scalar_one())
+            await store_graph(connection, number, graph)
         found = (await connection.execute(ONE, {"name": name})).mappings().one()
         return CreatedGraph(graph=_graph(found), new=row is None)
 
@@ -230,27 +246,6 @@ def format_tsv(upload: GraphFacts) -> Iterator[str]:
             continue
         steps = graph.times[first : first + CHUNK].tolist()
         yield from (f"{line}\t{graph_module.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
-
-
-async def _insert(connection: AsyncConnection, name: str, upload: GraphFacts, digest: bytes, corpus: int) -> None:
-    graph, unit, phrases = upload
-    words = canonical.encode(phrases) if phrases else None
-    values = {
-        "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
-        "relations": len(graph.relations), "time_unit": unit, "corpus": corpus,
-        "largest": _encode_largest_relations(graph),
-        "first_time": None if graph.times is None else int(graph.times.min()),
-        "last_time": None if graph.times is None else int(graph.times.max()),
-        "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
-    }  # fmt: skip
-    number = int((await connection.execute(INSERT, values)).scalar_one())
-    await store_graph(connection, number, graph)
-
-
-def _encode_largest_relations(graph: Graph) -> str:
-    counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
-    order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
-    return msgspec.json.encode([{"relation": graph.relations[at], "facts": int(counts[at])} for at in order]).decode()
 
 
 async def get(database: Database, name: str) -> StoredGraph:

@@ -64,7 +64,10 @@ def draw(rows: Sequence[WeightsRow], *, title: str = "Accuracy by weights", name
 
 def _make_cells(rows: Sequence[WeightsRow]) -> list[dict[str, object]]:
     given = {(row.rrf_weight, row.quality_weight): row for row in rows}
-    first = _find_first_cells(rows)
+    found: dict[object, tuple[float, float]] = {}
+    for row in sorted(rows, key=lambda row: (row.rrf_weight + row.quality_weight, row.rrf_weight)):
+        found.setdefault(_run_key(row), (row.rrf_weight, row.quality_weight))
+    first = set(found.values())
     return [
         {
             "rrf_weight": across,
@@ -81,14 +84,6 @@ def _make_cells(rows: Sequence[WeightsRow]) -> list[dict[str, object]]:
 
 def _sort_distinct(weights: Iterable[float]) -> list[float]:
     return sorted(set(weights))
-
-
-def _find_first_cells(rows: Iterable[WeightsRow]) -> set[tuple[float, float]]:
-    """Return, for every run, its cell nearest to 0:0."""
-    found: dict[object, tuple[float, float]] = {}
-    for row in sorted(rows, key=lambda row: (row.rrf_weight + row.quality_weight, row.rrf_weight)):
-        found.setdefault(_run_key(row), (row.rrf_weight, row.quality_weight))
-    return set(found.values())
 
 
 def _run_key(row: WeightsRow) -> object:

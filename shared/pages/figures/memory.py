@@ -36,13 +36,8 @@ def draw(
     Raises:
         NotInstalled: the extra `report` is missing.
     """
-    drawn = _split_by_device(_draw_panel(_make_bands(rows, until), sorted({row.model for row in rows})), rows)
-    caption = "Each band lasts as long as a residency, whose epoch stands above, and is as high as what was measured."
-    return style.make_figure(name, title, list(_describe_rows(rows)), caption, drawn, rows)
-
-
-def _draw_panel(bands: list[dict[str, object]], models: Sequence[str]) -> Any:
-    """Draw the bands with the epochs above them."""
+    bands = _make_bands(rows, until)
+    models = sorted({row.model for row in rows})
     alt = library.import_altair()
     base = alt.Chart(width=style.WIDTH, height=HEIGHT)
     rectangles = base.mark_rect(stroke="white", strokeWidth=0.6).encode(
@@ -60,7 +55,9 @@ def _draw_panel(bands: list[dict[str, object]], models: Sequence[str]) -> Any:
     )
     named = base.transform_filter("datum.said !== ''").mark_text(dy=-6, fontSize=10)
     epochs = named.encode(x="middle:Q", y="top:Q", text="said:N")
-    return alt.layer(rectangles, epochs, data=style.make_data(bands))
+    drawn = _split_by_device(alt.layer(rectangles, epochs, data=style.make_data(bands)), rows)
+    caption = "Each band lasts as long as a residency, whose epoch stands above, and is as high as what was measured."
+    return style.make_figure(name, title, list(_describe_rows(rows)), caption, drawn, rows)
 
 
 def _split_by_device(panel: Any, rows: Sequence[MemoryRow]) -> Any:

@@ -44,7 +44,13 @@ def draw(rows: Sequence[ParetoRow], *, title: str = "Accuracy against judge call
         NotInstalled: the extra `report` is missing.
     """
     alt = library.import_altair()
-    base = alt.Chart(style.make_data(_make_data(rows)), width=style.WIDTH, height=HEIGHT)
+    # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
+    marked = [(row, first) for row, first in zip(rows, find_front(rows), strict=True) if row.value is not None]
+    data = [
+        {**style.to_plain(row), "kind": FRONT if first else BEHIND, "said": f"{row.threshold:.2g}"}
+        for row, first in marked
+    ]
+    base = alt.Chart(style.make_data(data), width=style.WIDTH, height=HEIGHT)
     percent = {"axis": alt.Axis(format=".0%")}
     across = alt.X("saved:Q", title="Judge calls saved (%)", scale=alt.Scale(domain=[0, 1], padding=8), **percent)
     up = {"title": "Accuracy (% of items)", "scale": alt.Scale(zero=False, nice=True), **percent}
@@ -72,15 +78,6 @@ def draw(rows: Sequence[ParetoRow], *, title: str = "Accuracy against judge call
     note = f"{style.format_n((row.n for row in rows), 'items')}; lines: 95 %; numbers: thresholds; dashed: {CHANCE}"
     caption = "Each point is a threshold of routing: further right the judge is asked less, further down it is missed."
     return style.make_figure(name, title, [note], caption, alt.layer(*layers), rows)
-
-
-def _make_data(rows: Sequence[ParetoRow]) -> list[dict[str, object]]:
-    # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
-    marked = [(row, first) for row, first in zip(rows, find_front(rows), strict=True) if row.value is not None]
-    return [
-        {**style.to_plain(row), "kind": FRONT if first else BEHIND, "said": f"{row.threshold:.2g}"}
-        for row, first in marked
-    ]
 
 
 def _dominates(other: ParetoRow, row: ParetoRow) -> bool:

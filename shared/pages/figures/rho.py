@@ -33,7 +33,10 @@ def draw(decision: GateDecision, *, title: str = "Do rules agree with the judge?
     alt = library.import_altair()
     scored = zip(decision.documents, decision.rule_scores, decision.judge_scores, strict=True)
     rows = [RhoRow(document=document, rule=rule, judge=judge) for document, rule, judge in scored]
-    places = _count_pairs(rows)
+    counted = Counter((row.rule, row.judge) for row in rows)
+    # Large circles first, so that none hides a smaller one.
+    ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
+    places = [{"rule": rule, "judge": judge, "documents": count} for (rule, judge), count in ordered]
     sizes = sorted({place["documents"] for place in places})
     axis = {"scale": alt.Scale(domain=[0, 1], padding=10, nice=False)}
     size = alt.Size(
@@ -62,13 +65,6 @@ def _describe_certainty(decision: GateDecision) -> str:
         caption.insert(0, f"95 % interval of rho: {decision.low:.3f} to {decision.high:.3f}")
     unparsed = f", {decision.unparsed} replies without a rating" if decision.unparsed else ""
     return "; ".join(caption) + unparsed
-
-
-def _count_pairs(rows: Sequence[RhoRow]) -> list[dict[str, float]]:
-    counted = Counter((row.rule, row.judge) for row in rows)
-    # Large circles first, so that none hides a smaller one.
-    ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
-    return [{"rule": rule, "judge": judge, "documents": count} for (rule, judge), count in ordered]
 
 
 def _legend_sizes(sizes: Sequence[float]) -> list[float]:
