@@ -221,20 +221,16 @@ class Service:
         while not self.stopping.is_set():
             await self._pause(PROBE_S)
             try:
-                seen = await self._probe(seen)
+                # The obstacle that is seen, or was while a flip is on its way; request a retry if it is gone.
+                if self.reconciler.state is FlipState.OPEN:
+                    seen = None
+                elif self.reconciler.state is FlipState.QUARANTINED:
+                    obstacle = await self.reconciler.find_obstacle()
+                    if seen and not obstacle and await queue.retry_device(self.database, self.lease, self.guard.device):
+                        _log.info("the device is tried again at once, since this is over: %s", seen)
+                    seen = obstacle
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("looking for what keeps the device from being loaded failed; trying again")
-
-    async def _probe(self, before: str | None) -> str | None:
-        """Return the obstacle that is seen, or was while a flip is on its way; request a retry if it is gone."""
-        if self.reconciler.state is FlipState.OPEN:
-            return None
-        if self.reconciler.state is not FlipState.QUARANTINED:
-            return before
-        obstacle = await self.reconciler.find_obstacle()
-        if before and not obstacle and await queue.retry_device(self.database, self.lease, self.guard.device):
-            _log.info("the device is tried again at once, since this is over: %s", before)
-        return obstacle
 
     async def warm_for_ever(self) -> None:
         """Read the files of the next model into the page cache while the device works."""

@@ -98,7 +98,18 @@ class Reconciler:
     async def reconcile(self) -> None:
         """Flip if a newer residency is wanted; close the open one if a server has died or the device is lost."""
         if self._machine.state is FlipState.OPEN:
-            await self._check_open()
+            # Flip out of the open residency if one of its servers has died or its memory cannot be measured.
+            dead = {self._registered[model].name: server for model, server in self._servers.items() if not server.alive}
+            if dead:
+                _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
+                self._reason = "server_exit"
+                await self._flip(FlipEvent.SERVER_EXIT, self._current)
+            else:
+                try:
+                    await self._verification.sample()
+                except NotMeasured as lost:
+                    self._reason = str(lost)
+                    await self._flip(FlipEvent.FAILED, self._current)
         async with self._database.transaction() as connection:
             newest = await residencies.find_newest(connection, self._device.id)
         if newest is not None and newest.state == "wanted":
@@ -125,20 +136,6 @@ class Reconciler:
             return await self._verification.find_shortage(needed) if registered else None
         except (DriverError, NotMeasured) as error:
             return str(error)
-
-    async def _check_open(self) -> None:
-        """Flip out of the open residency if one of its servers has died or its memory cannot be measured."""
-        dead = {self._registered[model].name: server for model, server in self._servers.items() if not server.alive}
-        if dead:
-            _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
-            self._reason = "server_exit"
-            await self._flip(FlipEvent.SERVER_EXIT, self._current)
-            return
-        try:
-            await self._verification.sample()
-        except NotMeasured as lost:
-            self._reason = str(lost)
-            await self._flip(FlipEvent.FAILED, self._current)
 
     async def close(self) -> None:
         """Close the residency and stop its servers."""
@@ -209,14 +206,13 @@ class Reconciler:
     async def _close_row(self) -> None:
         self._guard.close()
         if self._current is not None:
-            await self._record_reloads(self._current.epoch)
+            # Record the loads that were not the guard's, by model: the loads of a job are those that took place.
+            found = {str(model): await count_reloads(server) for model, server in self._servers.items()}
+            if reloads := {model: count for model, count in found.items() if count}:
+                await self._write(
+                    partial(residencies.record_figures, epoch=self._current.epoch, figures={"reloads": reloads})
+                )
             await self._move(self._current.epoch, "closed", self._reason)
-
-    async def _record_reloads(self, epoch: int) -> None:
-        """Record the loads that were not the guard's, by model: the loads of a job are those that took place."""
-        found = {str(model): await count_reloads(server) for model, server in self._servers.items()}
-        if reloads := {model: count for model, count in found.items() if count}:
-            await self._write(partial(residencies.record_figures, epoch=epoch, figures={"reloads": reloads}))
 
     async def _unload(self) -> FlipEvent:
         if self._machine.state is FlipState.UNLOADING:

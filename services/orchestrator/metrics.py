@@ -4,7 +4,6 @@ import asyncio
 import logging
 import shutil
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -21,7 +20,7 @@ from prometheus_client.core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from sqlalchemy import QueuePool, Row, TextClause, text
+from sqlalchemy import QueuePool, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -619,43 +618,28 @@ class Metrics:
         """Return the metrics in Prometheus' text format; an unavailable database is a metric, not an error."""
         async with self._looking:
             if time.monotonic() - self._looked_at >= self._fresh_s:
-                await self._look(deps)
+                began = time.perf_counter()
+                try:
+                    async with deps.database.transaction() as connection:
+                        await self._row_counters.update(connection)
+                        await self._flips.update(connection)
+                        rows = await read_rows(connection)
+                except (SQLAlchemyError, OSError) as error:
+                    _log.warning("metrics without the database: %r", error)
+                    rows = None
+                await self._vectors.update(deps)
+                gauge_rows = [*(rows or ()), *read_process(deps), *await read_services(deps)]
+                gauge_rows.append(("mathrag_service_up", ["postgres"], rows is not None))
+                gauge_rows.append(("mathrag_metrics_duration_seconds", [], time.perf_counter() - began))
+                self._values.show(gauge_rows)
                 self._looked_at = time.monotonic()
         return generate_latest(self._registry)
-
-    async def _look(self, deps: Deps) -> None:
-        began = time.perf_counter()
-        rows = await self._read_rows(deps)
-        await self._vectors.update(deps)
-        gauge_rows = [*(rows or ()), *read_process(deps), *await read_services(deps)]
-        gauge_rows.append(("mathrag_service_up", ["postgres"], rows is not None))
-        gauge_rows.append(("mathrag_metrics_duration_seconds", [], time.perf_counter() - began))
-        self._values.show(gauge_rows)
-
-    async def _read_rows(self, deps: Deps) -> list[Gauge] | None:
-        try:
-            async with deps.database.transaction() as connection:
-                await self._row_counters.update(connection)
-                await self._flips.update(connection)
-                return await read_rows(connection)
-        except (SQLAlchemyError, OSError) as error:
-            _log.warning("metrics without the database: %r", error)
-            return None
 
 
 # Creates a span for every job that ends. It reads the rows, because any process may end a job.
 
 MOST_SPANS = 100
 REMEMBERED_S = 3600
-
-
-async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -> None:
-    try:
-        await row_spans.trace_job(connection, row.id)
-    except SQLAlchemyError:
-        raise
-    except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it
-        _log.exception("job has no span", extra={"job_id": str(row.public_id)})
 
 
 class JobSpans:
@@ -683,4 +667,9 @@ class JobSpans:
             rows = (await connection.execute(self._ended, window)).all() if window else []
             for row in rows:
                 if await self._redis.set(f"mathrag:span:{row.public_id}", "1", nx=True, ex=REMEMBERED_S):
-                    await _trace(connection, row)
+                    try:
+                        await row_spans.trace_job(connection, row.id)
+                    except SQLAlchemyError:
+                        raise
+                    except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it
+                        _log.exception("job has no span", extra={"job_id": str(row.public_id)})

@@ -29,7 +29,6 @@ from shared.calls import Lane
 from shared.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
-from shared.lease.residencies import ResidencyRow
 from shared.model_checks import run_check
 from shared.models import commands
 from shared.pipelines import registry
@@ -137,15 +136,12 @@ async def check_state(deps: Deps) -> str:
         reason = drain.reason or "no reason given"
         raise NotReady(f"{device} is drained by an operator: {reason}; jobs wait", fix=f"mathrag gpu release {device}")
     if newest is not None and newest.state == "quarantined":
-        raise NotReady(f"{device} is quarantined: {newest.reason}; {_describe_next_try(newest, failures)}")
+        since = newest.closed_at or datetime.now(UTC)
+        when = since + timedelta(seconds=retry_wait_s(failures))
+        left = (when - datetime.now(UTC)).total_seconds()
+        next_try = f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
+        raise NotReady(f"{device} is quarantined: {newest.reason}; {next_try}")
     return f"{device}: {newest.state if newest else 'nothing loaded yet'}"
-
-
-def _describe_next_try(quarantined: ResidencyRow, failures: int) -> str:
-    since = quarantined.closed_at or datetime.now(UTC)
-    when = since + timedelta(seconds=retry_wait_s(failures))
-    left = (when - datetime.now(UTC)).total_seconds()
-    return f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
 
 
 async def check_served(deps: Deps) -> str:
@@ -460,21 +456,17 @@ async def _look_at_retrieval(name: str, deps: Deps) -> str:
     if deps.settings.retriever_url:
         return await ask_check(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
-        return await _run_program(name)
+        # Run the retriever's own check of this folder's configuration in a process.
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
+        said, _ = await process.communicate()
+        if process.returncode:
+            raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="see its output above")
+        [found] = msgspec.json.decode(said, type=list[Check])
+        if not found.ok:
+            raise NotReady(found.detail, fix=found.fix)
+        return found.detail
     return await asyncio.to_thread(model_checks.check_retrieval_model, name, deps.settings.retrieval)
-
-
-async def _run_program(name: str) -> str:
-    """Run the retriever's own check of this folder's configuration in a process."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
-    said, _ = await process.communicate()
-    if process.returncode:
-        raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="see its output above")
-    [found] = msgspec.json.decode(said, type=list[Check])
-    if not found.ok:
-        raise NotReady(found.detail, fix=found.fix)
-    return found.detail
 
 
 # Checks of the servers and processes that a job needs.

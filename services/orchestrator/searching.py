@@ -17,7 +17,7 @@ from shared.rag.answering import make_ranked_trace, rank_by_relevance
 from shared.rag.crag import THRESHOLDS, CragEvaluation, Score, make_decision, make_evaluation, score_by_similarity
 from shared.rag.fusion import measure_diversity
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
-from shared.rag.retrieval import RecallPath, gather, merge_paths
+from shared.rag.retrieval import gather, merge_paths
 from shared.rag.rewriting import enhance
 from shared.replies import Document, Failure, FailureKind, Reply, Retrieved, Scored, require
 from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
@@ -210,11 +210,8 @@ def _search_widely(question: str, mode: Mode, params: Params, library: Library) 
     gathered = gather(paths, replies)
     trace = merge_paths(question, gathered.lists, library, params)
     decisions = (*ready.decisions, *gathered.decisions, *trace.decisions)
-    return RetrievedLists(msgspec.structs.replace(trace, decisions=decisions), _select_dense(gathered.lists))
-
-
-def _select_dense(lists: Mapping[RecallPath, Retrieved]) -> tuple[Retrieved, ...]:
-    return tuple(found for path, found in lists.items() if path.call.index == "dense")
+    dense = tuple(found for path, found in gathered.lists.items() if path.call.index == "dense")
+    return RetrievedLists(msgspec.structs.replace(trace, decisions=decisions), dense)
 
 
 def _rerank(question: str, trace: Trace, params: Params) -> Tracing:

@@ -537,6 +537,12 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
         write(Path(request.run), runs[request.mode])
     measured = {name: metrics.measure_per_query(queries.judged, run, names) for name, run in runs.items()}
     mode = choose_mode(request.mode, request.params)
+    others = {other: values for other, values in measured.items() if other != mode.name}
+    tests = {name: compare_measures(measured[mode.name], others, name) for name in names}
+    modes = [
+        {"mode": other, **summarise(values, names), "differences": {name: tests[name][other] for name in names}}
+        for other, values in others.items()
+    ]
     return {
         "mode": mode.name,
         "split": request.split,
@@ -544,7 +550,7 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
         **count_queries(collection, queries),
         "unanswered": sum(not runs[mode.name].get(query) for query in queries.judged),
         **summarise(measured[mode.name], names),
-        "against": _compare_modes(measured, mode.name, names),
+        "against": modes,
         "fusion": msgspec.to_builtins(mode.fusion) if len(mode.kinds) > 1 else None,
         "indexes": {kind: searcher.recipe(kind) for kind in mode.kinds},
         "per_query": measured[mode.name],
@@ -611,15 +617,6 @@ def _make_runs(request: Evaluate, queries: Queries, searcher: CollectionSearcher
     return {name: runs[name] for name in dict.fromkeys((request.mode, *request.against))}
 
 
-def _compare_modes(measured: Mapping[str, Measured], asked: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    others = {other: values for other, values in measured.items() if other != asked}
-    tests = {name: compare_measures(measured[asked], others, name) for name in names}
-    return [
-        {"mode": other, **summarise(values, names), "differences": {name: tests[name][other] for name in names}}
-        for other, values in others.items()
-    ]
-
-
 # Choose a parameter of fusion on some queries and measure the choice on others (`tune`).
 
 STEPS = 20
@@ -660,7 +657,13 @@ def tune(request: Tune, collection: Collection, searcher: CollectionSearcher) ->
     """
     base, metric, grid = _require_tunable_mode(request), require_depth(request.metric, request.k), GRIDS[request.over]
     halves = split_queries(request, collection)
-    values = _measure_values(request, base, halves.development, searcher)
+    lists = searcher.lists(base.kinds, halves.development)
+    modes = (_set_value(base, request.over, value) for value in GRIDS[request.over])
+    measured = (
+        metrics.measure_per_query(halves.development.judged, searcher.rank(each, lists), [request.metric])
+        for each in modes
+    )
+    values = np.array([[found[request.metric] for found in each.values()] for each in measured])
     curve = make_curve(grid, values)
     chosen = grid[int(values.mean(axis=1).argmax())]
     tuned = _set_value(base, request.over, chosen)
@@ -762,16 +765,6 @@ def _require_tunable_mode(request: Tune) -> Mode:
 
 def _set_value(base: Mode, over: str, value: float) -> Mode:
     return base.with_dense_weight(value) if over == "dense" else msgspec.structs.replace(base, rrf_k=int(value))
-
-
-def _measure_values(request: Tune, base: Mode, queries: Queries, searcher: CollectionSearcher) -> NDArray[np.float64]:
-    """Measure each value of the parameter on each query: [values of the parameter, queries]."""
-    lists = searcher.lists(base.kinds, queries)
-    modes = (_set_value(base, request.over, value) for value in GRIDS[request.over])
-    measured = (
-        metrics.measure_per_query(queries.judged, searcher.rank(each, lists), [request.metric]) for each in modes
-    )
-    return np.array([[found[request.metric] for found in each.values()] for each in measured])
 
 
 def _is_worse(found: NDArray[np.float64], best: NDArray[np.float64]) -> bool:

@@ -282,23 +282,22 @@ class Identity:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         try:
-            await self._identify(scope)
+            state = scope.setdefault("state", {})
+            state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
+            state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
+            if not (self._keyring is None or scope["path"] in OPEN or is_open(scope["path"])):
+                found = await self._find(scope, self._keyring)
+                state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
         except Unauthorized as error:
             if wants_page(scope):
-                return await _sign_in(scope)(scope, receive, send)
+                query = scope["query_string"].decode("latin-1")
+                wanted = scope["path"] + (f"?{query}" if query else "")
+                back = f"?next={quote(wanted, safe='/')}" if scope["method"] in SAFE else ""
+                return await RedirectResponse(SIGN_IN + back, 303)(scope, receive, send)
             return await refuse(error, scope, receive, send)
         except MathragError as error:
             return await refuse(error, scope, receive, send)
         return await self._app(scope, receive, send)
-
-    async def _identify(self, scope: Scope) -> None:
-        state = scope.setdefault("state", {})
-        state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
-        state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
-        if self._keyring is None or scope["path"] in OPEN or is_open(scope["path"]):
-            return
-        found = await self._find(scope, self._keyring)
-        state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
 
     async def _find(self, scope: Scope, keyring: Keyring) -> ValidKey:
         database: Database = scope["app"].state.deps.admission
@@ -323,14 +322,6 @@ class Identity:
             raise Unauthorized("the session has ended", hint=f"sign in again: {SIGN_IN}")
         scope["state"]["csrf"] = session.csrf
         return found
-
-
-def _sign_in(scope: Scope) -> RedirectResponse:
-    """Redirect to the sign-in page, and from there back to the requested page."""
-    query = scope["query_string"].decode("latin-1")
-    wanted = scope["path"] + (f"?{query}" if query else "")
-    back = f"?next={quote(wanted, safe='/')}" if scope["method"] in SAFE else ""
-    return RedirectResponse(SIGN_IN + back, 303)
 
 
 def _get_actor(request: Request) -> str:

@@ -348,36 +348,10 @@ async def training(
     (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The
     same seed gives the same lines.
     """
-    source = await _load_source(deps.database, name, rules, graph)
-    chosen = await _choose_places(deps.database, source.dataset.id, limit, seed)
-    found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
-    return StreamingResponse(found, media_type="application/x-ndjson")
-
-
-async def _load_source(database: Database, name: str, rules: str, graph: str | None) -> ExportSource:
-    """Return everything that is needed, checked before the answer begins.
-
-    Raises:
-        NotFound: there is no such dataset, bank or graph.
-        Conflict: the dataset was made with another bank, or the bank is of another graph.
-        Invalid: the dataset has no questions about a graph, no rule leads to its answers, or the graph must be named.
-    """
-    dataset = await datasets.get(database, name)
-    async with database.transaction() as connection:
+    dataset = await datasets.get(deps.database, name)
+    async with deps.database.transaction() as connection:
         bank = await get_bank(connection, rules)
         summary = await datasets.count_questions(connection, dataset.id)
-    _check(name, bank, summary)
-    wanted = bank.graph if graph is None else graph
-    if wanted is None:
-        raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
-    stored, content = await graphs.load(database, wanted)
-    if bank.graph_hash not in (None, stored.hash):
-        raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
-    neighbours = await to_thread.run_sync(Neighbours, content.graph)
-    return ExportSource(dataset, bank, stored, content, neighbours)
-
-
-def _check(name: str, bank: RuleBank, summary: datasets.GraphQuestionCounts) -> None:
     made = f"make one with: mathrag dataset from-graph NAME --graph G --facts FILE --rules {bank.name}"
     if not summary.queries:
         raise Invalid(f"dataset {name!r} has no questions about a graph", hint=made)
@@ -385,6 +359,17 @@ def _check(name: str, bank: RuleBank, summary: datasets.GraphQuestionCounts) -> 
         raise Invalid(f"no rule leads to an answer of dataset {name!r}", hint=made)
     if summary.banks != {bank.hash}:
         raise Conflict(f"the rules that lead to dataset {name!r} are of another bank than {bank.name!r}", hint=made)
+    wanted = bank.graph if graph is None else graph
+    if wanted is None:
+        raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
+    stored, content = await graphs.load(deps.database, wanted)
+    if bank.graph_hash not in (None, stored.hash):
+        raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
+    neighbours = await to_thread.run_sync(Neighbours, content.graph)
+    source = ExportSource(dataset, bank, stored, content, neighbours)
+    chosen = await _choose_places(deps.database, source.dataset.id, limit, seed)
+    found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
+    return StreamingResponse(found, media_type="application/x-ndjson")
 
 
 async def _choose_places(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
@@ -406,7 +391,10 @@ async def _stream_lines(
             numbers = {lead.rule for each in batch for lead in each.query.leads}
             rules = await find_rules_by_number(connection, source.bank.id, numbers)
             questions = await to_thread.run_sync(_draw_questions, source, batch, options.seed)
-            texts = await datasets.load_texts(connection, source.graph.corpus, _collect_documents(questions))
+            ids = {document for each in questions for lead in each.query.leads for document in lead.documents}
+            texts = await datasets.load_texts(
+                connection, source.graph.corpus, ids | {document for each in questions for document in each.negatives}
+            )
         known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)
         yield await to_thread.run_sync(_write_lines, questions, known, options)
 
@@ -420,11 +408,6 @@ def _draw_question(source: ExportSource, led: LedQuestion, seed: int) -> Trainin
     before = ALWAYS if led.query.time is None else graph_module.parse(led.query.time)[1]
     drawn = source.neighbours.draw(led.query, before, oracle, np.random.default_rng([seed, led.ordinal]))
     return TrainingQuestion(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
-
-
-def _collect_documents(asked: Sequence[TrainingQuestion]) -> set[str]:
-    ids = {document for each in asked for lead in each.query.leads for document in lead.documents}
-    return ids | {document for each in asked for document in each.negatives}
 
 
 def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, str]) -> Known:

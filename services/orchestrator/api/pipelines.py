@@ -140,16 +140,11 @@ def _list_fields(kind: type[msgspec.Struct], group: msgspec.Struct | None, prefi
     described: Any = inspect.type_info(kind)
     for field in described.fields:
         path, default = f"{prefix}{field.name}", getattr(group, field.name, None)
-        found = _drop_null(field.type)
+        found = field.type.types[0] if isinstance(field.type, inspect.UnionType) else field.type
         if isinstance(found, inspect.StructType):
             yield from _list_fields(found.cls, default, f"{path}.")
         else:
             yield _make_parameter(path, found, default, texts.get(field.name, ""))
-
-
-def _drop_null(found: Any) -> Any:
-    """Return the type without the null of an optional parameter."""
-    return found.types[0] if isinstance(found, inspect.UnionType) else found
 
 
 def _make_parameter(path: str, found: Any, default: Any, text: str) -> Parameter:
@@ -182,16 +177,13 @@ def _parse(value: str, kind: Kind) -> Any:
             case "whole":
                 return int(value)
             case "number":
-                return _require_finite(float(value), value)
+                number = float(value)
+                return number if math.isfinite(number) else value
             case "json":
                 return msgspec.json.decode(value)
     except (ValueError, msgspec.DecodeError):
         return value
     return {"true": True, "false": False}.get(value, value) if kind == "flag" else value
-
-
-def _require_finite(number: float, text: str) -> float | str:
-    return number if math.isfinite(number) else text
 
 
 def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:

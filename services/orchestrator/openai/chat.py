@@ -317,7 +317,13 @@ async def read_answer(deps: Deps, pending: PendingJob) -> ChatCompletion:
     )
     if "text" not in found or (found["text"] is None and found["refusal"] is None):
         raise make_failure(str(found.get("reason") or f"the job is {job.state}"), pending.job)
-    prompt_tokens, completion_tokens = await _count_tokens(deps, pending.job)
+    # The tokens that the generator read and wrote, over all its calls; 0 if its server does not count them.
+    async with deps.database.statement() as connection:
+        rows = (await connection.execute(USAGE, {"job": pending.job})).all()
+    prompt_tokens, completion_tokens = (
+        sum(row.prompt_tokens or 0 for row in rows),
+        sum(row.completion_tokens or 0 for row in rows),
+    )
     extension: dict[str, Any] = {"job": str(pending.job), "url": f"/v1/jobs/{pending.job}"}
     if pending.model.pipeline is not None:
         extension |= {name: found[name] for name in ANSWER_FIELDS}
@@ -331,13 +337,6 @@ async def read_answer(deps: Deps, pending: PendingJob) -> ChatCompletion:
         completion_tokens=completion_tokens,
         extension=extension,
     )
-
-
-async def _count_tokens(deps: Deps, job: uuid.UUID) -> tuple[int, int]:
-    """Return the tokens that the generator read and wrote, over all its calls; 0 if its server does not count them."""
-    async with deps.database.statement() as connection:
-        rows = (await connection.execute(USAGE, {"job": job})).all()
-    return sum(row.prompt_tokens or 0 for row in rows), sum(row.completion_tokens or 0 for row in rows)
 
 
 def make_failure(reason: str, job: uuid.UUID, index: int = 0, field: str = "messages") -> MathragError:

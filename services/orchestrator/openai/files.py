@@ -1,7 +1,7 @@
 """OpenAI's files: uploads, and the ids of files and batches."""
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -149,10 +149,6 @@ def _read_fields(form: FormData) -> FileFields:
             group[inner] = value
         else:
             values[name] = value
-    return _parse_fields(values)
-
-
-def _parse_fields(values: Mapping[str, object]) -> FileFields:
     try:
         return FileFields.model_validate(values)
     except ValidationError as error:

@@ -539,7 +539,20 @@ class _Counts:
 
 async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
     """Return the report of the job that `reference` names, at the currently configured prices."""
-    facts = await _load_facts(database, reference, configured)
+    async with database.snapshot() as connection:
+        row = await jobs.resolve(connection, reference)
+        job = await jobs.view(connection, row)
+        pinned = (await connection.execute(PINNED, {"job": row})).one()
+        facts = _JobFacts(
+            row=row,
+            job=job,
+            work=await count_work(connection, row),
+            cost=await compute_cost(connection, row, configured),
+            pinned=pinned,
+            models=await _load_models(connection, pinned.pins),
+            has_gold=await has_gold_documents(connection, row),
+            repeatability=await load_repeatability(connection, row, job),
+        )
     job = facts.job
     counts = _Counts()
     await counts.add_all(database, facts.row, has_gold=facts.has_gold)
@@ -557,23 +570,6 @@ async def report(database: Database, reference: str, configured: Mapping[str, Mo
         **figures,
         **msgspec.structs.asdict(facts.work),
     )
-
-
-async def _load_facts(database: Database, reference: str, configured: Mapping[str, Model]) -> _JobFacts:
-    async with database.snapshot() as connection:
-        row = await jobs.resolve(connection, reference)
-        job = await jobs.view(connection, row)
-        pinned = (await connection.execute(PINNED, {"job": row})).one()
-        return _JobFacts(
-            row=row,
-            job=job,
-            work=await count_work(connection, row),
-            cost=await compute_cost(connection, row, configured),
-            pinned=pinned,
-            models=await _load_models(connection, pinned.pins),
-            has_gold=await has_gold_documents(connection, row),
-            repeatability=await load_repeatability(connection, row, job),
-        )
 
 
 def _make_settings(facts: _JobFacts) -> Settings:
