@@ -419,8 +419,8 @@ def _explain_misfit(demands: Sequence[Demand], rooms: Sequence[Room], best: Opti
             need = f"alone, with one slot of {demand.context} tokens, it needs {alone} MiB of {budget}"
             room = budget - memory.fixed_mib
             if memory.per_slot_mib > 0 and (tokens := int(demand.context * room / memory.per_slot_mib)) > 0:
-                suggest_remedy = f"{need}; a `context` of {tokens} or less, or a `device.budget_mib` of {alone}"
+                remedy = f"{need}; a `context` of {tokens} or less, or a `device.budget_mib` of {alone}"
             else:
-                suggest_remedy = f"{need}; a smaller quantisation, or a `device.budget_mib` of {alone}"
-            return f"{demand.name} fits nowhere: {suggest_remedy}"
+                remedy = f"{need}; a smaller quantisation, or a `device.budget_mib` of {alone}"
+            return f"{demand.name} fits nowhere: {remedy}"
     return f"nothing fits: {best.refused}; a smaller `context` or a larger `device.budget_mib`"

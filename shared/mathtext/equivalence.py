@@ -346,9 +346,8 @@ def _single(text: str) -> Shape:
         # Whether they may be digits of a number in that base; a small letter with an index is a name.
         digits = based[1]
         leading = digits.lstrip("-")[0]
-        digits_of = base > 1 and (leading.isdigit() or (base > 10 and digits.isupper()))
-        if digits_of:
-            return Based(based[1], base)
+        if base > 1 and (leading.isdigit() or (base > 10 and digits.isupper())):
+            return Based(digits, base)
     if text == r"\mathbb{R}":
         return Reals((Interval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
     if text == r"\emptyset":
@@ -678,11 +677,8 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
         return by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
-    return (
-        by_algebra(one, other)
-        if renamed and bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2]))
-        else _same(given, expected)
-    )
+    has_names_on_the_right = re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2])
+    return by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:

@@ -138,7 +138,7 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
 def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
     match call:
         case Retrieve():
-            retrieve = Request(
+            request = Request(
                 role="retrieve",
                 model="",
                 values={"question": call.question},
@@ -149,7 +149,7 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
                 item=call.item,
                 gold=call.gold,
             )
-            return call.index, retrieve
+            return call.index, request
         case Judge():
             return "judge", _judge(call, binding, repeat)
         case Write():
@@ -171,8 +171,7 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
                 threshold=binding.params.grading.threshold if of_plugin or name == "f1" else None,
                 separators=binding.params.grading.separators if of_plugin or name == "set" else "",
             )
-            grade = Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
-            return "grade", grade
+            return "grade", Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
         case _:
             request = _measurement(call)
             return request.role, request
