@@ -364,7 +364,12 @@ class GradeExecutor:
         plugin = self._find_plugin(rules, request.model)
         if plugin is None and rules.grader not in GRADERS:
             return _wait(call, rules)
-        pool = self._pool if plugin is None else self._pool_of(plugin)
+        if plugin is None:
+            pool = self._pool
+        else:
+            if plugin.pin not in self._pools:
+                self._pools[plugin.pin] = self._plugin_pool(plugin)
+            pool = self._pools[plugin.pin]
         answer, gold = _require_text(request.values["answer"]), _require_text(request.values["gold"]) or ""
         started = datetime.now(UTC)
         reply = await pool.grade(answer, gold, rules)
@@ -379,11 +384,6 @@ class GradeExecutor:
         """Find the plug-in that grades by these rules and has the hash `model`; None if there is none."""
         plugin = loading.get_usable(Kind.GRADER, rules.grader)
         return plugin if plugin is not None and grader_identity(rules.grader).hash.hex() == model else None
-
-    def _pool_of(self, plugin: Plugin) -> GradingPool:
-        if plugin.pin not in self._pools:
-            self._pools[plugin.pin] = self._plugin_pool(plugin)
-        return self._pools[plugin.pin]
 
 
 def _wait(call: ClaimedCall, rules: Rules) -> Wait:

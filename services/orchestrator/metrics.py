@@ -530,7 +530,16 @@ class RowCounters:
         if window := await self._attempts.advance(connection, until):
             await self._count_attempts(connection, window)
         if window := await self._samples.advance(connection, until):
-            await self._count_samples(connection, window)
+            for samples_row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
+                self._values.count(
+                    "mathrag_samples_ended_total",
+                    [SampleState(samples_row.state).word, samples_row.failure or ""],
+                    samples_row.n,
+                )
+                if samples_row.extraction:
+                    self._values.count("mathrag_extractions_total", [samples_row.extraction], samples_row.n)
+                if samples_row.unscored:
+                    self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], samples_row.n)
             await count(connection, self._values, self._samples.condition, window)
             await self._count_steps(connection, window)
             await self._count_gates(connection, window)
@@ -548,14 +557,6 @@ class RowCounters:
             if row.read or row.written:
                 self._values.count("mathrag_tokens_total", [row.role, "read"], row.read)
                 self._values.count("mathrag_tokens_total", [row.role, "written"], row.written)
-
-    async def _count_samples(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
-        for row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
-            self._values.count("mathrag_samples_ended_total", [SampleState(row.state).word, row.failure or ""], row.n)
-            if row.extraction:
-                self._values.count("mathrag_extractions_total", [row.extraction], row.n)
-            if row.unscored:
-                self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], row.n)
 
     async def _count_steps(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
         for row in await connection.execute(_read(STEPS, self._samples), window):

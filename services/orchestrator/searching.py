@@ -187,7 +187,16 @@ def run_steps(question: str, options: SearchOptions, params: Params, library: Li
     trace = listed.trace
     if options.rerank or (options.crag and params.crag.evaluator == "reranker"):
         trace = yield from _rerank(question, trace, params)
-    return _evaluate(trace, listed.dense, params, library) if options.crag else trace
+    if options.crag:
+        # Add CRAG's verdict on the documents, by the reranker or by similarity; the judge is not called here.
+        documents = [candidate.document for candidate in trace.candidates]
+        verdict = make_decision(
+            _evaluate_without_model(trace, listed.dense, params),
+            measure_diversity([library[each].text for each in documents]),
+            0,
+        )
+        return msgspec.structs.replace(trace, decisions=(*trace.decisions, verdict))
+    return trace
 
 
 def _search_once(question: str, mode: Mode, params: Params) -> Listing:
@@ -218,15 +227,6 @@ def _rerank(question: str, trace: Trace, params: Params) -> Tracing:
     documents = tuple(candidate.document for candidate in trace.candidates)
     reply: Scored | Failure = yield Rerank(question=question, documents=documents)
     return make_ranked_trace(trace, rank_by_relevance(documents, reply, params))
-
-
-def _evaluate(trace: Trace, dense: tuple[Retrieved, ...], params: Params, library: Library) -> Trace:
-    """Add CRAG's verdict on the documents, by the reranker or by similarity; the judge is not called here."""
-    documents = [candidate.document for candidate in trace.candidates]
-    verdict = make_decision(
-        _evaluate_without_model(trace, dense, params), measure_diversity([library[each].text for each in documents]), 0
-    )
-    return msgspec.structs.replace(trace, decisions=(*trace.decisions, verdict))
 
 
 def _evaluate_without_model(trace: Trace, dense: tuple[Retrieved, ...], params: Params) -> CragEvaluation:

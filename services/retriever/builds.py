@@ -165,7 +165,13 @@ async def build_corpus(
         Invalid: the corpus is empty.
         Conflict: the corpus was deleted or replaced meanwhile.
     """
-    row = await _find_corpus(database, corpus)
+    async with database.transaction() as connection:
+        corpus_row = (
+            await connection.execute(text("SELECT id, hash FROM corpora WHERE id = :id"), {"id": corpus})
+        ).first()
+    if corpus_row is None:
+        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
+    row = CorpusRow(id=corpus_row.id, hash=corpus_row.hash)
     return [await _build(database, data_dir, backend, queue, row) for backend in backends]
 
 
@@ -311,14 +317,6 @@ def _iterate_blocking(batches: AsyncIterator[Batch]) -> Iterator[Batch]:
         if batch is None:
             return
         yield batch
-
-
-async def _find_corpus(database: Database, corpus: int) -> CorpusRow:
-    async with database.transaction() as connection:
-        row = (await connection.execute(text("SELECT id, hash FROM corpora WHERE id = :id"), {"id": corpus})).first()
-    if row is None:
-        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
-    return CorpusRow(id=row.id, hash=row.hash)
 
 
 async def _query_index(

@@ -105,7 +105,12 @@ class GoldReader(NamedTuple):
         if self.grader == "choice":
             return find_right_letter(value, field, self.choices)
         text = lines.scalar(value, field)
-        return text if self.grader not in (None, *MATHEMATICAL) else _cut_after_mark(text)
+        if self.grader not in (None, *MATHEMATICAL):
+            return text
+        # What follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing follows.
+        if _GSM8K_MARK not in text:
+            return text
+        return text.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
     def _list_others(self, answers: Sequence[str]) -> tuple[str, ...]:
         """Return the other answers without repetitions; for mathematics, also without other notations of the same
@@ -113,14 +118,6 @@ class GoldReader(NamedTuple):
         first, *rest = dict.fromkeys(answers)
         mathematics = self.grader in (None, *MATHEMATICAL)
         return tuple(other for other in rest if not (mathematics and equal_strict(other, first)))
-
-
-def _cut_after_mark(answer: str) -> str | None:
-    """Return what follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing
-    follows."""
-    if _GSM8K_MARK not in answer:
-        return answer
-    return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
 
 # Read what a question of an upload asks of a graph.

@@ -40,7 +40,11 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
 
     try:
         unpacked = 0
-        table, unknown = _open(file)
+        # Columns that are not known; the first row has them without values.
+        from pyarrow import parquet
+
+        table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))
         for columns in _batches(table, most):
             unpacked += sum(column.nbytes for column in columns.values())
             if unpacked > most:
@@ -53,14 +57,6 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = f"is a damaged or truncated Parquet file ({str(error)[:200]}); download or write it again"
         raise InvalidLine("", 0, problem) from error
-
-
-def _open(file: IO[bytes]) -> tuple[Any, dict[str, None]]:
-    """Open the file; also return the columns that are not known, which the first row has without values."""
-    from pyarrow import parquet
-
-    table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
-    return table, dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))
 
 
 def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:

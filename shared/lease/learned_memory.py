@@ -81,11 +81,9 @@ async def _learn_model(connection: AsyncConnection, row: Row[Any], mib: float, d
     if known and astray:
         seen = f"{format_count(known.loads, 'load')} took {known.least_mib:.0f} to {known.most_mib:.0f} MiB"
         return [f"{row.name} took {mib:.0f} MiB, where {seen}; learning starts over from it"]
-    return [] if known else _compare_with_estimate(row, slots, mib)
-
-
-def _compare_with_estimate(row: Row[Any], slots: int, mib: float) -> list[str]:
-    """Report a first load that was far from its estimate, except on a CPU, where a process always takes more."""
+    if known:
+        return []
+    # Report a first load that was far from its estimate, except on a CPU, where a process always takes more.
     estimate = estimate_row(row, slots)
     if row.device.startswith("cpu") or estimate.source is None:
         return []

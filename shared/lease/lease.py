@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -123,19 +123,18 @@ class RedisLease:
                 fields, ttl_ms = await pipeline.execute()
         except RedisError:
             return self._cached.lease if time.monotonic() < self._cached.until else None
-        lease = _parse_lease(fields) if fields else None
+        if fields:
+            values = {_decode(name): _decode(value) for name, value in fields.items()}
+            models = tuple(int(model) for model in values["models"].split(",") if model)
+            lease = DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
+        else:
+            lease = None
         self._cached = _CachedLease(lease, read_at + ttl_ms / 1000)
         return lease
 
     def forget(self) -> None:
         """Drop the last lease after the guard has refused a chunk under it, so that only Redis can grant again."""
         self._cached = _CachedLease(None, 0.0)
-
-
-def _parse_lease(fields: Mapping[bytes | str, bytes | str]) -> DeviceLease:
-    values = {_decode(name): _decode(value) for name, value in fields.items()}
-    models = tuple(int(model) for model in values["models"].split(",") if model)
-    return DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
 
 
 def _decode(value: bytes | str) -> str:

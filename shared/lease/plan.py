@@ -366,7 +366,11 @@ def plan(
     if not demands:
         return Plan(chosen=None, why="no model is wanted", others=(), groups={})
     demands = sorted(demands, key=lambda demand: demand.model_id)
-    needed = tuple(order) if order is not None else _order_by_lane(demands)
+    if order is not None:
+        needed = tuple(order)
+    else:
+        ordered = sorted(demands, key=lambda demand: (LANES.index(demand.lane), demand.model_id))
+        needed = tuple(demand.model_id for demand in ordered)
     ranked = sorted(list_options(demands, rooms, needed, retrieval), key=lambda option: option.rank)
     best = ranked[0]
     if best.refused:
@@ -383,11 +387,6 @@ def plan(
     else:
         why = f"{summary}, the only way that fits"
     return Plan(chosen=best, why=why, others=others, groups=_build_groups(demands, best, why))
-
-
-def _order_by_lane(demands: Sequence[Demand]) -> tuple[int, ...]:
-    ordered = sorted(demands, key=lambda demand: (LANES.index(demand.lane), demand.model_id))
-    return tuple(demand.model_id for demand in ordered)
 
 
 def _pick_best_of_each(ranked: Sequence[Option], chosen: Option | None = None) -> tuple[Option, ...]:

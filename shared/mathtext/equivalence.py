@@ -478,7 +478,14 @@ def family(text: str) -> Family | None:
     if (spaced := _SPACED.search(flat)) and spaced[1] in letters(flat[: spaced.start()]):
         domain = _domain_of(spaced[2]) or ""
         return _unless_restricted(Family(flat[: spaced.start()], spaced[1], domain, members=domain == "Z"))
-    return _introduced(flat) if _ALL.match(flat) else None
+    if _ALL.match(flat):
+        for match in _TOKEN.finditer(flat):
+            word = match[0].lower()
+            if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
+                named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
+                return Family(flat[match.start() :], "", "") if named else None
+        return None
+    return None
 
 
 def letters(text: str) -> set[str]:
@@ -557,16 +564,6 @@ def _ratio(one: str, other: str) -> Fraction | None:
 def _is_whole(text: str) -> bool:
     value = real(text)
     return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
-
-
-def _introduced(flat: str) -> Family | None:
-    """All positive integers n = 3k."""
-    for match in _TOKEN.finditer(flat):
-        word = match[0].lower()
-        if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
-            named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
-            return Family(flat[match.start() :], "", "") if named else None
-    return None
 
 
 def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:

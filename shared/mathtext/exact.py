@@ -73,19 +73,17 @@ def _root(degree: Fraction, value: Fraction) -> Fraction:
 
 def _whole_root(value: int, degree: int) -> int:
     """The root, if it is whole."""
-    found = math.isqrt(value) if degree == 2 else _nearest_root(value, degree)
+    if degree == 2:
+        found = math.isqrt(value)
+    else:
+        # The largest whole number whose power does not exceed `value`, by bisection.
+        found, high = 0, 1 << (value.bit_length() // degree + 1)
+        while high - found > 1:
+            middle = (found + high) // 2
+            found, high = (middle, high) if middle**degree <= value else (found, middle)
     if found**degree != value:
         raise NotRational("a root")
     return found
-
-
-def _nearest_root(value: int, degree: int) -> int:
-    """The largest whole number whose power does not exceed `value`, by bisection."""
-    low, high = 0, 1 << (value.bit_length() // degree + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if middle**degree <= value else (low, middle)
-    return low
 
 
 def _factorial(value: Fraction) -> Fraction:

@@ -170,7 +170,12 @@ def unit(words: str, power: int = 1) -> Unit | None:
     divisor = _power(below[0], 1) if below else None
     if found is None or not below:
         return found
-    return None if divisor is None else _quotient(found, divisor)
+    if divisor is None:
+        return None
+    if (found.dimension, divisor.dimension) == ((("length", 1),), (("time", 1),)):
+        return Unit((("speed", 1),), found.factor / divisor.factor)
+    inverse = tuple((dimension, -power) for dimension, power in divisor.dimension)
+    return Unit(tuple(sorted(found.dimension + inverse)), found.factor / divisor.factor)
 
 
 def _power(name: str, power: int) -> Unit | None:
@@ -182,14 +187,6 @@ def _power(name: str, power: int) -> Unit | None:
         return None
     ((dimension, one),) = known.dimension
     return Unit(((dimension, one * power),), known.factor**power)
-
-
-def _quotient(above: Unit, below: Unit) -> Unit:
-    """Of a length and a time it is a speed, which has names of its own."""
-    if (above.dimension, below.dimension) == ((("length", 1),), (("time", 1),)):
-        return Unit((("speed", 1),), above.factor / below.factor)
-    inverse = tuple((dimension, -power) for dimension, power in below.dimension)
-    return Unit(tuple(sorted(above.dimension + inverse)), above.factor / below.factor)
 
 
 def strip_filler_words(words: str, number: str) -> str:

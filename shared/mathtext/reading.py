@@ -391,16 +391,12 @@ class _Reader:
             elif self._next().text == "*":
                 found = Apply("*", (found, self._signed()))
             else:
-                found = Apply("/", (found, self._below()))
-        return found
-
-    def _below(self) -> Expression:
-        """What a slash divides by."""
-        found = self._signed()
-        if self._begins():
-            self.ambiguous = True
-        while self._reading.tight and self._begins():
-            found = self._beside(found)
+                divisor = self._signed()
+                if self._begins():
+                    self.ambiguous = True
+                while self._reading.tight and self._begins():
+                    divisor = self._beside(divisor)
+                found = Apply("/", (found, divisor))
         return found
 
     def _signed(self) -> Expression:

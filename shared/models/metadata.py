@@ -177,24 +177,21 @@ class _HeaderReader:
         if kind == TEXT:
             return self._take(self._read_count(MAX_TEXT_BYTES, "bytes of text")).decode("utf-8", "replace")
         if kind == ARRAY:
-            return self._read_array()
+            array_kind = self._read_number("<I")
+            length = self._read_count(MAX_ELEMENTS, "elements")
+            if array_kind == TEXT:
+                for _ in range(length):
+                    self._skip(self._read_count(MAX_TEXT_BYTES, "bytes of text"))
+                return length
+            if array_kind not in NUMBERS:
+                raise MetadataError(f"an array has elements of the unsupported type {array_kind}")
+            if length > MAX_KEPT:
+                self._skip(length * struct.calcsize(NUMBERS[array_kind]))
+                return length
+            return [self._read_number(NUMBERS[array_kind]) for _ in range(length)]
         if kind not in NUMBERS:
             raise MetadataError(f"a value has the unknown type {kind}")
         return self._read_number(NUMBERS[kind])
-
-    def _read_array(self) -> Any:
-        kind = self._read_number("<I")
-        length = self._read_count(MAX_ELEMENTS, "elements")
-        if kind == TEXT:
-            for _ in range(length):
-                self._skip(self._read_count(MAX_TEXT_BYTES, "bytes of text"))
-            return length
-        if kind not in NUMBERS:
-            raise MetadataError(f"an array has elements of the unsupported type {kind}")
-        if length > MAX_KEPT:
-            self._skip(length * struct.calcsize(NUMBERS[kind]))
-            return length
-        return [self._read_number(NUMBERS[kind]) for _ in range(length)]
 
     def _read_count(self, most: int, what: str) -> int:
         found: int = self._read_number("<Q")

@@ -87,7 +87,13 @@ class NoReply(Exception):
         self.cause = cause
         self.status = None if response is None else response.status_code
         """Status of the answer; None if there was none."""
-        self.problem = RetrieverProblem() if response is None else _decode_problem(response)
+        if response is None:
+            self.problem = RetrieverProblem()
+        else:
+            try:
+                self.problem = _PROBLEM.decode(response.content)
+            except msgspec.DecodeError:
+                self.problem = RetrieverProblem()
         """The problem; empty if there was no answer, or not the retriever's."""
 
     @property
@@ -148,10 +154,3 @@ class RetrieverClient:
             return decoder.decode(response.content)
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
             raise NoReply(error) from error
-
-
-def _decode_problem(response: httpx2.Response) -> RetrieverProblem:
-    try:
-        return _PROBLEM.decode(response.content)
-    except msgspec.DecodeError:
-        return RetrieverProblem()

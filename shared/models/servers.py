@@ -104,7 +104,17 @@ class Endpoint:
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                     problem = f"{self.url}{path} sent an answer that cannot be read: {error}"
                     raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
-            failed = self._make_refusal(path, response) if isinstance(response, httpx2.Response) else response
+            if isinstance(response, httpx2.Response):
+                refusal_body = self._hide_key(response.text[:500])
+                refusal_problem = f"HTTP {response.status_code}: {refusal_body}"
+                if any(sign in refusal_body for sign in SIGNS_OF_LENGTH):
+                    failed = ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {refusal_problem}")
+                elif response.status_code in AWAY_STATUSES:
+                    failed = self._make_away(path, refusal_problem)
+                else:
+                    failed = ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {refusal_problem}")
+            else:
+                failed = response
             if not (left and _may_pass(response, failed)) or self._now() + pause_s >= deadline:
                 break
             self._pause(pause_s)
@@ -121,15 +131,6 @@ class Endpoint:
             return ModelFailed(FailureKind.TIMEOUT, problem)
         except httpx2.HTTPError as error:
             return self._make_away(path, self._hide_key(repr(error)))
-
-    def _make_refusal(self, path: str, response: httpx2.Response) -> ModelFailed:
-        body = self._hide_key(response.text[:500])
-        problem = f"HTTP {response.status_code}: {body}"
-        if any(sign in body for sign in SIGNS_OF_LENGTH):
-            return ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {problem}")
-        if response.status_code in AWAY_STATUSES:
-            return self._make_away(path, problem)
-        return ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {problem}")
 
     def _make_away(self, path: str, problem: str) -> ModelFailed:
         """Return the failure of a server that refuses all requests now, with its host."""

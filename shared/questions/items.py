@@ -156,7 +156,14 @@ class BodySearch:
         if len(held) == len(self._body):
             yield [fact.number for fact in held.values()]
             return
-        place, facts = self._find_rarest(bound, held)
+        # The place and facts of the atom with fewest facts; no facts if no further atom has a bound term.
+        left = [place for place in range(len(self._body)) if place not in held]
+        found = [
+            (place, rarest_facts)
+            for place in left
+            if (rarest_facts := self._candidates(self._body[place], bound)) is not None
+        ]
+        place, facts = min(found, key=lambda each: len(each[1]), default=(left[0], ()))
         for fact in facts:
             if not self._left:
                 return
@@ -164,12 +171,6 @@ class BodySearch:
             following = self._bind_atom(self._body[place], fact, bound)
             if following is not None and self._is_in_order(place, fact, held):
                 yield from self._complete(following, {**held, place: fact})
-
-    def _find_rarest(self, bound: Bound, held: Mapping[int, NumberedFact]) -> tuple[int, Sequence[NumberedFact]]:
-        """Return the place and facts of the atom with fewest facts; no facts if no further atom has a bound term."""
-        left = [place for place in range(len(self._body)) if place not in held]
-        found = [(place, facts) for place in left if (facts := self._candidates(self._body[place], bound)) is not None]
-        return min(found, key=lambda each: len(each[1]), default=(left[0], ()))
 
     def _candidates(self, step: NumberedAtom, bound: Bound) -> Sequence[NumberedFact] | None:
         """Return the facts that match the atom at the end that has fewer; None if neither end is bound."""

@@ -476,7 +476,24 @@ def cut_strips(text: str, mode: Mode) -> list[str]:
         return []
     if mode == "selection":
         return [text]
-    return _windows(text) if mode == "fixed" else _excerpts(text)
+    if mode == "fixed":
+        spans = _words(text)
+        cuts = [*range(0, len(spans), WINDOW), len(spans)]
+        if len(cuts) > 2 and cuts[-1] - cuts[-2] < TAIL:
+            del cuts[-2]
+        return [text[spans[first][0] : spans[last - 1][1]] for first, last in pairwise(cuts)]
+    # Make strips of three sentences; repeated sentences are dropped, short ones join the one before.
+    joined: list[str] = []
+    stops = [match.span() for match in _STOP.finditer(_mask_formulas(text))]
+    cuts = [(0, 0), *stops, (len(text), len(text))]
+    for sentence in filter(None, [text[left[1] : right[0]].strip() for left, right in pairwise(cuts)]):
+        if sentence in joined:
+            continue
+        if joined and len(split_words(sentence)) <= SHORT_SENTENCE:
+            joined[-1] += f" {sentence}"
+        else:
+            joined.append(sentence)
+    return [" ".join(joined[at : at + GROUP]) for at in range(0, len(joined), GROUP)]
 
 
 def split_words(text: str) -> list[str]:
@@ -517,29 +534,6 @@ def _mask_formulas(text: str) -> str:
     spans = [(0, 0), *find_formulas(text), (len(text), len(text))]
     parts = (text[left[1] : right[0]] + "_" * (right[1] - right[0]) for left, right in pairwise(spans))
     return "".join(parts)
-
-
-def _windows(text: str) -> list[str]:
-    spans = _words(text)
-    cuts = [*range(0, len(spans), WINDOW), len(spans)]
-    if len(cuts) > 2 and cuts[-1] - cuts[-2] < TAIL:
-        del cuts[-2]
-    return [text[spans[first][0] : spans[last - 1][1]] for first, last in pairwise(cuts)]
-
-
-def _excerpts(text: str) -> list[str]:
-    """Make strips of three sentences; repeated sentences are dropped, short ones join the one before."""
-    joined: list[str] = []
-    stops = [match.span() for match in _STOP.finditer(_mask_formulas(text))]
-    cuts = [(0, 0), *stops, (len(text), len(text))]
-    for sentence in filter(None, [text[left[1] : right[0]].strip() for left, right in pairwise(cuts)]):
-        if sentence in joined:
-            continue
-        if joined and len(split_words(sentence)) <= SHORT_SENTENCE:
-            joined[-1] += f" {sentence}"
-        else:
-            joined.append(sentence)
-    return [" ".join(joined[at : at + GROUP]) for at in range(0, len(joined), GROUP)]
 
 
 # Choose what the generator is shown after correction: the relevant strips of both corpora.

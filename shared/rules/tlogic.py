@@ -193,24 +193,21 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
             choices, groups = edges.by_subject, at
         spans = choices.between(groups, 0, ranks if step == 1 else ranks + 1)
         backs = choices.places[edges.turned(path[:, -1])]
-        kept, drawn = _draw_without(choices, spans, backs, draw, rng)
+        # Which spans have a place beside the excluded one, and the place drawn in each of them.
+        # An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands
+        # for the other.
+        lies_inside = (spans.start <= backs) & (backs < spans.stop)
+        stop = spans.stop - lies_inside
+        without_kept = np.flatnonzero(spans.start < stop)
+        without_drawn = draw(choices, Spans(spans.start[without_kept], stop[without_kept]), rng)
+        kept, drawn = (
+            without_kept,
+            np.where(
+                lies_inside[without_kept] & (without_drawn == backs[without_kept]), stop[without_kept], without_drawn
+            ),
+        )
         path = np.column_stack((path[kept], choices.edges[drawn]))
     return path
-
-
-def _draw_without(
-    choices: Sorted, spans: Spans, excluded: Integers, draw: Draw, rng: np.random.Generator
-) -> tuple[Integers, Integers]:
-    """Which spans have a place beside the excluded one, and the place drawn in each of them.
-
-    An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands for the
-    other.
-    """
-    lies_inside = (spans.start <= excluded) & (excluded < spans.stop)
-    stop = spans.stop - lies_inside
-    kept = np.flatnonzero(spans.start < stop)
-    drawn = draw(choices, Spans(spans.start[kept], stop[kept]), rng)
-    return kept, np.where(lies_inside[kept] & (drawn == excluded[kept]), stop[kept], drawn)
 
 
 def draw_uniformly(_choices: Sorted, spans: Spans, rng: np.random.Generator) -> Integers:

@@ -633,7 +633,19 @@ async def store_ended(connection: AsyncConnection, ended: Sequence[SampleProgres
             progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
     completed = [progress for progress in ended if progress.replay.failure is None]
     if completed:
-        await connection.execute(INSERT_OUTCOMES, _columns(completed))
+        results = [progress.replay.result for progress in completed]
+        outcomes = [result if isinstance(result, Outcome) else None for result in results]
+        verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
+        columns = {
+            "samples": [progress.sample_id for progress in completed],
+            "outcomes": [canonical.encode(result) for result in results],
+            "answers": [outcome.answer if outcome else None for outcome in outcomes],
+            "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
+            "correct": [verdict.correct if verdict else None for verdict in verdicts],
+            "strict": [verdict.strict if verdict else None for verdict in verdicts],
+            "records": [progress.record for progress in completed],
+        }
+        await connection.execute(INSERT_OUTCOMES, columns)
     failures = [progress.replay.failure or (None, None) for progress in ended]
     await connection.execute(
         END_SAMPLES,
@@ -678,21 +690,6 @@ async def fail_samples(connection: AsyncConnection, broken: Sequence[BrokenSampl
 
 def _make_storable(detail: str) -> str:
     return detail[:4000].replace("\0", "").encode(errors="replace").decode()
-
-
-def _columns(completed: Sequence[SampleProgress]) -> dict[str, list[object]]:
-    results = [progress.replay.result for progress in completed]
-    outcomes = [result if isinstance(result, Outcome) else None for result in results]
-    verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
-    return {
-        "samples": [progress.sample_id for progress in completed],
-        "outcomes": [canonical.encode(result) for result in results],
-        "answers": [outcome.answer if outcome else None for outcome in outcomes],
-        "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
-        "correct": [verdict.correct if verdict else None for verdict in verdicts],
-        "strict": [verdict.strict if verdict else None for verdict in verdicts],
-        "records": [progress.record for progress in completed],
-    }
 
 
 # Advance ready samples: replay each as far as its replies go, and record what it waits for or how it ended.

@@ -131,22 +131,6 @@ async def _start(
         )
     if known is not None and known.state in ("mining", "ready"):
         return False
-    job = await _submit(connection, settings, asked, graph, dataset)
-    if known is not None:
-        await rules.restart_mining(connection, asked.name, job)
-    else:
-        await rules.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
-    return True
-
-
-def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> bool:
-    limits = msgspec.json.decode(canonical.encode(asked.mining))
-    return bank.graph_hash == graph.hash and bank.limits == limits
-
-
-async def _submit(
-    connection: AsyncConnection, settings: Settings, asked: BankRequest, graph: StoredGraph, dataset: str
-) -> int:
     name = await lifecycle.reserve_next(connection, f"mine-{asked.name}"[: lifecycle.LONGEST], ())
     submission = Submission(
         name=name,
@@ -158,8 +142,18 @@ async def _submit(
         submitted_by=asked.submitted_by,
     )
     draft = await Drafting(connection, settings).draft(submission)
-    (job,) = await insert(connection, settings, [draft])
-    return int((await connection.execute(SELECT_JOB_ID, {"job": job})).scalar_one())
+    (public_id,) = await insert(connection, settings, [draft])
+    job = int((await connection.execute(SELECT_JOB_ID, {"job": public_id})).scalar_one())
+    if known is not None:
+        await rules.restart_mining(connection, asked.name, job)
+    else:
+        await rules.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
+    return True
+
+
+def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> bool:
+    limits = msgspec.json.decode(canonical.encode(asked.mining))
+    return bank.graph_hash == graph.hash and bank.limits == limits
 
 
 def _memory_mib(graph: StoredGraph, mining: Mining, workers: Workers) -> int:

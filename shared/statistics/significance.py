@@ -27,7 +27,14 @@ def compute_exact_p(sizes: Counter[int], total: int) -> float | None:
         return 1.0
     if len(sizes) == 1:
         return _sign_test(*next(iter(sizes.items())), total)
-    return _enumerate_signs(sizes, total) if sizes.total() <= MAX_ENUMERATED else None
+    if sizes.total() <= MAX_ENUMERATED:
+        import numpy as np
+
+        sums = np.zeros(1, dtype=np.int64)
+        for size in sizes.elements():
+            sums = np.concatenate([sums - size, sums + size])
+        return float(np.mean(np.abs(sums) >= abs(total)))
+    return None
 
 
 def _sign_test(size: int, count: int, total: int) -> float:
@@ -35,15 +42,6 @@ def _sign_test(size: int, count: int, total: int) -> float:
 
     positive = (count + total // size) // 2
     return float(binomtest(positive, count).pvalue)
-
-
-def _enumerate_signs(sizes: Counter[int], total: int) -> float:
-    import numpy as np
-
-    sums = np.zeros(1, dtype=np.int64)
-    for size in sizes.elements():
-        sums = np.concatenate([sums - size, sums + size])
-    return float(np.mean(np.abs(sums) >= abs(total)))
 
 
 # Test whether two systems differ on the same questions, with Holm's correction for several tests.

@@ -363,17 +363,16 @@ async def list_samples(
         scope = storage.cursor_scope(
             "samples", job=str(job), **{name: str(value) for name, value in only.asked.items()}
         )
-        after = _to_place(storage.decode_cursor(cursor, scope, 2)) if cursor else START
+        if cursor:
+            index, repeat = storage.decode_cursor(cursor, scope, 2)
+            after = index, repeat
+        else:
+            after = START
         if not only.asked:
             found = (await _read(connection, job, after, limit + 1)).found
             return _page([row for row, _ in found], limit, scope, None)
         rows, stopped = await _search(connection, job, after, limit + 1, only)
     return _page(rows, limit, scope, stopped)
-
-
-def _to_place(key: tuple[int, ...]) -> Place:
-    index, repeat = key
-    return index, repeat
 
 
 def _page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> storage.Page[SampleRow]:

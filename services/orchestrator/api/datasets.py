@@ -216,7 +216,13 @@ async def create_from_graph(
     async with spool(request, deps.settings.limits) as file, deps.graph_reading:
         stored, loaded = await graphs.load(deps.database, graph)
         read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
-        _check_times(stored, read.facts.upload)
+        if stored.time_unit != read.facts.upload.time_unit:
+            own, other = facts.UNITS[read.facts.upload.time_unit], facts.UNITS[stored.time_unit]
+            message = f"each fact has {own}, but graph {stored.name!r} has {other}"
+            raise Invalid(
+                message,
+                hint="write the times in the unit of the graph, or name the graph that the facts are held out from",
+            )
         bank = (
             None if rules is None else await _load_bank(deps.database, rules, stored, read.facts.upload.graph.relations)
         )
@@ -232,15 +238,6 @@ async def create_from_graph(
 def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) -> facts.ParsedQuestions:
     reading = facts.QuestionReader(frozenset(graph.graph.relations), graph.time_unit is not None)
     return reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
-
-
-def _check_times(graph: StoredGraph, held_out: GraphFacts) -> None:
-    if graph.time_unit != held_out.time_unit:
-        own, other = facts.UNITS[held_out.time_unit], facts.UNITS[graph.time_unit]
-        message = f"each fact has {own}, but graph {graph.name!r} has {other}"
-        raise Invalid(
-            message, hint="write the times in the unit of the graph, or name the graph that the facts are held out from"
-        )
 
 
 async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
@@ -367,19 +364,15 @@ async def training(
         raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
     neighbours = await to_thread.run_sync(Neighbours, content.graph)
     source = ExportSource(dataset, bank, stored, content, neighbours)
-    chosen = await _choose_places(deps.database, source.dataset.id, limit, seed)
+    async with deps.database.transaction() as connection:
+        places = await datasets.list_ordinals(connection, source.dataset.id)
+    if limit is None or limit >= len(places):
+        chosen = places
+    else:
+        drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
+        chosen = sorted(drawn)
     found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
     return StreamingResponse(found, media_type="application/x-ndjson")
-
-
-async def _choose_places(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
-    """Return the positions of the questions, in order."""
-    async with database.transaction() as connection:
-        places = await datasets.list_ordinals(connection, dataset)
-    if limit is None or limit >= len(places):
-        return places
-    drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
-    return sorted(drawn)
 
 
 async def _stream_lines(

@@ -223,7 +223,12 @@ async def import_bank(
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
-    relations = None if graph is None else await _load_relations(deps.database, graph)
+    if graph is None:
+        relations = None
+    else:
+        relations_found = await graphs.get(deps.database, graph)
+        async with deps.database.transaction() as connection:
+            relations = frozenset(name for name, _ in await count_relations(connection, relations_found.id))
     limits = deps.settings.limits
     async with spool(request, limits) as file:
         incoming = await to_thread.run_sync(rule_files.read, file, SOURCE, _read_limits(limits))
@@ -239,12 +244,6 @@ async def import_bank(
                 origin = ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
             stored, new = await stored_rules.create_imported(deps.database, name, origin, batches)
     return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
-
-
-async def _load_relations(database: Database, graph: str) -> frozenset[str]:
-    found = await graphs.get(database, graph)
-    async with database.transaction() as connection:
-        return frozenset(name for name, _ in await count_relations(connection, found.id))
 
 
 def _read_limits(limits: Limits) -> RuleFileLimits:

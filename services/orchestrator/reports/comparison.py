@@ -130,31 +130,25 @@ def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline
     known, first = [each for each in found if each.items], find_best(systems)
     if not known or first is None:
         return "Nothing can be compared yet: no item has been measured in two systems"
-    return _compare_with_baseline(known, baseline) if baseline is not None else _compare_all_pairs(known, first)
-
-
-def _compare_with_baseline(found: Sequence[Versus], baseline: str) -> str:
-    ordered = sorted(found, key=_get_difference, reverse=True)
-    better = [each for each in ordered if each.separable and _get_difference(each) > 0]
-    worse = [each for each in reversed(ordered) if each.separable and _get_difference(each) < 0]
-    n = _format_items(found)
-    if better:
-        beats = _choose_verb(better, "beats", "beat")
-        sentence = f"{_join_names(better)} {beats} {baseline} at {n}, by {_format_points(better)}"
-    else:
-        sentence = f"No variant beats {baseline} at {n}{_describe_lead(ordered[0])}"
-    return (
-        f"{sentence}; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
-        if worse
-        else sentence
-    )
-
-
-def _compare_all_pairs(found: Sequence[Versus], first: str) -> str:
-    of_first = [swap_sides(each) if each.left == first else each for each in found if first in (each.left, each.right)]
+    if baseline is not None:
+        ordered = sorted(known, key=_get_difference, reverse=True)
+        better = [each for each in ordered if each.separable and _get_difference(each) > 0]
+        worse = [each for each in reversed(ordered) if each.separable and _get_difference(each) < 0]
+        n = _format_items(known)
+        if better:
+            beats = _choose_verb(better, "beats", "beat")
+            sentence = f"{_join_names(better)} {beats} {baseline} at {n}, by {_format_points(better)}"
+        else:
+            sentence = f"No variant beats {baseline} at {n}{_describe_lead(ordered[0])}"
+        return (
+            f"{sentence}; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
+            if worse
+            else sentence
+        )
+    of_first = [swap_sides(each) if each.left == first else each for each in known if first in (each.left, each.right)]
     others = sorted(of_first, key=_get_difference, reverse=True)
     beaten = [each for each in others if each.separable]
-    n = _format_items(found)
+    n = _format_items(known)
     if beaten and len(beaten) == len(others):
         whom = beaten[0].left if len(beaten) == 1 else "all others"
         return f"{first} beats {whom} at {n}, by {_format_points(beaten)}"
@@ -162,7 +156,7 @@ def _compare_all_pairs(found: Sequence[Versus], first: str) -> str:
         level = [each for each in others if not each.separable]
         beats = f"{first} beats {_join_names(beaten)} at {n}"
         return f"{beats}; {_join_names(level)} {_choose_verb(level, 'is', 'are')} not separable from it"
-    some = any(each.separable for each in found)
+    some = any(each.separable for each in known)
     sentence = f"No variant stands out at {n}" if some else f"No two are separable at {n}"
     return sentence + (_describe_lead(swap_sides(others[0])) if others else "")
 

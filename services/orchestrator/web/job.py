@@ -153,11 +153,8 @@ async def load_progress(deps: Deps, reference: str) -> JobProgress:
     async with deps.database.statement() as connection:
         row = await stored_jobs.resolve(connection, reference)
         ended = await stored_jobs.has_ended(connection, row)
-    return await _load_ended(deps, reference, row) if ended else await _load_running(deps, row)
-
-
-async def _load_running(deps: Deps, row: int) -> JobProgress:
-    """Read everything in one snapshot of the database."""
+    if ended:
+        return await _load_ended(deps, reference, row)
     async with deps.database.snapshot() as connection:
         job = await stored_jobs.view(connection, row)
         graded = await stored_jobs.count_verdicts(connection, [row])
