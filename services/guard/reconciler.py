@@ -296,15 +296,14 @@ class Reconciler:
         await self._move(wanted.epoch, "open")
         await self._write(partial(queue.end_outages, models=wanted.models))
         self._current, self._reason = wanted, None
-        residents = {model_id: self._make_served(model_id, server) for model_id, server in self._servers.items()}
+        residents = {}
+        for model_id, server in self._servers.items():
+            name = self._registered[model_id].name
+            model = self._models[name]
+            slots = self._require_wanted().parallel(model_id) or model.parallel
+            residents[model_id] = ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
         self._guard.open(wanted.epoch, residents)
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
-
-    def _make_served(self, model_id: int, server: ModelServer) -> ServedModel:
-        name = self._registered[model_id].name
-        model = self._models[name]
-        slots = self._require_wanted().parallel(model_id) or model.parallel
-        return ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
 
     async def _close_older(self, epoch: int) -> None:
         """Close the rows of older residencies that ended while PostgreSQL was away."""

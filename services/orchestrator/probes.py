@@ -443,13 +443,16 @@ def list_retrieval_probes(settings: Settings) -> list[Probe]:
         names.append("reranker")
     if "elasticsearch" in (chosen.dense.backend, chosen.sparse.backend):
         names.append("elasticsearch")
-    return [_probe(name) for name in names]
-
-
-def _probe(name: str) -> Probe:
-    return Probe(
-        name=name, run=partial(_look_at_retrieval, name), fix=advise_setting(f"retrieval.{name}"), deep=True, alone=True
-    )
+    return [
+        Probe(
+            name=name,
+            run=partial(_look_at_retrieval, name),
+            fix=advise_setting(f"retrieval.{name}"),
+            deep=True,
+            alone=True,
+        )
+        for name in names
+    ]
 
 
 async def _look_at_retrieval(name: str, deps: Deps) -> str:

@@ -170,7 +170,16 @@ def group_singly(loads: Sequence[ModelLoad]) -> list[ModelGroup]:
 def group_by_footprint(loads: Sequence[ModelLoad], budget_mib: int) -> list[ModelGroup]:
     """Make a group around each model with as many others as their declared footprints fit, the most needed first."""
     order = sorted(loads, key=_rank_need)
-    return [_group_around(load, order, budget_mib) for load in order]
+    found: list[ModelGroup] = []
+    for load in order:
+        chosen, used = [load.model_id], load.footprint_mib
+        for other in order:
+            if used + other.footprint_mib <= budget_mib and other.model_id not in chosen:
+                chosen.append(other.model_id)
+                used += other.footprint_mib
+        why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
+        found.append(ModelGroup(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why))
+    return found
 
 
 def stands_idle(snapshot: WorkloadSnapshot, held: DeviceResidency | None) -> bool:
@@ -274,16 +283,6 @@ def _is_worth_waiting(
 def _group_alone(load: ModelLoad) -> ModelGroup:
     why = "one model at a time"
     return ModelGroup(models=(load.model_id,), parallel={}, memory_mib=load.footprint_mib, why=why)
-
-
-def _group_around(first: ModelLoad, order: Sequence[ModelLoad], budget_mib: int) -> ModelGroup:
-    chosen, used = [first.model_id], first.footprint_mib
-    for load in order:
-        if used + load.footprint_mib <= budget_mib and load.model_id not in chosen:
-            chosen.append(load.model_id)
-            used += load.footprint_mib
-    why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
-    return ModelGroup(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why)
 
 
 def _explain(

@@ -856,17 +856,16 @@ def _same_matrix(given: Matrix, expected: Matrix) -> Verdict:
 
 
 def _same_number(given: Based, expected: Based) -> Verdict:
-    values = [_worth(each) for each in (given, expected)]
+    values = []
+    for each in (given, expected):
+        # Its value; None if a digit is not one of its base.
+        whole, _, behind = each.digits.partition(".")
+        try:
+            worth = Fraction(int(whole + behind, each.base), each.base ** len(behind))
+        except ValueError:
+            worth = None
+        values.append(worth)
     return given == expected or (None not in values and values[0] == values[1])
-
-
-def _worth(number: Based) -> Fraction | None:
-    """Its value; None if a digit is not one of its base."""
-    whole, _, behind = number.digits.partition(".")
-    try:
-        return Fraction(int(whole + behind, number.base), number.base ** len(behind))
-    except ValueError:
-        return None
 
 
 def _same_time(given: Clock, expected: Clock) -> Verdict:

@@ -5,6 +5,7 @@ reranking as long as its reranker may take; the building of indexes `BUILD_S`.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx2
@@ -87,14 +88,11 @@ class NoReply(Exception):
         self.cause = cause
         self.status = None if response is None else response.status_code
         """Status of the answer; None if there was none."""
-        if response is None:
-            self.problem = RetrieverProblem()
-        else:
-            try:
-                self.problem = _PROBLEM.decode(response.content)
-            except msgspec.DecodeError:
-                self.problem = RetrieverProblem()
+        self.problem = RetrieverProblem()
         """The problem; empty if there was no answer, or not the retriever's."""
+        if response is not None:
+            with suppress(msgspec.DecodeError):
+                self.problem = _PROBLEM.decode(response.content)
 
     @property
     def kind(self) -> FailureKind:

@@ -393,7 +393,10 @@ def _mine(graph: Graph, edges: Edges, heads: Integers, head: Step, length: int, 
     for example, size, support in zip(bodies[examples], counts.size.tolist(), counts.support.tolist(), strict=True):
         if size:
             entities = [edges.subject[example[0]], *edges.object[example]]
-            body = [_step(graph, number) for number in edges.relation[example].tolist()]
+            body = []
+            for number in edges.relation[example].tolist():
+                relations = len(graph.relations)
+                body.append((graph.relations[number % relations], number < relations))
             yield rule_of(head, body, number_variables(entities), support, size)
 
 
@@ -401,11 +404,6 @@ def _counts(edges: Edges, shapes: Shapes, heads: Heads, mining: TLogic, rng: np.
     if mining.exact:
         return count(edges, shapes, heads)
     return sample(edges, shapes, heads, mining.samples, rng)
-
-
-def _step(graph: Graph, number: int) -> Step:
-    relations = len(graph.relations)
-    return graph.relations[number % relations], number < relations
 
 
 def _seed(seed: int, head: Step, length: int) -> int:

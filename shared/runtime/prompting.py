@@ -67,7 +67,12 @@ class PromptExecutor:
                     logprobs=request.logprobs,
                 )
             except (TemplateChanged, KeyError) as error:
-                refused.append(_refuse_call(call, repr(error)))
+                detail = repr(error)
+                now = datetime.now(UTC)
+                reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
+                refused.append(
+                    AnsweredCall(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
+                )
         return prompts, refused
 
 
@@ -97,12 +102,6 @@ def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
         truncated_by=completion.finish_reason if truncated and completion.finish_reason != LENGTH else "",
         tokens=completion.tokens,
     )
-
-
-def _refuse_call(call: ClaimedCall, detail: str) -> AnsweredCall:
-    now = datetime.now(UTC)
-    reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
-    return AnsweredCall(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
 
 
 def _receipt(completion: Completion, prompt: Prompt) -> Receipt:

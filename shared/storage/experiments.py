@@ -177,7 +177,17 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
     """Load the experiment with this row id, given its jobs."""
     values = {"experiment": experiment}
     row = (await connection.execute(ONE, values)).one()
-    cells = [_cell(each) for each in (await connection.execute(CELLS, values)).mappings()]
+    cells = []
+    for each in (await connection.execute(CELLS, values)).mappings():
+        gone = REFUSED if each["refused"] is not None else PURGED
+        cells.append(
+            Cell(
+                point=msgspec.json.decode(each["point"]),
+                job=uuid.UUID(str(each["job"])) if each["job"] else None,
+                state=each["state"] or gone,
+                **{name: each[name] for name in _COPIED},
+            )
+        )
     found = list(of.values())
     states = Counter(job.state for job in found)
     counted = {
@@ -211,21 +221,20 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
 async def load_members(connection: AsyncConnection, experiment: int) -> dict[int, Member]:
     """Load the jobs of the experiment's cells by row id."""
     found = (await connection.execute(STANDING, {"experiment": experiment})).all()
-    return {job.id: _member(job) for job in found}
-
-
-def _member(job: Any) -> Member:
-    return Member(
-        id=uuid.UUID(str(job.public_id)),
-        state=job.state,
-        request_counts=stored_jobs.count_requests(
-            job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
-        ),
-        gate=stored_jobs.decode_gate(job.prepared),
-        created_at=job.created_at,
-        ended_at=job.ended_at,
-        pace=(job.completed + job.failed, job.first, job.last),
-    )
+    return {
+        job.id: Member(
+            id=uuid.UUID(str(job.public_id)),
+            state=job.state,
+            request_counts=stored_jobs.count_requests(
+                job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
+            ),
+            gate=stored_jobs.decode_gate(job.prepared),
+            created_at=job.created_at,
+            ended_at=job.ended_at,
+            pace=(job.completed + job.failed, job.first, job.last),
+        )
+        for job in found
+    }
 
 
 async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> Page[Entry]:
@@ -247,16 +256,6 @@ def _entry(row: Any) -> Entry:
         jobs=dict(sorted(row.jobs.items())),
         created_at=row.created_at,
         ended_at=_find_last_end(state, [row.ended_at]),
-    )
-
-
-def _cell(row: Any) -> Cell:
-    gone = REFUSED if row["refused"] is not None else PURGED
-    return Cell(
-        point=msgspec.json.decode(row["point"]),
-        job=uuid.UUID(str(row["job"])) if row["job"] else None,
-        state=row["state"] or gone,
-        **{name: row[name] for name in _COPIED},
     )
 
 

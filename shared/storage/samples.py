@@ -475,7 +475,19 @@ async def _read(
     rows = found.mappings().all()
     read = [(row, *try_decode(row["outcome"], Outcome, "its outcome")) for row in rows]
     kept = [each for each in read if only.has(each[1])]
-    ends = await find_endings(connection, job, [_subject(row, outcome) for row, outcome, _ in kept])
+    ends = await find_endings(
+        connection,
+        job,
+        [
+            EndingSubject(
+                sample=row["id"],
+                index=row["ordinal"],
+                answer=outcome.answer if outcome else None,
+                facts=facts_of(row, outcome),
+            )
+            for row, outcome, _ in kept
+        ],
+    )
     traced = [
         (_make_row(row, outcome, problem, ended), outcome)
         for (row, outcome, problem), ended in zip(kept, ends, strict=True)
@@ -483,15 +495,6 @@ async def _read(
     ]
     last = (rows[-1]["ordinal"], rows[-1]["repeat"]) if rows else after
     return _ReadBatch(traced, len(rows), last)
-
-
-def _subject(row: RowMapping, outcome: Outcome | None) -> EndingSubject:
-    return EndingSubject(
-        sample=row["id"],
-        index=row["ordinal"],
-        answer=outcome.answer if outcome else None,
-        facts=facts_of(row, outcome),
-    )
 
 
 def _make_row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: EndedSample | None) -> SampleRow:

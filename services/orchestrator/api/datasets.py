@@ -393,14 +393,13 @@ async def _stream_lines(
 
 
 def _draw_questions(source: ExportSource, led: Sequence[LedQuestion], seed: int) -> list[TrainingQuestion]:
-    return [_draw_question(source, each, seed) for each in led]
-
-
-def _draw_question(source: ExportSource, led: LedQuestion, seed: int) -> TrainingQuestion:
-    oracle = {document for lead in led.query.leads for document in lead.documents}
-    before = ALWAYS if led.query.time is None else graph_module.parse(led.query.time)[1]
-    drawn = source.neighbours.draw(led.query, before, oracle, np.random.default_rng([seed, led.ordinal]))
-    return TrainingQuestion(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
+    found: list[TrainingQuestion] = []
+    for each in led:
+        oracle = {document for lead in each.query.leads for document in lead.documents}
+        before = ALWAYS if each.query.time is None else graph_module.parse(each.query.time)[1]
+        drawn = source.neighbours.draw(each.query, before, oracle, np.random.default_rng([seed, each.ordinal]))
+        found.append(TrainingQuestion(each.text, each.golds, each.query, drawn, (seed, each.ordinal)))
+    return found
 
 
 def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, str]) -> Known:

@@ -192,7 +192,21 @@ async def list_plugin_views(deps: Deps) -> list[PluginView]:
         jobs.setdefault(each.pin, []).append(each.name)
     messages = {each.pin: each.said for each in lacking}
     installed = {plugin.pin for plugin in found}
-    missing = [_make_missing_view(pin, messages[pin], names) for pin, names in jobs.items() if pin not in installed]
+    missing = [
+        PluginView(
+            kind=Kind(pin.kind),
+            name=pin.name,
+            distribution=pin.distribution,
+            version=pin.version,
+            hash=pin.hash,
+            state=State.MISSING,
+            detail=messages[pin],
+            fix=f"pip install {pin.distribution}=={pin.version}",
+            jobs=names,
+        )
+        for pin, names in jobs.items()
+        if pin not in installed
+    ]
     return [*(_make_plugin_view(plugin, jobs.get(plugin.pin, [])) for plugin in found), *missing]
 
 
@@ -201,11 +215,4 @@ def _make_plugin_view(plugin: Plugin, jobs: list[str]) -> PluginView:
     return PluginView(
         kind=plugin.kind, name=plugin.name, distribution=plugin.distribution, version=plugin.version,
         hash=plugin.pin.hash, state=plugin.state, detail=plugin.detail, fix=fix, jobs=jobs,
-    )  # fmt: skip
-
-
-def _make_missing_view(pin: PluginPin, message: str, jobs: list[str]) -> PluginView:
-    return PluginView(
-        kind=Kind(pin.kind), name=pin.name, distribution=pin.distribution, version=pin.version, hash=pin.hash,
-        state=State.MISSING, detail=message, fix=f"pip install {pin.distribution}=={pin.version}", jobs=jobs,
     )  # fmt: skip

@@ -312,16 +312,21 @@ def _make_details(registered: registry.Registered) -> PipelineDetails:
         about=cleandoc((module and module.__doc__) or ""),
         calibration=calibration,
         steps=steps,
-        parameters=[_make_parameter_view(each) for each in parameters() if not registered.ignores(each.path)],
+        parameters=[
+            ParameterView(
+                name=each.path,
+                kind=each.kind,
+                default=each.default,
+                choices=each.choices,
+                minimum=each.low,
+                maximum=each.high,
+                meaning=each.help,
+            )
+            for each in parameters()
+            if not registered.ignores(each.path)
+        ],
         **msgspec.structs.asdict(_make_view(registered)),
     )
-
-
-def _make_parameter_view(found: Parameter) -> ParameterView:
-    return ParameterView(
-        name=found.path, kind=found.kind, default=found.default, choices=found.choices, minimum=found.low,
-        maximum=found.high, meaning=found.help,
-    )  # fmt: skip
 
 
 def _make_view(registered: registry.Registered) -> PipelineView:

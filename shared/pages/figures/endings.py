@@ -42,16 +42,22 @@ def make_rows(label: str, counts: Mapping[str, int], items: int | None = None) -
     """
     n = sum(counts.values())
     independent = n if items is None else items
-    return [_make_row(label, ending, count, n, independent) for ending, count in counts.items()]
-
-
-def _make_row(label: str, ending: str, count: int, n: int, independent: int) -> EndingRow:
-    share = Fraction(count, n or 1)
-    found = estimate_share({share: independent}) if independent else None
-    return EndingRow(
-        label=label, ending=ending, count=count, n=n, value=float(share),
-        low=found.low if found else None, high=found.high if found else None,
-    )  # fmt: skip
+    found: list[EndingRow] = []
+    for ending, count in counts.items():
+        share = Fraction(count, n or 1)
+        interval = estimate_share({share: independent}) if independent else None
+        found.append(
+            EndingRow(
+                label=label,
+                ending=ending,
+                count=count,
+                n=n,
+                value=float(share),
+                low=interval.low if interval else None,
+                high=interval.high if interval else None,
+            )
+        )
+    return found
 
 
 def draw(rows: Sequence[EndingRow], *, title: str = "How samples ended", name: str = NAME) -> Figure:
