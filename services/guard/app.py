@@ -97,7 +97,7 @@ router = APIRouter()
 Identification = tuple[pins.ModelIdentity, Architecture | None]
 
 
-class Service:
+class GuardService:
     """Assembles the parts of one guard process and runs their loops."""
 
     def __init__(self, settings: Settings) -> None:
@@ -303,7 +303,7 @@ def make_driver(name: str, model: Model, settings: Settings) -> Driver:
 
 def create_app(settings: Settings) -> FastAPI:
     """Build the guard's application, which owns the device while it runs."""
-    service = Service(settings)
+    service = GuardService(settings)
     app = FastAPI(
         title="MathRAG-Gate guard", lifespan=service.lifespan, openapi_url=None, telemetry=traces.make_server_options()
     )  # fmt: skip
@@ -321,7 +321,7 @@ async def _answer_health() -> dict[str, str]:
 
 @router.get("/state")
 async def _state(request: Request) -> dict[str, Any]:
-    service: Service = request.app.state.service
+    service: GuardService = request.app.state.service
     current = service.reconciler.current
     return {
         "device": service.settings.device.id,
@@ -334,14 +334,14 @@ async def _state(request: Request) -> dict[str, Any]:
 
 @router.get("/checks/{name:path}")
 async def _check(name: str, request: Request) -> Response:
-    service: Service = request.app.state.service
+    service: GuardService = request.app.state.service
     found = await check_model(name, service.settings, service.drivers, service.database)
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
 @router.post("/run")
 async def _run(request: Request) -> StreamingResponse:
-    service: Service = request.app.state.service
+    service: GuardService = request.app.state.service
     stream = service.guard.run(_REQUEST.decode(await request.body()))
     await anext(stream)  # admitted, or StaleEpoch before any byte goes out
     return StreamingResponse(_encode_lines(stream), media_type="application/x-ndjson")

@@ -31,7 +31,7 @@ OUTAGE_S = 5.0
 Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
 
 
-class RegisteredModel(NamedTuple):
+class ModelIdentityRow(NamedTuple):
     """A model as its row identifies it; the name is that of the settings."""
 
     name: str
@@ -67,7 +67,7 @@ class Reconciler:
         )
         self._machine = FlipMachine()
         self._servers: dict[int, ModelServer] = {}
-        self._registered: dict[int, RegisteredModel] = {}
+        self._registered: dict[int, ModelIdentityRow] = {}
         """The models that are resident or being loaded, by id."""
         self._current: ResidencyRow | None = None
         self._wanted: ResidencyRow | None = None
@@ -237,7 +237,7 @@ class Reconciler:
         self._registered = registered
         return FlipEvent.FREE
 
-    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, "RegisteredModel"]) -> int:
+    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, "ModelIdentityRow"]) -> int:
         """Return the memory of the wanted models as the plan estimates it, else as the settings declare it."""
         return wanted.memory_mib or sum(self._models[model.name].footprint_mib for model in registered.values())
 
@@ -280,7 +280,7 @@ class Reconciler:
         )
         return FlipEvent.RESIDENT
 
-    async def _require_registered_model(self, model: "RegisteredModel") -> None:
+    async def _require_registered_model(self, model: "ModelIdentityRow") -> None:
         """Verify that the model's driver would serve, or serves, what was registered.
 
         Raises:
@@ -355,7 +355,7 @@ class Reconciler:
 
         await retry_through_outage(once, OUTAGE_S)
 
-    async def _find_models(self, wanted: ResidencyRow) -> "dict[int, RegisteredModel]":
+    async def _find_models(self, wanted: ResidencyRow) -> "dict[int, ModelIdentityRow]":
         """Find the wanted models by id.
 
         Raises:
@@ -366,4 +366,4 @@ class Reconciler:
         unknown = [row.name for row in rows if row.name not in self._drivers]
         if unknown or len(rows) < len(wanted.models):
             raise DriverError(f"this guard does not serve {unknown or 'a wanted model'}; add it to `models`")
-        return {row.id: RegisteredModel(row.name, row.hash) for row in rows}
+        return {row.id: ModelIdentityRow(row.name, row.hash) for row in rows}

@@ -23,7 +23,7 @@ from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavaila
 from shared.ingest import datasets, paths
 from shared.ingest.lines import Reader
 from shared.models import servers
-from shared.models.embedding import ModelFailed, Reranker
+from shared.models.embedding import ModelFailed, RerankingModel
 from shared.params import EnhanceParams, FusionParams, Params
 from shared.plurals import format_count
 from shared.rag import metrics, retrieval
@@ -420,7 +420,7 @@ class CollectionSearcher:
         data_dir: Path,
         collection: Collection,
         k: int,
-        reranker: Reranker | None = None,
+        reranker: RerankingModel | None = None,
     ) -> None:
         self._backends = {backend.kind: backend for backend in backends}
         self._root = data_dir / FOLDER
@@ -512,7 +512,9 @@ class CollectionSearcher:
         return index
 
 
-def sort_by_score(reranker: Reranker, question: str, documents: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+def sort_by_score(
+    reranker: RerankingModel, question: str, documents: Sequence[str], texts: Mapping[str, str]
+) -> list[str]:
     """Sort the documents by descending score; those of equal score keep their order."""
     scores = reranker.score(question, [texts[document] for document in documents])
     return [document for document, _ in sorted(zip(documents, scores, strict=True), key=lambda each: -each[1])]

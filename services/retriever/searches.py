@@ -19,7 +19,7 @@ from services.retriever.index import DenseIndex, IndexMatch, SearchIndex
 from shared.calls import RELEASE_0_1, Duplicates
 from shared.errors import Conflict, Invalid, Unavailable
 from shared.models import files
-from shared.models.embedding import Embedder, ModelFailed, Reranker
+from shared.models.embedding import Embedder, ModelFailed, RerankingModel
 from shared.models.retriever_client import EmbeddedTexts
 from shared.models.servers import identity_of
 from shared.plugins.loading import find_usable
@@ -310,7 +310,7 @@ class RerankQuestion(msgspec.Struct, frozen=True, kw_only=True):
 class PinnedReranker:
     """The configured reranker, or None where there is none."""
 
-    def __init__(self, identity: ModelIdentity, reranker: Reranker | None) -> None:
+    def __init__(self, identity: ModelIdentity, reranker: RerankingModel | None) -> None:
         self._identity = identity
         self._reranker = reranker
         self._limiter = CapacityLimiter(RERANKS_AT_ONCE)

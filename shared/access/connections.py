@@ -35,7 +35,7 @@ BODY_PERIODS = 2
 FIELD_SEPARATORS = len(": \r\n")
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """One client's connection, with a limit on everything that it makes the service keep or wait for."""
 
     def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
@@ -78,7 +78,7 @@ class Connection(HttpToolsProtocol):
 
     def _close_longest_idle(self) -> bool:
         """Close the connection that has waited longest for a header; return False if no other connection waits."""
-        idle = [each for each in self.connections if isinstance(each, Connection) and each._is_idle()]
+        idle = [each for each in self.connections if isinstance(each, LimitedConnection) and each._is_idle()]
         others = [each for each in idle if each is not self]
         if others:
             min(others, key=lambda each: each._waits_since).transport.close()
@@ -301,8 +301,8 @@ def _find_cause(error: Exception) -> MathragError:
 
 
 def bound_connections(limits: Limits) -> Any:
-    """Return the value of uvicorn's option `http` that makes a `Connection` for each client."""
-    return partial(Connection, limits=limits)
+    """Return the value of uvicorn's option `http` that makes a `LimitedConnection` for each client."""
+    return partial(LimitedConnection, limits=limits)
 
 
 # Serve the HTTP applications of orchestrator, guard and retriever with bounded connections.

@@ -17,8 +17,8 @@ from shared.plugins.loading import explain_absence
 from shared.replies import Document
 from shared.runtime.advance import (
     HISTORY,
-    Jobs,
     JobSpec,
+    JobSpecs,
     SampleProgress,
     StoredAnswer,
     decode_answer,
@@ -206,7 +206,7 @@ async def _audit_replays(audit: AuditedJob) -> list[Violation]:
     if missing := missing_helpers:
         return [_make_violation(audit, message, [f"jobs {audit.job['id']}"]) for message in missing]
     try:
-        specs = await Jobs().load(audit.connection, {audit.job["id"]}, set())
+        specs = await JobSpecs().load(audit.connection, {audit.job["id"]}, set())
     except ValueError as error:
         return [
             _make_violation(audit, f"its parameters or decision cannot be read: {error}", [f"jobs {audit.job['id']}"])

@@ -50,7 +50,7 @@ class Passage(NamedTuple):
     text: str
 
 
-class _Piece(NamedTuple):
+class _UncutText(NamedTuple):
     """A text that is never cut, with the blanks after it."""
 
     line: int
@@ -105,7 +105,7 @@ def _make_end_pattern(opened: str) -> re.Pattern[str]:
     return re.compile(rf"\\end\{{{re.escape(opened)}\}}")
 
 
-def _pieces(numbered: Numbered, size: int) -> Iterator[_Piece]:
+def _pieces(numbered: Numbered, size: int) -> Iterator[_UncutText]:
     """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
     prose: Numbered = []
     block: Numbered = []
@@ -125,16 +125,16 @@ def _pieces(numbered: Numbered, size: int) -> Iterator[_Piece]:
         yield _keep_whole(block)
 
 
-def _keep_whole(block: Numbered) -> _Piece:
-    return _Piece(block[0][0], "\n".join(line for _, line in block) + "\n")
+def _keep_whole(block: Numbered) -> _UncutText:
+    return _UncutText(block[0][0], "\n".join(line for _, line in block) + "\n")
 
 
-def _sentences(prose: Numbered, size: int) -> Iterator[_Piece]:
+def _sentences(prose: Numbered, size: int) -> Iterator[_UncutText]:
     for number, line in _join(prose):
         start = 0
         for end in [*(found.end() for found in _SENTENCE.finditer(line)), len(line)]:
             at = number + line.count("\n", 0, start)
-            yield from (_Piece(at, part) for part in _cut(line[start:end], size) if part)
+            yield from (_UncutText(at, part) for part in _cut(line[start:end], size) if part)
             start = end
 
 
@@ -152,8 +152,8 @@ def _cut(text: str, size: int) -> Iterator[str]:
     yield text
 
 
-def _pack(pieces: Sequence[_Piece], chunking: Chunking) -> Iterator[list[_Piece]]:
-    chunk: list[_Piece] = []
+def _pack(pieces: Sequence[_UncutText], chunking: Chunking) -> Iterator[list[_UncutText]]:
+    chunk: list[_UncutText] = []
     for piece in pieces:
         if chunk and _length(chunk) + len(piece.text.rstrip()) > chunking.size:
             yield chunk
@@ -168,7 +168,7 @@ def _pack(pieces: Sequence[_Piece], chunking: Chunking) -> Iterator[list[_Piece]
         yield chunk
 
 
-def _length(chunk: Sequence[_Piece]) -> int:
+def _length(chunk: Sequence[_UncutText]) -> int:
     return sum(len(piece.text) for piece in chunk)
 
 

@@ -360,7 +360,7 @@ class Bracketed(NamedTuple):
     parts: tuple["Shape", ...]
 
 
-class Interval(NamedTuple):
+class RealInterval(NamedTuple):
     """Real numbers between two values; an infinite end is open."""
 
     low: str
@@ -372,7 +372,7 @@ class Interval(NamedTuple):
 class Reals(NamedTuple):
     """Intervals, of what `name` stands for."""
 
-    pieces: tuple[Interval, ...]
+    pieces: tuple[RealInterval, ...]
     name: str | None = None
 
 

@@ -17,10 +17,10 @@ from shared.mathtext.answers import (
     Clock,
     Family,
     Finite,
-    Interval,
     Listed,
     Matrix,
     Named,
+    RealInterval,
     Reals,
     Relation,
     Shape,
@@ -283,12 +283,12 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
     at, name = names[0], sides[names[0]]
     if signs == [r"\ne"]:
         hole = sides[1 - at]
-        return Reals((Interval("-" + INFINITY, hole, True, True), Interval(hole, INFINITY, True, True)), name)  # noqa: FBT003
+        return Reals((RealInterval("-" + INFINITY, hole, True, True), RealInterval(hole, INFINITY, True, True)), name)  # noqa: FBT003
     if not {*signs} <= {"<", r"\le"} or (len(sides) == 3 and at != 1) or len(sides) > 3:
         return None
     low, low_open = (sides[at - 1], signs[at - 1] == "<") if at else ("-" + INFINITY, True)
     high, high_open = (sides[at + 1], signs[at] == "<") if at + 1 < len(sides) else (INFINITY, True)
-    return Reals((Interval(low, high, low_open, high_open),), name)
+    return Reals((RealInterval(low, high, low_open, high_open),), name)
 
 
 def _point(text: str) -> Named | None:
@@ -349,7 +349,7 @@ def _single(text: str) -> Shape:
         if base > 1 and (leading.isdigit() or (base > 10 and digits.isupper())):
             return Based(digits, base)
     if text == r"\mathbb{R}":
-        return Reals((Interval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
+        return Reals((RealInterval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
     if text == r"\emptyset":
         return Finite(())
     if begun := _BEGUN.fullmatch(text):
@@ -732,7 +732,7 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
     return _matched(given.pieces, expected.pieces, _same_interval)
 
 
-def _same_interval(given: Interval, expected: Interval) -> Verdict:
+def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
     if (given.low_open, given.high_open) != (expected.low_open, expected.high_open):
         return False
     return _all((equal_values(given.low, expected.low), equal_values(given.high, expected.high)))

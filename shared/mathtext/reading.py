@@ -309,7 +309,7 @@ class Unread(ValueError):
     """These tokens are no expression of the grammar."""
 
 
-class Reading(NamedTuple):
+class ReadingRules(NamedTuple):
     """What ambiguous notations are taken for."""
 
     mixed: bool = True
@@ -320,7 +320,7 @@ class Reading(NamedTuple):
     """What is multiplied without a sign stays together below a slash."""
 
 
-READINGS = tuple(Reading(*choice) for choice in product((True, False), repeat=3))
+READINGS = tuple(ReadingRules(*choice) for choice in product((True, False), repeat=3))
 
 
 def readings(written: Sequence[Token]) -> list[Expression]:
@@ -329,17 +329,17 @@ def readings(written: Sequence[Token]) -> list[Expression]:
     Raises:
         Unread: they are no expression.
     """
-    reader = _Reader(written, Reading())
+    reader = _ExpressionParser(written, ReadingRules())
     found = [reader.whole()]
     if reader.ambiguous:
-        found += [_Reader(written, reading).whole() for reading in READINGS]
+        found += [_ExpressionParser(written, reading).whole() for reading in READINGS]
     return list(dict.fromkeys(found))
 
 
-class _Reader:
+class _ExpressionParser:
     """Recursive descent; every bracket costs a few frames of the stack, so that depth is bounded."""
 
-    def __init__(self, written: Sequence[Token], reading: Reading) -> None:
+    def __init__(self, written: Sequence[Token], reading: ReadingRules) -> None:
         if not 0 < len(written) <= MOST_TOKENS:
             raise Unread(f"{len(written)} tokens")
         self._tokens = written

@@ -9,7 +9,7 @@ from functools import cmp_to_key
 from itertools import product
 from typing import Any, NamedTuple
 
-from shared.mathtext.answers import INFINITY, Bracketed, Finite, Interval, Reals, Shape, Value
+from shared.mathtext.answers import INFINITY, Bracketed, Finite, RealInterval, Reals, Shape, Value
 from shared.mathtext.approximation import DIGITS, Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.exact import exact
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
@@ -271,14 +271,14 @@ def as_reals(found: Shape) -> Reals | None:
     if isinstance(found, Reals):
         return found
     if isinstance(found, Finite):
-        points = [Interval(part.text, part.text, False, False) for part in found.parts if isinstance(part, Value)]  # noqa: FBT003
+        points = [RealInterval(part.text, part.text, False, False) for part in found.parts if isinstance(part, Value)]  # noqa: FBT003
         return Reals(tuple(points)) if len(points) == len(found.parts) else None
     if not isinstance(found, Bracketed) or len(found.parts) != 2:
         return None
     low, high = found.parts
     if not isinstance(low, Value) or not isinstance(high, Value) or r"\langle" in found.opening:
         return None
-    return Reals((Interval(low.text, high.text, found.opening == "(", found.closing == ")"),))
+    return Reals((RealInterval(low.text, high.text, found.opening == "(", found.closing == ")"),))
 
 
 def in_order(found: Reals) -> Reals:
@@ -370,7 +370,7 @@ def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
 
 
 def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
-    return Reals(tuple(Interval(low.text, high.text, low.side != 0, high.side != 0) for low, high in pieces), name)
+    return Reals(tuple(RealInterval(low.text, high.text, low.side != 0, high.side != 0) for low, high in pieces), name)
 
 
 # Whether an answer is factored as the gold one is: equal in value is not enough where the task was to factor.

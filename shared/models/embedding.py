@@ -116,7 +116,7 @@ class CrossEncoder(Protocol):
         """Free the model or close the connections."""
 
 
-class Reranker(Protocol):
+class RerankingModel(Protocol):
     """Estimates how probable it is that a document helps with a question."""
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:

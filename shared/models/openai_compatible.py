@@ -83,7 +83,7 @@ class _Choice(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
 
 
-class _Piece(msgspec.Struct, frozen=True):
+class _StreamedChunk(msgspec.Struct, frozen=True):
     """The part of a chunk that is read here, besides figures."""
 
     choices: tuple[_Choice, ...]
@@ -132,7 +132,7 @@ def _check_piece(data: str) -> None:
     if isinstance(piece, dict) and piece.get("error") is not None:
         return
     try:
-        msgspec.convert(piece, _Piece)
+        msgspec.convert(piece, _StreamedChunk)
     except msgspec.ValidationError as error:
         raise ValueError(f"the model server sent an event that is no piece of an answer ({error}): {data!r}") from error
 

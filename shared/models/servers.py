@@ -27,7 +27,7 @@ from shared.models.embedding import (
     Encoder,
     ModelEmbedder,
     ModelFailed,
-    Reranker,
+    RerankingModel,
     SentenceCrossEncoder,
     SentenceEncoder,
     StaticEmbedder,
@@ -313,14 +313,14 @@ def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
 
 
 class ModelReranker:
-    """A `Reranker` over a `CrossEncoder`."""
+    """A `RerankingModel` over a `CrossEncoder`."""
 
     def __init__(self, model: CrossEncoder, settings: RerankerSettings) -> None:
         self._model = model
         self._settings = settings
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `Reranker`."""
+        """See `RerankingModel`."""
         size = self._settings.batch
         batches = (documents[start : start + size] for start in range(0, len(documents), size))
         return [score for batch in batches for score in self._scores(question, batch)]
@@ -589,7 +589,7 @@ def open_embedder(settings: Embeddings) -> Iterator[Embedder]:
 
 
 @contextmanager
-def open_reranker(settings: RerankerSettings) -> Iterator[Reranker | None]:
+def open_reranker(settings: RerankerSettings) -> Iterator[RerankingModel | None]:
     """Open the reranker of the settings for the length of the block; None if none is configured.
 
     Raises:

@@ -207,7 +207,7 @@ def _read(text: str) -> tuple[str, ...]:
         text = _INFIX.sub(lambda found: rf"\{_INFIX_AS[found[2]]}{{{found[1]}}}{{{found[3]}}}", text)
     if "sqrt" in text:
         text = _ROOT.sub(r"\\sqrt{\1\2}", text)
-    reader = _Reader()
+    reader = _BraceNormalizer()
     for token in _TOKEN.findall(f" {text}"):
         reader.read(token)
     tokens = list(filter(None, reader.output))
@@ -219,7 +219,7 @@ def _read(text: str) -> tuple[str, ...]:
     return tuple("*" if token in (r"\times", r"\cdot") else token for token in tokens)
 
 
-class _Frame:
+class _OpenGroup:
     """An open group, or a command that waits for its next argument."""
 
     __slots__ = ("command", "left", "place", "written")
@@ -235,7 +235,7 @@ class _Frame:
         """Number of tokens before it."""
 
 
-class _Reader:
+class _BraceNormalizer:
     """Reads tokens, and puts braces only around arguments that are not one character, number or command."""
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class _Reader:
         """What was read; an empty text is room for a brace that was not needed."""
         self._written = 0
         self._last = ""
-        self._frames: list[_Frame] = []
+        self._frames: list[_OpenGroup] = []
         self._groups = self._tables = 0
         self._before = ""
 
@@ -325,7 +325,7 @@ class _Reader:
         self._last = token
 
     def _push(self, command: str, arguments: int) -> None:
-        self._frames.append(_Frame(command, arguments, len(self.output), self._written))
+        self._frames.append(_OpenGroup(command, arguments, len(self.output), self._written))
         self.output.append("")
 
     def _start_command(self, command: str) -> None:
@@ -362,7 +362,7 @@ class _Reader:
             if frame.command == r"\pmod":
                 self._put(")")
 
-    def _put_braces(self, frame: _Frame) -> None:
+    def _put_braces(self, frame: _OpenGroup) -> None:
         """Put braces around what was written since the frame began, if it needs any; a raised prime is a prime."""
         inside = self.output[frame.place + 1 : frame.place + 8]
         if frame.command == "^" and set(inside) <= {"", "'"} and len(inside) == len(self.output) - frame.place - 1:

@@ -32,7 +32,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 
-class Index(NamedTuple):
+class EdgeIndex(NamedTuple):
     """Distinct edges by label, and by pair of entities; numbers are those of the graph."""
 
     entities: int
@@ -79,7 +79,7 @@ def pair_key(sources: Ints, targets: Ints, entities: int) -> Longs:
     return sources.astype(np.int64) * entities + targets
 
 
-def build_index(graph: Graph) -> Index:
+def build_index(graph: Graph) -> EdgeIndex:
     """Sort the facts and their inverses; times are left out, and facts that differ only in time are one."""
     entities, relations = len(graph.entities), len(graph.relations)
     labels, sources, targets = _distinct_edges(graph.triples, relations)
@@ -88,7 +88,7 @@ def build_index(graph: Graph) -> Index:
     keys = pair_key(sources[by_pair], targets[by_pair], entities)
     pair_keys, pair_label_starts = np.unique(keys, return_index=True)
     pair_sources, pair_targets = np.divmod(pair_keys, max(1, entities))
-    return Index(
+    return EdgeIndex(
         entities,
         relations,
         label_starts,
@@ -152,7 +152,7 @@ class Supports(NamedTuple):
         return list(zip(self.first.tolist(), self.second.tolist(), self.counts.tolist(), strict=True))
 
 
-def count_edges(index: Index, subjects: Ints, objects: Ints) -> Longs:
+def count_edges(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
     """By label: how many of the pairs have such an edge."""
     pairs = _pair_numbers(index, subjects, objects)
     lengths = np.diff(index.pair_label_starts)[pairs]
@@ -160,24 +160,24 @@ def count_edges(index: Index, subjects: Ints, objects: Ints) -> Longs:
     return np.bincount(labels, minlength=index.labels)
 
 
-def count_parallels(index: Index, subjects: Ints, objects: Ints, allowed: NDArray[np.bool_]) -> Supports:
+def count_parallels(index: EdgeIndex, subjects: Ints, objects: Ints, allowed: NDArray[np.bool_]) -> Supports:
     """How many of the pairs have edges of two labels, the lower one first; both must be `allowed`."""
     return _add_up(_parallel_parts(index, _pair_numbers(index, subjects, objects), allowed), index.labels)
 
 
-def _parallel_parts(index: Index, pairs: Longs, allowed: NDArray[np.bool_]) -> Iterator[Longs]:
+def _parallel_parts(index: EdgeIndex, pairs: Longs, allowed: NDArray[np.bool_]) -> Iterator[Longs]:
     for part in slices(np.diff(index.pair_label_starts)[pairs] ** 2, MOST_JOINED):
         _, first, second = _join_labels(index, pairs[part], pairs[part])
         kept = (first < second) & allowed[first] & allowed[second]
         yield first[kept].astype(np.int64) * index.labels + second[kept]
 
 
-def count_paths(index: Index, subjects: Ints, objects: Ints) -> Supports:
+def count_paths(index: EdgeIndex, subjects: Ints, objects: Ints) -> Supports:
     """How many of the pairs a path of two edges joins, by their labels, from subject to object."""
     return _add_up(_path_parts(index, subjects, objects), index.labels)
 
 
-def _path_parts(index: Index, subjects: Ints, objects: Ints) -> Iterator[Longs]:
+def _path_parts(index: EdgeIndex, subjects: Ints, objects: Ints) -> Iterator[Longs]:
     degrees, lengths = np.diff(index.pair_starts), np.diff(index.pair_label_starts)
     for part in slices(np.minimum(degrees[subjects], degrees[objects]), MOST_JOINED):
         numbers, left, right = _join_neighbours(index, subjects[part], objects[part])
@@ -189,7 +189,7 @@ def _path_parts(index: Index, subjects: Ints, objects: Ints) -> Iterator[Longs]:
             yield (np.unique(keys) % index.labels**2)
 
 
-def _join_neighbours(index: Index, subjects: Ints, objects: Ints) -> tuple[Longs, Longs, Longs]:
+def _join_neighbours(index: EdgeIndex, subjects: Ints, objects: Ints) -> tuple[Longs, Longs, Longs]:
     """Of each neighbour that subject and object share: the number of the two, and the pairs that it has with them.
 
     The neighbours of the one with fewer are looked up among those of the other.
@@ -207,7 +207,7 @@ def _join_neighbours(index: Index, subjects: Ints, objects: Ints) -> tuple[Longs
     return numbers, left, index.pair_reverses[np.where(forward[numbers], far_pairs, near_pairs)]
 
 
-def _join_labels(index: Index, left: Longs, right: Longs) -> tuple[Longs, Ints, Ints]:
+def _join_labels(index: EdgeIndex, left: Longs, right: Longs) -> tuple[Longs, Ints, Ints]:
     """Each label of a left pair with each of the right pair at the same place."""
     starts, lengths = index.pair_label_starts, np.diff(index.pair_label_starts)
     outer = np.repeat(np.arange(len(left)), lengths[left])
@@ -217,7 +217,7 @@ def _join_labels(index: Index, left: Longs, right: Longs) -> tuple[Longs, Ints, 
     return np.repeat(outer, many), np.repeat(first, many), second
 
 
-def _pair_numbers(index: Index, subjects: Ints, objects: Ints) -> Longs:
+def _pair_numbers(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
     return np.searchsorted(index.pair_keys, pair_key(subjects, objects, index.entities))
 
 
@@ -242,7 +242,7 @@ KEPT_SIZES = 1 << 17
 class Bodies:
     """Counts bodies of a graph."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: EdgeIndex) -> None:
         self.index = index
         self._matrix = lru_cache(max(2, KEPT_POINTERS // (index.entities + 1)))(self._make_matrix)
         self._path_size = lru_cache(KEPT_SIZES)(self._count_path)
@@ -328,7 +328,7 @@ class Head(NamedTuple):
     """By entity: whether it has a fact of the relation on the functional side."""
 
 
-def find_head(index: Index, label: int) -> Head:
+def find_head(index: EdgeIndex, label: int) -> Head:
     """Functionality is distinct subjects over facts, and distinct objects over facts of the inverse."""
     subjects, objects = index.edges(label)
     functional = int(len(np.unique(subjects)) < len(np.unique(objects)))
@@ -346,7 +346,7 @@ class Search:
     mining: Amie
 
     @property
-    def index(self) -> Index:
+    def index(self) -> EdgeIndex:
         """The edges of the graph."""
         return self.bodies.index
 

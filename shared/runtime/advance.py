@@ -250,7 +250,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return [item_from_row(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
 
 
-class Jobs:
+class JobSpecs:
     """Cache of job specs by id. A spec is cached once its `prepared` is final, that is, once items are replayed."""
 
     def __init__(self) -> None:
@@ -746,7 +746,7 @@ class Advancer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._jobs = Jobs()
+        self._jobs = JobSpecs()
         self._cache = LibraryCache()
         self._library: dict[str, Document] = {}
         """Documents that the batch's replays read. Kept until the batch ends, even if evicted from the cache."""

@@ -83,7 +83,7 @@ class PacedScheduler(scheduler.Scheduler):
         await current().world.until_changed(seconds, self._woken, PICTURED)
 
 
-class PacedService(app_module.Service):
+class PacedService(app_module.GuardService):
     """The real one, likewise."""
 
     async def _pause(self, seconds: float) -> None:

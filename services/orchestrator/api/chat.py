@@ -17,7 +17,7 @@ from shared.lease import residencies
 from shared.pipelines import registry
 from shared.pipelines.switches import covers
 from shared.runtime import submit as submitting
-from shared.runtime.advance import Jobs
+from shared.runtime.advance import JobSpecs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
 from shared.runtime.submit import Submission, submit
@@ -164,7 +164,7 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     job = await submit(deps.database, deps.settings, submission)
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))
-        spec = (await Jobs().load(connection, {row}, set()))[row]
+        spec = (await JobSpecs().load(connection, {row}, set()))[row]
         stated = await price_question(connection, resident, spec, Item(ordinal=0, question=request.question))
     deps.wake()
     await submitting.wait_for_job(deps.database, job, request.wait_s)

@@ -261,7 +261,7 @@ LINE_COLUMNS = ("batch_id", "line", "custom_id", "job", "ordinal")
 GIVEN = ("job", "ordinal", "repeat", "content")
 
 
-class Group:
+class LineGroup:
     """Lines that one job answers, and the dataset made of them."""
 
     def __init__(self, number: int, dataset: int, name: str, line: Line) -> None:
@@ -294,7 +294,7 @@ class BatchJobs:
         self._settings = settings
         self._batch = batch
         self._holding = holding
-        self._groups: dict[tuple[str, Decoding | None], Group] = {}
+        self._groups: dict[tuple[str, Decoding | None], LineGroup] = {}
 
     @property
     def model(self) -> str | None:
@@ -336,14 +336,14 @@ class BatchJobs:
         ]  # fmt: skip
         await self._connection.execute(INSERT_JOB, rows)
 
-    async def _begin(self, line: Line) -> Group:
+    async def _begin(self, line: Line) -> LineGroup:
         number = len(self._groups) + 1
         name = f"batch:{self._batch.public_id.hex}:{number}"
         dataset = int((await self._connection.execute(INSERT_DATASET, {"name": name})).scalar_one())
-        group = self._groups[line.group] = Group(number, dataset, name, line)
+        group = self._groups[line.group] = LineGroup(number, dataset, name, line)
         return group
 
-    async def _draft_job(self, drafting: Drafting, group: Group) -> Draft:
+    async def _draft_job(self, drafting: Drafting, group: LineGroup) -> Draft:
         params, model = parse_params({}, self._holding.params), group.model
         batch = format_id(BATCH, self._batch.public_id)
         pipeline = EMBEDDING if model.kind == "embedder" else model.pipeline or CONVERSATION

@@ -42,7 +42,7 @@ from shared.lease.policy import (
 from shared.plugins.loading import encode_usable_pins
 from shared.queue import Ticker, celery_app
 from shared.redaction import redact
-from shared.runtime.advance import Jobs, JobSpec, require_readable
+from shared.runtime.advance import JobSpec, JobSpecs, require_readable
 from shared.runtime.queue import any_ready, find_complete_samples, mark_ready_among
 from shared.settings import Device, Settings
 from shared.statistics.intervals import poisson_interval
@@ -85,7 +85,7 @@ class LivePlan:
         return self._groups
 
     async def _plan(self, connection: AsyncConnection, jobs: dict[int, int]) -> Plan:
-        specs = await Jobs().load_each(connection, set(jobs), set())
+        specs = await JobSpecs().load_each(connection, set(jobs), set())
         found = [await _estimate_needs(connection, job, specs[job], total) for job, total in jobs.items()]
         wanted = merge_needs([each for each in found if each is not None])
         measured = {self._device.id: await self._measured_seconds.read(connection)}
