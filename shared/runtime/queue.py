@@ -220,12 +220,18 @@ async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outa
         rows = (await connection.execute(OVERDUE, values)).all()
         if not rows:
             return []
+        replies = []
+        for row in rows:
+            waited_s = (row.tried_at - row.since).total_seconds()
+            since = row.since.astimezone(UTC).strftime("%H:%M:%S")
+            message = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
+            replies.append(canonical.encode(Failure(kind=FailureKind.UNAVAILABLE, detail=message[:500])))
         calls = [row.call_id for row in rows]
         attempts = {
             "calls": calls,
             "token": uuid.uuid4(),  # this transaction claims and answers them
             "outcome": FailureKind.UNAVAILABLE.value,
-            "replies": [canonical.encode(_failure(row)) for row in rows],
+            "replies": replies,
             "worker": worker,
             "started": [row.since for row in rows],
             "ended": [row.tried_at for row in rows],
@@ -234,13 +240,6 @@ async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outa
         await connection.execute(ENDED_OUTAGE, {"calls": calls})
         await connection.execute(FAILED_OF_MODEL, {"calls": sorted(failed)})
     return calls
-
-
-def _failure(row: Row[tuple[int, str, str, datetime, datetime]]) -> Failure:
-    waited_s = (row.tried_at - row.since).total_seconds()
-    since = row.since.astimezone(UTC).strftime("%H:%M:%S")
-    message = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
-    return Failure(kind=FailureKind.UNAVAILABLE, detail=message[:500])
 
 
 # What a worker submits for a call: the reply, and the receipt that tells where and when it was made.
@@ -506,7 +505,8 @@ class ReplyStore:
             rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
             for row in rows:
                 answer = by_call[row.call_id]
-                final = row.tries + 1 >= RETRIES or _exceeds_bounds(answer)
+                exceeds_bounds = isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS
+                final = exceeds_bounds or row.tries + 1 >= RETRIES
                 rejection = {
                     "call": answer.call_id,
                     "accepted": final,
@@ -526,10 +526,6 @@ class ReplyStore:
                 else:
                     await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
         return [row.call_id for row in rows]
-
-
-def _exceeds_bounds(answer: AnsweredCall) -> bool:
-    return isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS
 
 
 # Park calls that no live sample waits for: they leave the queue until `readiness.revive_calls` queues them again.
@@ -815,6 +811,12 @@ async def _charge(
     answered = set((await connection.execute(DROP_ANSWERED, {"calls": [row.call_id for row in locked]})).scalars())
     rows = [row for row in locked if row.call_id not in answered]
     poisoned = [row.call_id for row in rows if row.lapses + 1 >= LAPSES]
+    replies = []
+    for row in rows:
+        lapses = row.lapses + 1
+        claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
+        left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
+        replies.append(canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left)))
     await connection.execute(
         RECORD,
         {
@@ -822,20 +824,13 @@ async def _charge(
             "accepted": [row.call_id in poisoned for row in rows],
             "tokens": [row.token for row in rows],
             "outcomes": [FailureKind.POISONED if row.call_id in poisoned else "lapsed" for row in rows],
-            "replies": [_lapse_reply(row.lapses + 1) for row in rows],
+            "replies": replies,
             "worker": worker,
         },
     )
     await connection.execute(CHARGE, {"calls": [row.call_id for row in rows if row.call_id not in poisoned]})
     await connection.execute(DELETE_CALLS, {"calls": poisoned})
     return poisoned
-
-
-def _lapse_reply(lapses: int) -> bytes:
-    """Encode the failure of an attempt after `lapses` lapsed claims of its call."""
-    claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
-    left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
-    return canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left))
 
 
 # The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.

@@ -195,7 +195,12 @@ class Chunks:
                     await self._claims.release(claim.token, released)
                 if lapsed:
                     await self._lapse(claim, lapsed)
-                await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
+                if waits := [each for each in batch if isinstance(each, Wait)]:
+                    _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
+                    self.progress.sources_changed = True
+                    waiting = [each.call_id for each in waits]
+                    model = claim.calls[0].model_id
+                    await self._claims.wait(claim.token, waiting, model, waits[0].what, waits[0].said)
                 if claim.tries and answers:
                     await self._claims.end_outage(claim.calls[0].model_id)
                     self.progress.sources_changed = True
@@ -219,14 +224,6 @@ class Chunks:
         receipt = Receipt(started_at=now, ended_at=now)
         await self._commit(claim, [AnsweredCall(call_id=call.id, reply=failure, receipt=receipt)])
         open_calls.discard(call.id)
-
-    async def _wait_for(self, claim: Claim, waits: list[Wait]) -> None:
-        if not waits:
-            return
-        _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
-        self.progress.sources_changed = True
-        calls = [each.call_id for each in waits]
-        await self._claims.wait(claim.token, calls, claim.calls[0].model_id, waits[0].what, waits[0].said)
 
     async def _lapse(self, claim: Claim, calls: list[int]) -> None:
         await retry_through_outage(
