@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shared.calls import RELEASE_0_1, Count, Decoding, Duplicates, GraderName, StoredMining
-from shared.calls import Share as mining_Share
+from shared.calls import RELEASE_0_1, Count, Decoding, Duplicates, GraderName, Share, StoredMining
 
 # Parameters of rule-guided retrieval (RuleRAG, Hu et al. 2024; docs/how-to/rulerag.md).
 
@@ -19,7 +18,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 3
     """Maximum number of rules for a question; 0: no rules are looked for."""
-    confidence: mining_Share = 0.0
+    confidence: Share = 0.0
     """Minimum certainty of a rule: its PCA confidence if it has one, or else its standard confidence."""
     support: Count = 1
     """Minimum support of a rule."""
@@ -52,7 +51,6 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 MOST_CANDIDATES = 1000
 """Maximum length of the retriever's lists."""
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 Few = Annotated[int, msgspec.Meta(ge=1, le=20)]
 MOST_REPEATS = 1000

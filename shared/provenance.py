@@ -1,7 +1,7 @@
 """Export the provenance of a job as JSON lines."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -57,7 +57,9 @@ async def read_sample_texts(connection: AsyncConnection, samples: Sequence[int])
         found[row.id] |= [_name_by_hash([normalise(row.question), row.gold])]
         if row.outcome is not None:
             found[row.id][row.hash] = row.outcome.decode()
-    library = await _read_documents(connection, set().union(*documents.values()))
+    hashes = set().union(*documents.values())
+    rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in sorted(hashes)]})
+    library = dict(_name_by_hash([normalise(row.problem), normalise(row.body)]) for row in rows)
     for sample, hashes in documents.items():
         found[sample] |= {hash_: library[hash_] for hash_ in sorted(hashes) if hash_ in library}
     return found
@@ -69,11 +71,6 @@ def list_prompt_documents(request: Request) -> set[str]:
     lists = [value for value in values if isinstance(value, list)]
     single = [value for value in values if isinstance(value, DocumentRef)]
     return {reference.doc for references in (single, *lists) for reference in references}
-
-
-async def _read_documents(connection: AsyncConnection, hashes: Iterable[str]) -> Texts:
-    rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in sorted(hashes)]})
-    return dict(_name_by_hash([normalise(row.problem), normalise(row.body)]) for row in rows)
 
 
 def _name_by_hash(value: Sequence[Any]) -> tuple[str, str]:
@@ -141,24 +138,20 @@ async def read_samples(database: Database, exported: JobExport) -> AsyncIterator
     after, written = provenance.START, 0
     while written < exported.records:
         async with database.transaction() as connection:
-            batch = await _read_batch(connection, exported.job, after)
+            found = await provenance.load_sample_records(connection, exported.job, after, BATCH)
+            ids = [sample for sample, _ in found]
+            named = await read_sample_texts(connection, ids)
+            links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}
+            batch = [
+                SampleExport(record=record, link=_make_link(links[sample], record), texts=named[sample])
+                for sample, record in found
+                if sample in links
+            ]
         if not batch:
             raise Conflict("the job was purged while it was exported")
         for sample in batch:
             yield sample
         after, written = (batch[-1].record.index, batch[-1].record.repeat), written + len(batch)
-
-
-async def _read_batch(connection: AsyncConnection, job_id: int, after: provenance.Key) -> list[SampleExport]:
-    found = await provenance.load_sample_records(connection, job_id, after, BATCH)
-    ids = [sample for sample, _ in found]
-    named = await read_sample_texts(connection, ids)
-    links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}
-    return [
-        SampleExport(record=record, link=_make_link(links[sample], record), texts=named[sample])
-        for sample, record in found
-        if sample in links
-    ]
 
 
 def _make_link(row: object, record: SampleRecord) -> Link:
@@ -174,16 +167,13 @@ async def export_lines(database: Database, exported: JobExport) -> AsyncIterator
     record = canonical.encode(exported.record).decode()
     yield encoder.encode(JobLine(hash=genesis(exported.record).hex(), record=record, texts=exported.texts)) + b"\n"
     async for sample in read_samples(database, exported):
-        yield encoder.encode(_make_line(sample)) + b"\n"
+        link = sample.link
+        line = SampleLine(
+            sequence=link.sequence,
+            hash=link.hash.hex(),
+            previous=link.previous.hex(),
+            record=link.record.decode(),
+            texts=sample.texts,
+        )
+        yield encoder.encode(line) + b"\n"
     yield encoder.encode(EndLine(records=exported.records, chain=exported.chain.hex())) + b"\n"
-
-
-def _make_line(sample: SampleExport) -> SampleLine:
-    link = sample.link
-    return SampleLine(
-        sequence=link.sequence,
-        hash=link.hash.hex(),
-        previous=link.previous.hex(),
-        record=link.record.decode(),
-        texts=sample.texts,
-    )

@@ -790,34 +790,20 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources by precedence: arguments, environment, secret files, YAML."""
-        secrets = SecretsSettingsSource(settings_cls, secrets_dir=_secrets_dir())
-        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, _check_config_file())
-
-
-def _secrets_dir() -> Path | None:
-    given = os.environ.get("MATHRAG_SECRETS_DIR")
-    if given and not Path(given).is_dir():
-        raise Unavailable(f"MATHRAG_SECRETS_DIR: `{given}` is not a folder", hint="mount it, or unset the variable")
-    return Path(given) if given else None
-
-
-def _check_config_file() -> Path:
-    """Return the path of the YAML file, after checking that it holds keys and values, or does not exist.
-
-    Raises:
-        yaml.YAMLError: it does not; the message names the file.
-        OSError: it cannot be read.
-    """
-    file = config_file()
-    if file.is_dir():
-        raise yaml.YAMLError(f"`{file}` is a folder; MATHRAG_CONFIG must name a file")
-    try:
-        content = yaml.safe_load(file.read_text("utf-8")) if file.exists() else None
-    except UnicodeDecodeError as error:
-        raise yaml.YAMLError(f"`{file}` is not UTF-8; save it as UTF-8") from error
-    if content is not None and not isinstance(content, dict):
-        raise yaml.YAMLError(f"`{file}` must be a mapping of keys to values")
-    return file
+        given = os.environ.get("MATHRAG_SECRETS_DIR")
+        if given and not Path(given).is_dir():
+            raise Unavailable(f"MATHRAG_SECRETS_DIR: `{given}` is not a folder", hint="mount it, or unset the variable")
+        secrets = SecretsSettingsSource(settings_cls, secrets_dir=Path(given) if given else None)
+        file = config_file()
+        if file.is_dir():
+            raise yaml.YAMLError(f"`{file}` is a folder; MATHRAG_CONFIG must name a file")
+        try:
+            content = yaml.safe_load(file.read_text("utf-8")) if file.exists() else None
+        except UnicodeDecodeError as error:
+            raise yaml.YAMLError(f"`{file}` is not UTF-8; save it as UTF-8") from error
+        if content is not None and not isinstance(content, dict):
+            raise yaml.YAMLError(f"`{file}` must be a mapping of keys to values")
+        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, file)
 
 
 def load() -> Settings:

@@ -90,8 +90,8 @@ class Site:
 def restart(monkeypatch: pytest.MonkeyPatch, settings: Plugins | None = None) -> dict[str, Plugin]:
     """Load plug-ins as a process does that has just started; by name. Code that was tried before is not tried again."""
     registry.names()
-    shipped = {name: each for name, each in registry._registered.items() if each.plugin is None}
-    monkeypatch.setattr(registry, "_registered", shipped)
+    shipped = {name: each for name, each in registry.registered.items() if each.plugin is None}
+    monkeypatch.setattr(registry, "registered", shipped)
     monkeypatch.setattr(registry, "_adopted", {})
     monkeypatch.setattr(grading, "_adopted", {})
     monkeypatch.setattr(prompts, "_adopted", {})

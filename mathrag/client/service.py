@@ -9,7 +9,7 @@ from mathrag.client.request import Json, Page, Request, segment
 
 
 class Health(TypedDict):
-    """Results of checks, each as a `Check` of shared/checks."""
+    """Results of checks, each as a `Check` of shared/check.py."""
 
     checks: list[Json]
 

@@ -25,13 +25,13 @@ from services.guard.drivers.vllm_sleep import VllmSleepDriver
 from services.guard.guard import Guard, ServedModel, StaleEpoch, Warmer
 from services.guard.memory import GuardClock
 from services.guard.reconciler import Reconciler
-from shared import checks
+from shared import model_checks
 from shared.access import filters
 from shared.calls import Completion, Lane, RunRequest
 from shared.check import RESTART, Check, NotReady, advise_setting
-from shared.checks import run_check
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.lease.policy import FlipState
+from shared.model_checks import run_check
 from shared.models import commands
 from shared.queue import Ticker, celery_app
 from shared.runtime import pins, queue
@@ -59,7 +59,7 @@ async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, D
         raise NotReady(
             f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with", fix=RESTART
         )
-    summary = await checks.check_model(name, settings)
+    summary = await model_checks.check_model(name, settings)
     try:
         now = await drivers[name].identify()
     except DriverError as error:
@@ -97,7 +97,7 @@ router = APIRouter()
 Identification = tuple[pins.ModelIdentity, Architecture | None]
 
 
-class Service:
+class GuardService:
     """Assembles the parts of one guard process and runs their loops."""
 
     def __init__(self, settings: Settings) -> None:
@@ -221,20 +221,16 @@ class Service:
         while not self.stopping.is_set():
             await self._pause(PROBE_S)
             try:
-                seen = await self._probe(seen)
+                # The obstacle that is seen, or was while a flip is on its way; request a retry if it is gone.
+                if self.reconciler.state is FlipState.OPEN:
+                    seen = None
+                elif self.reconciler.state is FlipState.QUARANTINED:
+                    obstacle = await self.reconciler.find_obstacle()
+                    if seen and not obstacle and await queue.retry_device(self.database, self.lease, self.guard.device):
+                        _log.info("the device is tried again at once, since this is over: %s", seen)
+                    seen = obstacle
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("looking for what keeps the device from being loaded failed; trying again")
-
-    async def _probe(self, before: str | None) -> str | None:
-        """Return the obstacle that is seen, or was while a flip is on its way; request a retry if it is gone."""
-        if self.reconciler.state is FlipState.OPEN:
-            return None
-        if self.reconciler.state is not FlipState.QUARANTINED:
-            return before
-        obstacle = await self.reconciler.find_obstacle()
-        if before and not obstacle and await queue.retry_device(self.database, self.lease, self.guard.device):
-            _log.info("the device is tried again at once, since this is over: %s", before)
-        return obstacle
 
     async def warm_for_ever(self) -> None:
         """Read the files of the next model into the page cache while the device works."""
@@ -307,7 +303,7 @@ def make_driver(name: str, model: Model, settings: Settings) -> Driver:
 
 def create_app(settings: Settings) -> FastAPI:
     """Build the guard's application, which owns the device while it runs."""
-    service = Service(settings)
+    service = GuardService(settings)
     app = FastAPI(
         title="MathRAG-Gate guard", lifespan=service.lifespan, openapi_url=None, telemetry=traces.make_server_options()
     )  # fmt: skip
@@ -325,7 +321,7 @@ async def _answer_health() -> dict[str, str]:
 
 @router.get("/state")
 async def _state(request: Request) -> dict[str, Any]:
-    service: Service = request.app.state.service
+    service: GuardService = request.app.state.service
     current = service.reconciler.current
     return {
         "device": service.settings.device.id,
@@ -338,14 +334,14 @@ async def _state(request: Request) -> dict[str, Any]:
 
 @router.get("/checks/{name:path}")
 async def _check(name: str, request: Request) -> Response:
-    service: Service = request.app.state.service
+    service: GuardService = request.app.state.service
     found = await check_model(name, service.settings, service.drivers, service.database)
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
 @router.post("/run")
 async def _run(request: Request) -> StreamingResponse:
-    service: Service = request.app.state.service
+    service: GuardService = request.app.state.service
     stream = service.guard.run(_REQUEST.decode(await request.body()))
     await anext(stream)  # admitted, or StaleEpoch before any byte goes out
     return StreamingResponse(_encode_lines(stream), media_type="application/x-ndjson")

@@ -14,7 +14,7 @@ from shared.errors import Conflict
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.replies import FailureKind
 from shared.storage.database import Database
-from shared.telemetry import traces as traces_module
+from shared.telemetry import traces
 
 # The guard: one per device, the only process that reaches the model servers.
 #
@@ -167,7 +167,12 @@ class Guard:
             # The guard has aborted the call, or the client has disconnected and will not read this.
             answer = _end_unanswered(resident.server) if concurrency else RELEASED
         ended = self.clock.now()
-        answer = await _confirm_answer(resident.server, answer)
+        # The answer once a later check has found the verified model, else RELEASED; the slot is already free.
+        if answer.end is End.ANSWERED:
+            try:
+                answer = answer if await resident.server.confirm() else RELEASED
+            except asyncio.CancelledError:
+                answer = RELEASED
         return Completion(
             id=call.id,
             started_at=started,
@@ -180,13 +185,11 @@ class Guard:
 
 
 async def _answer_traced(resident: ServedModel, call: ModelCall) -> ModelAnswer:
-    if not traces_module.is_on():
+    if not traces.is_on():
         return await _answer(resident, call)
-    with traces_module.open_span(
-        call, model=resident.name, backend=resident.driver, concurrency=resident.running
-    ) as span:
+    with traces.open_span(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as span:
         answer = await _answer(resident, call)
-        traces_module.record_answer(span, call, answer)
+        traces.record_answer(span, call, answer)
         return answer
 
 
@@ -207,16 +210,6 @@ async def _answer(resident: ServedModel, call: ModelCall) -> ModelAnswer:
         return ModelAnswer(failure=failed.kind, detail=failed.detail[:500])
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
         return ModelAnswer(failure=FailureKind.BACKEND_ERROR, detail=repr(error)[:500])
-
-
-async def _confirm_answer(server: ModelServer, answer: ModelAnswer) -> ModelAnswer:
-    """Return the answer once a later check has found the verified model, else RELEASED; the slot is already free."""
-    if answer.end is not End.ANSWERED:
-        return answer
-    try:
-        return answer if await server.confirm() else RELEASED
-    except asyncio.CancelledError:  # as in `_complete`; the call had ended, so it is no suspect
-        return RELEASED
 
 
 def _end_unanswered(server: ModelServer) -> ModelAnswer:
@@ -272,7 +265,9 @@ class Warmer:
             return
         self._polled_at = now
         epoch = self._guard.epoch
-        name = await self._find_next()
+        async with self._database.statement() as connection:
+            values = {"device": self._guard.device, "resident": list(self._guard.models)}
+            name: str | None = (await connection.execute(NEXT, values)).scalar()
         if name is not None and name in self._drivers and self._guard.epoch == epoch:
             self._epoch = epoch
             self._reading = asyncio.create_task(self._warm(name))
@@ -283,12 +278,6 @@ class Warmer:
             self._reading.cancel()
             await asyncio.wait((self._reading,))
             self._reading = None
-
-    async def _find_next(self) -> str | None:
-        async with self._database.statement() as connection:
-            values = {"device": self._guard.device, "resident": list(self._guard.models)}
-            name: str | None = (await connection.execute(NEXT, values)).scalar()
-        return name
 
     async def _warm(self, name: str) -> None:
         try:

@@ -75,16 +75,13 @@ def _lock_file(path: Path, device: str) -> int:
         except BlockingIOError as error:
             os.close(descriptor)
             raise _make_taken_error(device) from error
-        if _is_at(path, descriptor):
+        try:
+            is_at = os.path.samestat(path.lstat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            is_at = False
+        if is_at:
             return descriptor
         os.close(descriptor)  # its last holder has just removed the file
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _make_foreign_error(path: Path, device: str) -> DeviceTaken:

@@ -31,7 +31,7 @@ OUTAGE_S = 5.0
 Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
 
 
-class RegisteredModel(NamedTuple):
+class ModelIdentityRow(NamedTuple):
     """A model as its row identifies it; the name is that of the settings."""
 
     name: str
@@ -67,7 +67,7 @@ class Reconciler:
         )
         self._machine = FlipMachine()
         self._servers: dict[int, ModelServer] = {}
-        self._registered: dict[int, RegisteredModel] = {}
+        self._registered: dict[int, ModelIdentityRow] = {}
         """The models that are resident or being loaded, by id."""
         self._current: ResidencyRow | None = None
         self._wanted: ResidencyRow | None = None
@@ -98,7 +98,18 @@ class Reconciler:
     async def reconcile(self) -> None:
         """Flip if a newer residency is wanted; close the open one if a server has died or the device is lost."""
         if self._machine.state is FlipState.OPEN:
-            await self._check_open()
+            # Flip out of the open residency if one of its servers has died or its memory cannot be measured.
+            dead = {self._registered[model].name: server for model, server in self._servers.items() if not server.alive}
+            if dead:
+                _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
+                self._reason = "server_exit"
+                await self._flip(FlipEvent.SERVER_EXIT, self._current)
+            else:
+                try:
+                    await self._verification.sample()
+                except NotMeasured as lost:
+                    self._reason = str(lost)
+                    await self._flip(FlipEvent.FAILED, self._current)
         async with self._database.transaction() as connection:
             newest = await residencies.find_newest(connection, self._device.id)
         if newest is not None and newest.state == "wanted":
@@ -125,20 +136,6 @@ class Reconciler:
             return await self._verification.find_shortage(needed) if registered else None
         except (DriverError, NotMeasured) as error:
             return str(error)
-
-    async def _check_open(self) -> None:
-        """Flip out of the open residency if one of its servers has died or its memory cannot be measured."""
-        dead = {self._registered[model].name: server for model, server in self._servers.items() if not server.alive}
-        if dead:
-            _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
-            self._reason = "server_exit"
-            await self._flip(FlipEvent.SERVER_EXIT, self._current)
-            return
-        try:
-            await self._verification.sample()
-        except NotMeasured as lost:
-            self._reason = str(lost)
-            await self._flip(FlipEvent.FAILED, self._current)
 
     async def close(self) -> None:
         """Close the residency and stop its servers."""
@@ -209,14 +206,13 @@ class Reconciler:
     async def _close_row(self) -> None:
         self._guard.close()
         if self._current is not None:
-            await self._record_reloads(self._current.epoch)
+            # Record the loads that were not the guard's, by model: the loads of a job are those that took place.
+            found = {str(model): await count_reloads(server) for model, server in self._servers.items()}
+            if reloads := {model: count for model, count in found.items() if count}:
+                await self._write(
+                    partial(residencies.record_figures, epoch=self._current.epoch, figures={"reloads": reloads})
+                )
             await self._move(self._current.epoch, "closed", self._reason)
-
-    async def _record_reloads(self, epoch: int) -> None:
-        """Record the loads that were not the guard's, by model: the loads of a job are those that took place."""
-        found = {str(model): await count_reloads(server) for model, server in self._servers.items()}
-        if reloads := {model: count for model, count in found.items() if count}:
-            await self._write(partial(residencies.record_figures, epoch=epoch, figures={"reloads": reloads}))
 
     async def _unload(self) -> FlipEvent:
         if self._machine.state is FlipState.UNLOADING:
@@ -241,7 +237,7 @@ class Reconciler:
         self._registered = registered
         return FlipEvent.FREE
 
-    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, "RegisteredModel"]) -> int:
+    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, "ModelIdentityRow"]) -> int:
         """Return the memory of the wanted models as the plan estimates it, else as the settings declare it."""
         return wanted.memory_mib or sum(self._models[model.name].footprint_mib for model in registered.values())
 
@@ -284,7 +280,7 @@ class Reconciler:
         )
         return FlipEvent.RESIDENT
 
-    async def _require_registered_model(self, model: "RegisteredModel") -> None:
+    async def _require_registered_model(self, model: "ModelIdentityRow") -> None:
         """Verify that the model's driver would serve, or serves, what was registered.
 
         Raises:
@@ -300,15 +296,14 @@ class Reconciler:
         await self._move(wanted.epoch, "open")
         await self._write(partial(queue.end_outages, models=wanted.models))
         self._current, self._reason = wanted, None
-        residents = {model_id: self._make_served(model_id, server) for model_id, server in self._servers.items()}
+        residents = {}
+        for model_id, server in self._servers.items():
+            name = self._registered[model_id].name
+            model = self._models[name]
+            slots = self._require_wanted().parallel(model_id) or model.parallel
+            residents[model_id] = ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
         self._guard.open(wanted.epoch, residents)
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
-
-    def _make_served(self, model_id: int, server: ModelServer) -> ServedModel:
-        name = self._registered[model_id].name
-        model = self._models[name]
-        slots = self._require_wanted().parallel(model_id) or model.parallel
-        return ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
 
     async def _close_older(self, epoch: int) -> None:
         """Close the rows of older residencies that ended while PostgreSQL was away."""
@@ -360,7 +355,7 @@ class Reconciler:
 
         await retry_through_outage(once, OUTAGE_S)
 
-    async def _find_models(self, wanted: ResidencyRow) -> "dict[int, RegisteredModel]":
+    async def _find_models(self, wanted: ResidencyRow) -> "dict[int, ModelIdentityRow]":
         """Find the wanted models by id.
 
         Raises:
@@ -371,4 +366,4 @@ class Reconciler:
         unknown = [row.name for row in rows if row.name not in self._drivers]
         if unknown or len(rows) < len(wanted.models):
             raise DriverError(f"this guard does not serve {unknown or 'a wanted model'}; add it to `models`")
-        return {row.id: RegisteredModel(row.name, row.hash) for row in rows}
+        return {row.id: ModelIdentityRow(row.name, row.hash) for row in rows}

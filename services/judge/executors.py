@@ -145,7 +145,7 @@ class RetrieveExecutor:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._retriever = make_client(settings)
+        self.retriever = make_client(settings)
         self._indexes: dict[int, int] = {}
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
@@ -161,24 +161,22 @@ class RetrieveExecutor:
 
     async def _make_search(self, call: ClaimedCall) -> dict[str, object]:
         request = _REQUEST.decode(call.request)
+        model_id = call.model_id
+        if model_id not in self._indexes:
+            async with self._database.transaction() as connection:
+                self._indexes[model_id] = (await connection.execute(INDEX, {"model": model_id})).scalar_one()
         return {
-            "index": await self._find_index(call.model_id), "question": request.values["question"], "k": request.k,
+            "index": self._indexes[model_id], "question": request.values["question"], "k": request.k,
             "skip": request.skip, "hypothetical": request.hypothetical, "duplicates": request.duplicates,
             "item": request.item, "gold": request.gold,
         }  # fmt: skip
 
-    async def _find_index(self, model_id: int) -> int:
-        if model_id not in self._indexes:
-            async with self._database.transaction() as connection:
-                self._indexes[model_id] = (await connection.execute(INDEX, {"model": model_id})).scalar_one()
-        return self._indexes[model_id]
-
     async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply | RetrieverAway]:
         """Search in one request; if the retriever refuses it, in one request per search, as one may be at fault."""
         try:
-            return await self._retriever.search(searches)
+            return await self.retriever.search(searches)
         except NoReply as error:
-            answer = translate_failure(error, self._retriever.address)
+            answer = translate_failure(error, self.retriever.address)
         if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(searches) == 1:
             return [answer] * len(searches)
         return [reply for search in searches for reply in await self._search([search])]
@@ -191,7 +189,7 @@ class EmbedExecutor:
     """The executor of embed calls."""
 
     def __init__(self, settings: Settings) -> None:
-        self._retriever = make_client(settings)
+        self.retriever = make_client(settings)
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Yield one reply per call. A chunk is of one model."""
@@ -208,10 +206,10 @@ class EmbedExecutor:
     async def _embed(self, texts: Sequence[str], model: str) -> Sequence[Reply | RetrieverAway]:
         """Embed in one request; if the retriever refuses it, in one request per text, as one may be at fault."""
         try:
-            vectors = (await self._retriever.embed(texts, model)).vectors
+            vectors = (await self.retriever.embed(texts, model)).vectors
             return [Embedded(vector=vector) for vector in vectors]
         except NoReply as error:
-            answer = translate_failure(error, self._retriever.address)
+            answer = translate_failure(error, self.retriever.address)
         if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(texts) == 1:
             return [answer] * len(texts)
         return [reply for text in texts for reply in await self._embed([text], model)]
@@ -308,7 +306,7 @@ class RerankExecutor:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._retriever = make_client(settings)
+        self.retriever = make_client(settings)
         self._library = LibraryCache()
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
@@ -337,9 +335,9 @@ class RerankExecutor:
         if not texts:
             return Scored(scores=())
         try:
-            return await self._retriever.rerank(request.model, request.values["question"], texts)
+            return await self.retriever.rerank(request.model, request.values["question"], texts)
         except NoReply as error:
-            return translate_failure(error, self._retriever.address)
+            return translate_failure(error, self.retriever.address)
 
 
 # Answer grade calls with a pool of processes that can be killed.
@@ -366,11 +364,17 @@ class GradeExecutor:
         plugin = self._find_plugin(rules, request.model)
         if plugin is None and rules.grader not in GRADERS:
             return _wait(call, rules)
-        pool = self._pool if plugin is None else self._pool_of(plugin)
+        if plugin is None:
+            pool = self._pool
+        else:
+            if plugin.pin not in self._pools:
+                self._pools[plugin.pin] = self._plugin_pool(plugin)
+            pool = self._pools[plugin.pin]
         answer, gold = _require_text(request.values["answer"]), _require_text(request.values["gold"]) or ""
         started = datetime.now(UTC)
         reply = await pool.grade(answer, gold, rules)
-        if _is_broken(reply) and plugin is not None and loading.has_changed(plugin):
+        is_broken = isinstance(reply, Failure) and reply.kind is FailureKind.BACKEND_ERROR
+        if is_broken and plugin is not None and loading.has_changed(plugin):
             return _wait(call, rules)
         return AnsweredCall(
             call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC))
@@ -380,15 +384,6 @@ class GradeExecutor:
         """Find the plug-in that grades by these rules and has the hash `model`; None if there is none."""
         plugin = loading.get_usable(Kind.GRADER, rules.grader)
         return plugin if plugin is not None and grader_identity(rules.grader).hash.hex() == model else None
-
-    def _pool_of(self, plugin: Plugin) -> GradingPool:
-        if plugin.pin not in self._pools:
-            self._pools[plugin.pin] = self._plugin_pool(plugin)
-        return self._pools[plugin.pin]
-
-
-def _is_broken(reply: Reply) -> bool:
-    return isinstance(reply, Failure) and reply.kind is FailureKind.BACKEND_ERROR
 
 
 def _wait(call: ClaimedCall, rules: Rules) -> Wait:
@@ -425,7 +420,11 @@ class MineExecutor:
     def __init__(self, database: Database, pool: MiningPool) -> None:
         self._database = database
         self._pool = pool
-        _remove_leftovers()
+        # Remove the folders of workers that were killed.
+        for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+            pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+            if folder.stat().st_uid == os.getuid() and pid.isdigit() and not psutil.pid_exists(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self._writing = asyncio.Lock()
         self._users: Counter[Path] = Counter()
@@ -506,14 +505,6 @@ class MineExecutor:
         for folder in [each for each in self._users if not self._users[each]]:
             del self._users[folder]
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-
-def _remove_leftovers() -> None:
-    """Remove the folders of workers that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if folder.stat().st_uid == os.getuid() and pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 # Answer calls that find rules; a chunk reads all that it needs from the bank at once.
@@ -601,19 +592,14 @@ class RulesExecutor:
         kept = self._choices.find(keys.values())
         missing = [each for each in asked if keys[each] not in kept]
         random = [each for each in missing if each.choice.order == "random"]
-        found = await self._read_random(connection, bank, random)
+        # Draw random rules by their numbers, so that the bank need not be read.
+        numbers = {each: await self._draw_numbers(connection, bank, each.choice) for each in random}
+        wanted = {number for drawn in numbers.values() for number in drawn}
+        rules = await stored_rules.find_rules_by_number(connection, bank.id, wanted) if wanted else {}
+        found = {each: tuple(rules[number] for number in drawn) for each, drawn in numbers.items()}
         found |= await _read_choices(connection, bank, [each for each in missing if each.choice.order != "random"])
         self._choices.keep({keys[each]: rules for each, rules in found.items()})
         return {each: found[each] if each in found else kept[keys[each]] for each in asked}
-
-    async def _read_random(
-        self, connection: AsyncConnection, bank: stored_rules.PinnedBank, asked: Sequence[RuleRequest]
-    ) -> dict[RuleRequest, ChosenRules]:
-        """Draw random rules by their numbers, so that the bank need not be read."""
-        numbers = {each: await self._draw_numbers(connection, bank, each.choice) for each in asked}
-        wanted = {number for drawn in numbers.values() for number in drawn}
-        rules = await stored_rules.find_rules_by_number(connection, bank.id, wanted) if wanted else {}
-        return {each: tuple(rules[number] for number in drawn) for each, drawn in numbers.items()}
 
     async def _draw_numbers(
         self, connection: AsyncConnection, bank: stored_rules.PinnedBank, choice: RuleChoice

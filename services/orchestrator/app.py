@@ -121,18 +121,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         health.reference_router,
     ):  # fmt: skip
         app.include_router(router)
-    _protect(app, settings)
-    if settings.telemetry.metrics:
-        _measure(app)
-    routes.answer_problems(app)
-    endpoints.install(app)
-    site.add_pages(app)
-    routes.document_operations(app)
-    return app
-
-
-def _protect(app: FastAPI, settings: Settings) -> None:
-    """Add the middleware that a request passes on its way to a route, from the inside out."""
+    # Add the middleware that a request passes on its way to a route, from the inside out.
     required = keys_required(settings)
     app.add_middleware(ConcurrencyLimit, limits=settings.limits)
     app.add_middleware(Identity, keyring=Keyring() if required else None, sessions=Sessions(settings.service_key))
@@ -140,13 +129,16 @@ def _protect(app: FastAPI, settings: Settings) -> None:
     if not required:
         app.add_middleware(BrowserFilter, hosts=settings.access.hosts, host=settings.host)
     app.add_middleware(SecurityHeaders)
-
-
-def _measure(app: FastAPI) -> None:
-    """Add the request counter as the outermost middleware, so that refused requests are counted, too."""
-    app.state.metrics = Metrics()
-    app.include_router(health.metrics_router)
-    app.add_middleware(CountRequests, requests=app.state.metrics.requests)
+    if settings.telemetry.metrics:
+        # Add the request counter as the outermost middleware, so that refused requests are counted, too.
+        app.state.metrics = Metrics()
+        app.include_router(health.metrics_router)
+        app.add_middleware(CountRequests, requests=app.state.metrics.requests)
+    routes.answer_problems(app)
+    endpoints.install(app)
+    site.add_pages(app)
+    routes.document_operations(app)
+    return app
 
 
 def _stop_without_routine(task: "asyncio.Task[None]") -> None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import shutil
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -15,13 +14,13 @@ import httpx2
 import msgspec
 import psutil
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client import Counter as prometheus_client_Counter
+from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as core_Metric
+from prometheus_client.core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from sqlalchemy import QueuePool, Row, TextClause, text
+from sqlalchemy import QueuePool, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -136,7 +135,7 @@ class MetricValues(Collector):
         """Replace all gauges; those that are missing are no longer reported."""
         self._gauges = {(name, tuple(labels)): value for name, labels, value in gauges}
 
-    def collect(self) -> Iterator[core_Metric]:
+    def collect(self) -> Iterator[PrometheusMetric]:
         """Yield all metrics for prometheus_client."""
         for metric in CATALOGUE:
             if metric.kind == "counter":
@@ -151,14 +150,14 @@ class MetricValues(Collector):
         family: type[CounterMetricFamily] | type[GaugeMetricFamily],
         metric: Metric,
         values: Mapping[tuple[str, Labels], float],
-    ) -> core_Metric:
+    ) -> PrometheusMetric:
         metric_family = family(metric.name, metric.help, labels=metric.labels)
         for (name, labels), value in values.items():
             if name == metric.name:
                 metric_family.add_metric(labels, value)
         return metric_family
 
-    def _make_histogram(self, metric: Metric) -> core_Metric:
+    def _make_histogram(self, metric: Metric) -> PrometheusMetric:
         made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for (name, labels), found in self._distributions.items():
             if name == metric.name:
@@ -467,7 +466,7 @@ class Requests:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         made = BY_NAME["mathrag_http_requests_total"]
-        self.total = prometheus_client_Counter(made.name, made.help, made.labels, registry=registry)
+        self.total = PrometheusCounter(made.name, made.help, made.labels, registry=registry)
         timed = BY_NAME["mathrag_http_request_duration_seconds"]
         self.duration = Histogram(timed.name, timed.help, timed.labels, registry=registry)
 
@@ -531,7 +530,16 @@ class RowCounters:
         if window := await self._attempts.advance(connection, until):
             await self._count_attempts(connection, window)
         if window := await self._samples.advance(connection, until):
-            await self._count_samples(connection, window)
+            for samples_row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
+                self._values.count(
+                    "mathrag_samples_ended_total",
+                    [SampleState(samples_row.state).word, samples_row.failure or ""],
+                    samples_row.n,
+                )
+                if samples_row.extraction:
+                    self._values.count("mathrag_extractions_total", [samples_row.extraction], samples_row.n)
+                if samples_row.unscored:
+                    self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], samples_row.n)
             await count(connection, self._values, self._samples.condition, window)
             await self._count_steps(connection, window)
             await self._count_gates(connection, window)
@@ -549,14 +557,6 @@ class RowCounters:
             if row.read or row.written:
                 self._values.count("mathrag_tokens_total", [row.role, "read"], row.read)
                 self._values.count("mathrag_tokens_total", [row.role, "written"], row.written)
-
-    async def _count_samples(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
-        for row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
-            self._values.count("mathrag_samples_ended_total", [SampleState(row.state).word, row.failure or ""], row.n)
-            if row.extraction:
-                self._values.count("mathrag_extractions_total", [row.extraction], row.n)
-            if row.unscored:
-                self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], row.n)
 
     async def _count_steps(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
         for row in await connection.execute(_read(STEPS, self._samples), window):
@@ -619,43 +619,28 @@ class Metrics:
         """Return the metrics in Prometheus' text format; an unavailable database is a metric, not an error."""
         async with self._looking:
             if time.monotonic() - self._looked_at >= self._fresh_s:
-                await self._look(deps)
+                began = time.perf_counter()
+                try:
+                    async with deps.database.transaction() as connection:
+                        await self._row_counters.update(connection)
+                        await self._flips.update(connection)
+                        rows = await read_rows(connection)
+                except (SQLAlchemyError, OSError) as error:
+                    _log.warning("metrics without the database: %r", error)
+                    rows = None
+                await self._vectors.update(deps)
+                gauge_rows = [*(rows or ()), *read_process(deps), *await read_services(deps)]
+                gauge_rows.append(("mathrag_service_up", ["postgres"], rows is not None))
+                gauge_rows.append(("mathrag_metrics_duration_seconds", [], time.perf_counter() - began))
+                self._values.show(gauge_rows)
                 self._looked_at = time.monotonic()
         return generate_latest(self._registry)
-
-    async def _look(self, deps: Deps) -> None:
-        began = time.perf_counter()
-        rows = await self._read_rows(deps)
-        await self._vectors.update(deps)
-        gauge_rows = [*(rows or ()), *read_process(deps), *await read_services(deps)]
-        gauge_rows.append(("mathrag_service_up", ["postgres"], rows is not None))
-        gauge_rows.append(("mathrag_metrics_duration_seconds", [], time.perf_counter() - began))
-        self._values.show(gauge_rows)
-
-    async def _read_rows(self, deps: Deps) -> list[Gauge] | None:
-        try:
-            async with deps.database.transaction() as connection:
-                await self._row_counters.update(connection)
-                await self._flips.update(connection)
-                return await read_rows(connection)
-        except (SQLAlchemyError, OSError) as error:
-            _log.warning("metrics without the database: %r", error)
-            return None
 
 
 # Creates a span for every job that ends. It reads the rows, because any process may end a job.
 
 MOST_SPANS = 100
 REMEMBERED_S = 3600
-
-
-async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -> None:
-    try:
-        await row_spans.trace_job(connection, row.id)
-    except SQLAlchemyError:
-        raise
-    except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it
-        _log.exception("job has no span", extra={"job_id": str(row.public_id)})
 
 
 class JobSpans:
@@ -683,4 +668,9 @@ class JobSpans:
             rows = (await connection.execute(self._ended, window)).all() if window else []
             for row in rows:
                 if await self._redis.set(f"mathrag:span:{row.public_id}", "1", nx=True, ex=REMEMBERED_S):
-                    await _trace(connection, row)
+                    try:
+                        await row_spans.trace_job(connection, row.id)
+                    except SQLAlchemyError:
+                        raise
+                    except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it
+                        _log.exception("job has no span", extra={"job_id": str(row.public_id)})

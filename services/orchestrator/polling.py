@@ -149,7 +149,14 @@ class JobViewCache:
         """Read the current view; concurrent callers share it."""
         mine = asyncio.current_task()
         try:
-            job = await self._load_current(database, reference)
+            async with database.statement() as connection:
+                row = await jobs.resolve(connection, reference)
+                version = await jobs.find_version(connection, row)
+            kept = self._kept.get(row)
+            if kept is not None and kept.job.version == version and (kept.job.ended or self._clock() < kept.until):
+                job = kept.job
+            else:
+                job = await self._count(database, row)
         finally:
             still = self._lookups.get(reference) is mine
             if still:
@@ -159,15 +166,6 @@ class JobViewCache:
                 self._trusted.clear()
             self._trusted[reference] = CachedView(job, self._clock() + min(TRUSTED_S, self._fresh_s))
         return job
-
-    async def _load_current(self, database: Database, reference: str) -> Job:
-        async with database.statement() as connection:
-            row = await jobs.resolve(connection, reference)
-            version = await jobs.find_version(connection, row)
-        kept = self._kept.get(row)
-        if kept is not None and kept.job.version == version and (kept.job.ended or self._clock() < kept.until):
-            return kept.job
-        return await self._count(database, row)
 
     async def _count(self, database: Database, row: int) -> Job:
         """Count the job again; concurrent callers share the result."""

@@ -23,14 +23,13 @@ from redis.exceptions import ResponseError
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from shared import checks as shared_checks
+from shared import model_checks
 from shared.bearer import authorization
 from shared.calls import Lane
 from shared.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
-from shared.checks import run_check
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
-from shared.lease.residencies import ResidencyRow
+from shared.model_checks import run_check
 from shared.models import commands
 from shared.pipelines import registry
 from shared.places import find_existing_folder
@@ -41,8 +40,8 @@ from shared.runtime.placement import estimate_all, settings_for_device
 from shared.settings import REPOSITORY, Device, Settings, load
 from shared.shapes import State
 from shared.storage import devices, jobs
-from shared.storage import jobs as stored_jobs
 from shared.storage.database import Database
+from shared.storage.jobs import list_unserved
 
 # Checks of everything that a job needs: readiness runs the cheap ones, `mathrag doctor` all.
 
@@ -137,15 +136,12 @@ async def check_state(deps: Deps) -> str:
         reason = drain.reason or "no reason given"
         raise NotReady(f"{device} is drained by an operator: {reason}; jobs wait", fix=f"mathrag gpu release {device}")
     if newest is not None and newest.state == "quarantined":
-        raise NotReady(f"{device} is quarantined: {newest.reason}; {_describe_next_try(newest, failures)}")
+        since = newest.closed_at or datetime.now(UTC)
+        when = since + timedelta(seconds=retry_wait_s(failures))
+        left = (when - datetime.now(UTC)).total_seconds()
+        next_try = f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
+        raise NotReady(f"{device} is quarantined: {newest.reason}; {next_try}")
     return f"{device}: {newest.state if newest else 'nothing loaded yet'}"
-
-
-def _describe_next_try(quarantined: ResidencyRow, failures: int) -> str:
-    since = quarantined.closed_at or datetime.now(UTC)
-    when = since + timedelta(seconds=retry_wait_s(failures))
-    left = (when - datetime.now(UTC)).total_seconds()
-    return f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
 
 
 async def check_served(deps: Deps) -> str:
@@ -371,7 +367,7 @@ async def _look_at_model(name: str, deps: Deps) -> str:
         own = settings_for_device(deps.settings, device.id)
         if name in own.models and own.guard_url:
             return await ask_check(deps, own.guard_url, name)
-    return await shared_checks.check_model(name, deps.settings)
+    return await model_checks.check_model(name, deps.settings)
 
 
 # Checks for outages that workers and guards have met.
@@ -447,34 +443,33 @@ def list_retrieval_probes(settings: Settings) -> list[Probe]:
         names.append("reranker")
     if "elasticsearch" in (chosen.dense.backend, chosen.sparse.backend):
         names.append("elasticsearch")
-    return [_probe(name) for name in names]
-
-
-def _probe(name: str) -> Probe:
-    return Probe(
-        name=name, run=partial(_look_at_retrieval, name), fix=advise_setting(f"retrieval.{name}"), deep=True, alone=True
-    )
+    return [
+        Probe(
+            name=name,
+            run=partial(_look_at_retrieval, name),
+            fix=advise_setting(f"retrieval.{name}"),
+            deep=True,
+            alone=True,
+        )
+        for name in names
+    ]
 
 
 async def _look_at_retrieval(name: str, deps: Deps) -> str:
     if deps.settings.retriever_url:
         return await ask_check(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
-        return await _run_program(name)
-    return await asyncio.to_thread(shared_checks.check_retrieval_model, name, deps.settings.retrieval)
-
-
-async def _run_program(name: str) -> str:
-    """Run the retriever's own check of this folder's configuration in a process."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
-    said, _ = await process.communicate()
-    if process.returncode:
-        raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="see its output above")
-    [found] = msgspec.json.decode(said, type=list[Check])
-    if not found.ok:
-        raise NotReady(found.detail, fix=found.fix)
-    return found.detail
+        # Run the retriever's own check of this folder's configuration in a process.
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
+        said, _ = await process.communicate()
+        if process.returncode:
+            raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="see its output above")
+        [found] = msgspec.json.decode(said, type=list[Check])
+        if not found.ok:
+            raise NotReady(found.detail, fix=found.fix)
+        return found.detail
+    return await asyncio.to_thread(model_checks.check_retrieval_model, name, deps.settings.retrieval)
 
 
 # Checks of the servers and processes that a job needs.
@@ -600,7 +595,7 @@ async def check_worker_sources(deps: Deps) -> str:
 async def check_models(deps: Deps) -> str:
     """Check that no job waits for a model that no guard serves any more."""
     async with deps.database.transaction() as connection:
-        found = await stored_jobs.list_unserved(connection)
+        found = await list_unserved(connection)
     if not found:
         return "none waits for a model that is not served"
     jobs = sorted({job for row in found for job in row.jobs})

@@ -17,7 +17,7 @@ from shared.rag.answering import make_ranked_trace, rank_by_relevance
 from shared.rag.crag import THRESHOLDS, CragEvaluation, Score, make_decision, make_evaluation, score_by_similarity
 from shared.rag.fusion import measure_diversity
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
-from shared.rag.retrieval import RecallPath, gather, merge_paths
+from shared.rag.retrieval import gather, merge_paths
 from shared.rag.rewriting import enhance
 from shared.replies import Document, Failure, FailureKind, Reply, Retrieved, Scored, require
 from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
@@ -187,7 +187,16 @@ def run_steps(question: str, options: SearchOptions, params: Params, library: Li
     trace = listed.trace
     if options.rerank or (options.crag and params.crag.evaluator == "reranker"):
         trace = yield from _rerank(question, trace, params)
-    return _evaluate(trace, listed.dense, params, library) if options.crag else trace
+    if options.crag:
+        # Add CRAG's verdict on the documents, by the reranker or by similarity; the judge is not called here.
+        documents = [candidate.document for candidate in trace.candidates]
+        verdict = make_decision(
+            _evaluate_without_model(trace, listed.dense, params),
+            measure_diversity([library[each].text for each in documents]),
+            0,
+        )
+        return msgspec.structs.replace(trace, decisions=(*trace.decisions, verdict))
+    return trace
 
 
 def _search_once(question: str, mode: Mode, params: Params) -> Listing:
@@ -210,26 +219,14 @@ def _search_widely(question: str, mode: Mode, params: Params, library: Library) 
     gathered = gather(paths, replies)
     trace = merge_paths(question, gathered.lists, library, params)
     decisions = (*ready.decisions, *gathered.decisions, *trace.decisions)
-    return RetrievedLists(msgspec.structs.replace(trace, decisions=decisions), _select_dense(gathered.lists))
-
-
-def _select_dense(lists: Mapping[RecallPath, Retrieved]) -> tuple[Retrieved, ...]:
-    return tuple(found for path, found in lists.items() if path.call.index == "dense")
+    dense = tuple(found for path, found in gathered.lists.items() if path.call.index == "dense")
+    return RetrievedLists(msgspec.structs.replace(trace, decisions=decisions), dense)
 
 
 def _rerank(question: str, trace: Trace, params: Params) -> Tracing:
     documents = tuple(candidate.document for candidate in trace.candidates)
     reply: Scored | Failure = yield Rerank(question=question, documents=documents)
     return make_ranked_trace(trace, rank_by_relevance(documents, reply, params))
-
-
-def _evaluate(trace: Trace, dense: tuple[Retrieved, ...], params: Params, library: Library) -> Trace:
-    """Add CRAG's verdict on the documents, by the reranker or by similarity; the judge is not called here."""
-    documents = [candidate.document for candidate in trace.candidates]
-    verdict = make_decision(
-        _evaluate_without_model(trace, dense, params), measure_diversity([library[each].text for each in documents]), 0
-    )
-    return msgspec.structs.replace(trace, decisions=(*trace.decisions, verdict))
 
 
 def _evaluate_without_model(trace: Trace, dense: tuple[Retrieved, ...], params: Params) -> CragEvaluation:

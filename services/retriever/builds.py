@@ -78,15 +78,14 @@ class BuildQueue:
 
     def _start_waiting(self) -> None:
         for turn in sorted(self._waiting, key=lambda each: each.due):
-            if self._may_start(turn):
+            if len(self._running) >= AT_ONCE or turn.signature in self.signatures:
+                may_start = False
+            else:
+                may_start = turn.size <= SMALL_BYTES or all(each.size <= SMALL_BYTES for each in self._running)
+            if may_start:
                 self._waiting.remove(turn)
                 self._running.append(turn)
                 turn.started.set()
-
-    def _may_start(self, turn: Turn) -> bool:
-        if len(self._running) >= AT_ONCE or turn.signature in self.signatures:
-            return False
-        return turn.size <= SMALL_BYTES or all(each.size <= SMALL_BYTES for each in self._running)
 
 
 # Choose the text of a document that is indexed.
@@ -166,7 +165,13 @@ async def build_corpus(
         Invalid: the corpus is empty.
         Conflict: the corpus was deleted or replaced meanwhile.
     """
-    row = await _find_corpus(database, corpus)
+    async with database.transaction() as connection:
+        corpus_row = (
+            await connection.execute(text("SELECT id, hash FROM corpora WHERE id = :id"), {"id": corpus})
+        ).first()
+    if corpus_row is None:
+        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
+    row = CorpusRow(id=corpus_row.id, hash=corpus_row.hash)
     return [await _build(database, data_dir, backend, queue, row) for backend in backends]
 
 
@@ -194,8 +199,13 @@ async def _build(
             # Another request may have built it while this one waited.
             row = await _find_reusable(database, data_dir, backend, made, signature)
             if row is None:
-                row, reused = await _make(database, data_dir, backend, made, corpus), False
-    await _point_corpus(database, corpus, backend.kind, row.id)
+                row, reused = await make_index(database, data_dir, backend, made, corpus), False
+    async with database.transaction() as connection:
+        result = await connection.execute(
+            _POINTERS[backend.kind], {"index": row.id, "id": corpus.id, "hash": corpus.hash}
+        )
+    if result.rowcount == 0:
+        raise Conflict(f"Corpus {corpus.id} was deleted or replaced while it was indexed", hint="Build it again")
     await to_thread.run_sync(backend.point, data_dir / row.path, corpus.id)
     return Build(
         index=row.id,
@@ -226,7 +236,7 @@ async def _find_reusable(
     return found
 
 
-async def _make(
+async def make_index(
     database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: CorpusRow
 ) -> IndexRow:
     """Build an index in a worker thread, which reads batches through this loop, and register it."""
@@ -238,7 +248,24 @@ async def _make(
         return *index_module.write_index(data_dir / FOLDER, made, index), len(index.documents)
 
     folder, file_hash, documents = await to_thread.run_sync(work)
-    return await _register(database, made, f"{FOLDER}/{folder.name}", file_hash, documents)
+    # Insert or update the row of an index, also if the caller is cancelled, so that what is written is used.
+    path = f"{FOLDER}/{folder.name}"
+    statement = text(
+        "INSERT INTO indexes (kind, signature, model_id, path, file_hash, params, documents, state)"
+        " VALUES (:kind, :signature, :model, :path, :file_hash, CAST(:params AS jsonb), :documents, 'ready')"
+        " ON CONFLICT (signature) DO UPDATE SET path = excluded.path, file_hash = excluded.file_hash, state = 'ready'"
+        " RETURNING id"
+    )
+    signature, kind = canonical.digest(made), made["kind"]
+    values = {
+        "kind": kind, "signature": signature, "path": path, "file_hash": file_hash, "documents": documents,
+        "params": canonical.encode(made).decode(),
+    }  # fmt: skip
+    with CancelScope(shield=True):
+        async with database.transaction() as connection:
+            model = await _register_model(connection, kind, signature.hex())
+            index = int((await connection.execute(statement, {**values, "model": model})).scalar_one())
+    return IndexRow(id=index, kind=kind, corpus=made["corpus"], path=path, file_hash=file_hash, documents=documents)
 
 
 async def _measure_text(database: Database, corpus: int) -> int:
@@ -292,14 +319,6 @@ def _iterate_blocking(batches: AsyncIterator[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-async def _find_corpus(database: Database, corpus: int) -> CorpusRow:
-    async with database.transaction() as connection:
-        row = (await connection.execute(text("SELECT id, hash FROM corpora WHERE id = :id"), {"id": corpus})).first()
-    if row is None:
-        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
-    return CorpusRow(id=row.id, hash=row.hash)
-
-
 async def _query_index(
     database: Database, *, index: int | None = None, signature: bytes | None = None
 ) -> IndexRow | None:
@@ -312,26 +331,6 @@ async def _query_index(
     return None if row is None else IndexRow(**row)
 
 
-async def _register(database: Database, made: dict[str, Any], path: str, file_hash: bytes, documents: int) -> IndexRow:
-    """Insert or update the row of an index, also if the caller is cancelled, so that what is written is used."""
-    statement = text(
-        "INSERT INTO indexes (kind, signature, model_id, path, file_hash, params, documents, state)"
-        " VALUES (:kind, :signature, :model, :path, :file_hash, CAST(:params AS jsonb), :documents, 'ready')"
-        " ON CONFLICT (signature) DO UPDATE SET path = excluded.path, file_hash = excluded.file_hash, state = 'ready'"
-        " RETURNING id"
-    )
-    signature, kind = canonical.digest(made), made["kind"]
-    values = {
-        "kind": kind, "signature": signature, "path": path, "file_hash": file_hash, "documents": documents,
-        "params": canonical.encode(made).decode(),
-    }  # fmt: skip
-    with CancelScope(shield=True):
-        async with database.transaction() as connection:
-            model = await _register_model(connection, kind, signature.hex())
-            index = int((await connection.execute(statement, {**values, "model": model})).scalar_one())
-    return IndexRow(id=index, kind=kind, corpus=made["corpus"], path=path, file_hash=file_hash, documents=documents)
-
-
 async def _register_model(connection: AsyncConnection, kind: str, digest: str) -> int:
     """Insert the row of `models` to which retrieve calls of this index are pinned, and return its id."""
     options: dict[str, Any] = {}
@@ -342,13 +341,6 @@ async def _register_model(connection: AsyncConnection, kind: str, digest: str) -
     )
     await connection.execute(statement, {"name": kind, "digest": digest, "version": VERSION, **key})
     return int((await connection.execute(text("SELECT id FROM models WHERE hash = :hash"), key)).scalar_one())
-
-
-async def _point_corpus(database: Database, corpus: CorpusRow, kind: str, index: int) -> None:
-    async with database.transaction() as connection:
-        result = await connection.execute(_POINTERS[kind], {"index": index, "id": corpus.id, "hash": corpus.hash})
-    if result.rowcount == 0:
-        raise Conflict(f"Corpus {corpus.id} was deleted or replaced while it was indexed", hint="Build it again")
 
 
 # Caches of loaded indexes and of documents.

@@ -15,10 +15,10 @@ from sqlalchemy import text
 
 from services.retriever.elasticsearch import FILE, MAJOR, MAKE_KEY, URL, ElasticsearchServer
 from services.retriever.index import Backend, SearchIndex, UnsoundIndex
-from shared import checks, settings
+from shared import model_checks, settings
 from shared.check import Check, NotReady, advise_setting
-from shared.checks import run_check
 from shared.errors import NotFound
+from shared.model_checks import run_check
 from shared.settings import Retrieval
 from shared.storage.database import Database
 
@@ -45,7 +45,7 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
     """
     match name:
         case "embeddings" | "reranker":
-            found = to_thread.run_sync(checks.check_retrieval_model, name, chosen)
+            found = to_thread.run_sync(model_checks.check_retrieval_model, name, chosen)
         case "elasticsearch":
             found = _check_elasticsearch(chosen, kept)
         case _:
@@ -57,7 +57,7 @@ async def _check_elasticsearch(chosen: Retrieval, kept: ServedIndexes | None) ->
     """Check that the server is an Elasticsearch of `MAJOR`, lets us do what we need to, and holds, complete, every
     index that a corpus uses.
     """
-    once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": checks.TIMEOUT_S})
+    once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": model_checks.TIMEOUT_S})
     server = ElasticsearchServer(once)
     if missing := await to_thread.run_sync(server.list_missing_privileges):
         raise NotReady(

@@ -74,7 +74,20 @@ def translate_errors(server: str) -> Iterator[None]:
     except ApiError as error:
         raise make_error(server, error.meta.status, error.body) from error
     except TransportError as error:
-        message, hint = _explain_transport(error)
+        if isinstance(error, ConnectionTimeout):
+            message, hint = "did not answer in time", "see its load, or raise `retrieval.elasticsearch.timeout_s`"
+        elif isinstance(error, TlsError):
+            message, hint = _explain_tls(error.message)
+        elif any(sign in error.message for sign in CLOSED):
+            message, hint = (
+                f"closed the connection: {error.message}",
+                f"if it speaks TLS, write https:// in {URL}; else see its log",
+            )
+        else:
+            message, hint = (
+                f"cannot be reached: {error.message}",
+                f"start it, or set {URL}, as in http://127.0.0.1:9200",
+            )
         raise Unavailable(f"{_describe(server)} {message}", hint=hint, what=_describe(server)) from error
 
 
@@ -109,16 +122,6 @@ def find_reason(error: object) -> str:
     shards = [shard["reason"] for shard in error.get("failed_shards", ())]
     causes = map(find_reason, [*error.get("root_cause", ()), *shards, error.get("caused_by")])
     return next(filter(None, causes), None) or error.get("reason") or error.get("type") or ""
-
-
-def _explain_transport(error: TransportError) -> tuple[str, str]:
-    if isinstance(error, ConnectionTimeout):
-        return "did not answer in time", "see its load, or raise `retrieval.elasticsearch.timeout_s`"
-    if isinstance(error, TlsError):
-        return _explain_tls(error.message)
-    if any(sign in error.message for sign in CLOSED):
-        return f"closed the connection: {error.message}", f"if it speaks TLS, write https:// in {URL}; else see its log"
-    return f"cannot be reached: {error.message}", f"start it, or set {URL}, as in http://127.0.0.1:9200"
 
 
 def _explain_tls(message: str) -> tuple[str, str]:

@@ -20,11 +20,10 @@ from services.retriever.index import Backend, Batch, IndexMatch, SearchIndex
 from shared import canonical
 from shared import settings as settings_module
 from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
-from shared.ingest import datasets as datasets_module
-from shared.ingest import paths
+from shared.ingest import datasets, paths
 from shared.ingest.lines import Reader
 from shared.models import servers
-from shared.models.embedding import ModelFailed, Reranker
+from shared.models.embedding import ModelFailed, RerankingModel
 from shared.params import EnhanceParams, FusionParams, Params
 from shared.plurals import format_count
 from shared.rag import metrics, retrieval
@@ -252,7 +251,7 @@ class Collection:
         Raises:
             Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
         """
-        items = list(datasets_module.read_dataset(paths.dataset_lines(self._folder, split=split)))
+        items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
         grades = {each.custom_id: each.gold_documents or {} for each in items if each.custom_id}
         judged = {query: _select_relevant(found) for query, found in grades.items() if _select_relevant(found)}
         if not judged:
@@ -285,7 +284,7 @@ class Collection:
 
     def _open_records(self) -> Reader[CorpusRecord]:
         rows = paths.corpus_lines(self._folder / CORPUS)
-        return Reader(rows, lambda line, _: datasets_module.record(line), datasets_module.document_id, skip_empty=True)
+        return Reader(rows, lambda line, _: datasets.record(line), datasets.document_id, skip_empty=True)
 
 
 def make_twin_key(content: str, document: str) -> str:
@@ -421,7 +420,7 @@ class CollectionSearcher:
         data_dir: Path,
         collection: Collection,
         k: int,
-        reranker: Reranker | None = None,
+        reranker: RerankingModel | None = None,
     ) -> None:
         self._backends = {backend.kind: backend for backend in backends}
         self._root = data_dir / FOLDER
@@ -513,7 +512,9 @@ class CollectionSearcher:
         return index
 
 
-def sort_by_score(reranker: Reranker, question: str, documents: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+def sort_by_score(
+    reranker: RerankingModel, question: str, documents: Sequence[str], texts: Mapping[str, str]
+) -> list[str]:
     """Sort the documents by descending score; those of equal score keep their order."""
     scores = reranker.score(question, [texts[document] for document in documents])
     return [document for document, _ in sorted(zip(documents, scores, strict=True), key=lambda each: -each[1])]
@@ -538,6 +539,12 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
         write(Path(request.run), runs[request.mode])
     measured = {name: metrics.measure_per_query(queries.judged, run, names) for name, run in runs.items()}
     mode = choose_mode(request.mode, request.params)
+    others = {other: values for other, values in measured.items() if other != mode.name}
+    tests = {name: compare_measures(measured[mode.name], others, name) for name in names}
+    modes = [
+        {"mode": other, **summarise(values, names), "differences": {name: tests[name][other] for name in names}}
+        for other, values in others.items()
+    ]
     return {
         "mode": mode.name,
         "split": request.split,
@@ -545,7 +552,7 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
         **count_queries(collection, queries),
         "unanswered": sum(not runs[mode.name].get(query) for query in queries.judged),
         **summarise(measured[mode.name], names),
-        "against": _compare_modes(measured, mode.name, names),
+        "against": modes,
         "fusion": msgspec.to_builtins(mode.fusion) if len(mode.kinds) > 1 else None,
         "indexes": {kind: searcher.recipe(kind) for kind in mode.kinds},
         "per_query": measured[mode.name],
@@ -612,15 +619,6 @@ def _make_runs(request: Evaluate, queries: Queries, searcher: CollectionSearcher
     return {name: runs[name] for name in dict.fromkeys((request.mode, *request.against))}
 
 
-def _compare_modes(measured: Mapping[str, Measured], asked: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    others = {other: values for other, values in measured.items() if other != asked}
-    tests = {name: compare_measures(measured[asked], others, name) for name in names}
-    return [
-        {"mode": other, **summarise(values, names), "differences": {name: tests[name][other] for name in names}}
-        for other, values in others.items()
-    ]
-
-
 # Choose a parameter of fusion on some queries and measure the choice on others (`tune`).
 
 STEPS = 20
@@ -661,7 +659,13 @@ def tune(request: Tune, collection: Collection, searcher: CollectionSearcher) ->
     """
     base, metric, grid = _require_tunable_mode(request), require_depth(request.metric, request.k), GRIDS[request.over]
     halves = split_queries(request, collection)
-    values = _measure_values(request, base, halves.development, searcher)
+    lists = searcher.lists(base.kinds, halves.development)
+    modes = (_set_value(base, request.over, value) for value in GRIDS[request.over])
+    measured = (
+        metrics.measure_per_query(halves.development.judged, searcher.rank(each, lists), [request.metric])
+        for each in modes
+    )
+    values = np.array([[found[request.metric] for found in each.values()] for each in measured])
     curve = make_curve(grid, values)
     chosen = grid[int(values.mean(axis=1).argmax())]
     tuned = _set_value(base, request.over, chosen)
@@ -763,16 +767,6 @@ def _require_tunable_mode(request: Tune) -> Mode:
 
 def _set_value(base: Mode, over: str, value: float) -> Mode:
     return base.with_dense_weight(value) if over == "dense" else msgspec.structs.replace(base, rrf_k=int(value))
-
-
-def _measure_values(request: Tune, base: Mode, queries: Queries, searcher: CollectionSearcher) -> NDArray[np.float64]:
-    """Measure each value of the parameter on each query: [values of the parameter, queries]."""
-    lists = searcher.lists(base.kinds, queries)
-    modes = (_set_value(base, request.over, value) for value in GRIDS[request.over])
-    measured = (
-        metrics.measure_per_query(queries.judged, searcher.rank(each, lists), [request.metric]) for each in modes
-    )
-    return np.array([[found[request.metric] for found in each.values()] for each in measured])
 
 
 def _is_worse(found: NDArray[np.float64], best: NDArray[np.float64]) -> bool:

@@ -185,25 +185,21 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
         Unavailable: there is no room for it, or another reason of the file system.
     """
     try:
-        return _write(root, recipe, index)
+        root.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(mkdtemp(prefix=".building-", dir=root))
+        try:
+            index.save(unfinished)
+            files = {file.name: _compute_sha256(file).hex() for file in sorted(unfinished.iterdir())}
+            manifest = IndexManifest(recipe=recipe, documents=len(index.documents), files=files)
+            (unfinished / MANIFEST).write_bytes(canonical.encode(manifest))
+            folder = _publish(unfinished, root / manifest.signature)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return folder, _compute_sha256(folder / MANIFEST)
     except OSError as error:
         reason = error.strerror or str(error)
         hint = "make room there, then `mathrag corpus index NAME`, or upload the same corpus again: it goes on here"
         raise Unavailable(f"the index cannot be written below {root}: {reason}", hint=hint) from error
-
-
-def _write(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple[Path, bytes]:
-    root.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(mkdtemp(prefix=".building-", dir=root))
-    try:
-        index.save(unfinished)
-        files = {file.name: _compute_sha256(file).hex() for file in sorted(unfinished.iterdir())}
-        manifest = IndexManifest(recipe=recipe, documents=len(index.documents), files=files)
-        (unfinished / MANIFEST).write_bytes(canonical.encode(manifest))
-        folder = _publish(unfinished, root / manifest.signature)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return folder, _compute_sha256(folder / MANIFEST)
 
 
 def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> IndexManifest:
@@ -217,22 +213,18 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> IndexManif
         if hashlib.sha256(found).digest() != file_hash:
             raise make_refusal(folder, f"{MANIFEST} is not the one that was registered")
         manifest = msgspec.json.decode(found, type=IndexManifest)
-        _check(folder, manifest, recipe)
+        differing = sorted(key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key))
+        if differing:
+            differences = (
+                f"{key} ({_shorten(manifest.recipe.get(key))}, now {_shorten(recipe.get(key))})" for key in differing
+            )
+            raise make_refusal(folder, f"it was built with another {', '.join(differences)}")
+        for name, expected in manifest.files.items():
+            if _compute_sha256(folder / name).hex() != expected:
+                raise make_refusal(folder, f"{name} is not the file that was built")
     except OSError as error:
         raise make_refusal(folder, f"{error.filename} cannot be read") from error
     return manifest
-
-
-def _check(folder: Path, manifest: IndexManifest, recipe: dict[str, Any]) -> None:
-    differing = sorted(key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key))
-    if differing:
-        differences = (
-            f"{key} ({_shorten(manifest.recipe.get(key))}, now {_shorten(recipe.get(key))})" for key in differing
-        )
-        raise make_refusal(folder, f"it was built with another {', '.join(differences)}")
-    for name, expected in manifest.files.items():
-        if _compute_sha256(folder / name).hex() != expected:
-            raise make_refusal(folder, f"{name} is not the file that was built")
 
 
 def _publish(unfinished: Path, folder: Path) -> Path:
@@ -582,7 +574,10 @@ class FaissIndex:
         self._index = index
         self._embedder = embedder
         self._near = layout.finder(index)
-        self._zero = _find_zero(index)
+        # Find the positions of documents with a zero vector, whose cosine with every question would be 0.
+        starts = range(0, index.ntotal, LOOK)
+        blocks = [index.reconstruct_n(start, min(LOOK, index.ntotal - start)) for start in starts]
+        self._zero = np.flatnonzero(~np.concatenate([block.any(axis=1) for block in blocks]))
         self.documents = documents
 
     @property
@@ -614,13 +609,6 @@ class FaissIndex:
         # FAISS's own writer does not notice a disk that is full only when the file is closed.
         (folder / VECTORS_FILE).write_bytes(faiss.serialize_index(self._index).data)
         write_hashes(folder, self.documents)
-
-
-def _find_zero(index: Any) -> NDArray[np.int64]:
-    """Find the positions of documents with a zero vector, whose cosine with every question would be 0."""
-    starts = range(0, index.ntotal, LOOK)
-    blocks = [index.reconstruct_n(start, min(LOOK, index.ntotal - start)) for start in starts]
-    return np.flatnonzero(~np.concatenate([block.any(axis=1) for block in blocks]))
 
 
 class Faiss(FolderBackend):

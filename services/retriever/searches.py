@@ -19,7 +19,7 @@ from services.retriever.index import DenseIndex, IndexMatch, SearchIndex
 from shared.calls import RELEASE_0_1, Duplicates
 from shared.errors import Conflict, Invalid, Unavailable
 from shared.models import files
-from shared.models.embedding import Embedder, ModelFailed, Reranker
+from shared.models.embedding import Embedder, ModelFailed, RerankingModel
 from shared.models.retriever_client import EmbeddedTexts
 from shared.models.servers import identity_of
 from shared.plugins.loading import find_usable
@@ -28,7 +28,7 @@ from shared.recent import LruCache
 from shared.replies import Document, Failure, FailureKind, Hit, Retrieved, Scored
 from shared.runtime import pins
 from shared.runtime.pins import NO_RERANKER, ModelIdentity, embedder_identity
-from shared.settings import Reranker as Settings
+from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
 from shared.storage.database import Database, retry_through_outage
 
@@ -310,7 +310,7 @@ class RerankQuestion(msgspec.Struct, frozen=True, kw_only=True):
 class PinnedReranker:
     """The configured reranker, or None where there is none."""
 
-    def __init__(self, identity: ModelIdentity, reranker: Reranker | None) -> None:
+    def __init__(self, identity: ModelIdentity, reranker: RerankingModel | None) -> None:
         self._identity = identity
         self._reranker = reranker
         self._limiter = CapacityLimiter(RERANKS_AT_ONCE)
@@ -348,7 +348,7 @@ class PinnedReranker:
         return Scored(scores=tuple(scores))
 
 
-def identify_reranker(settings: Settings) -> ModelIdentity:
+def identify_reranker(settings: RerankerSettings) -> ModelIdentity:
     """Return the identity of the reranker: everything that changes scores, which its address does not.
 
     Raises:
@@ -368,7 +368,7 @@ def identify_reranker(settings: Settings) -> ModelIdentity:
     )
 
 
-def _identify_plugin(settings: Settings) -> ModelIdentity:
+def _identify_plugin(settings: RerankerSettings) -> ModelIdentity:
     plugin = find_usable(Kind.RERANKER, settings.plugin)
     kept = settings.model_dump(include={"activation", "max_chars"})
     return ModelIdentity(
@@ -380,7 +380,7 @@ def _identify_plugin(settings: Settings) -> ModelIdentity:
     )
 
 
-def _compute_digest(settings: Settings) -> str | None:
+def _compute_digest(settings: RerankerSettings) -> str | None:
     """Return the digest or revision of the weights; None if nothing identifies the version of the model."""
     if settings.path is not None and not settings.model:
         return files.digest(settings.path)

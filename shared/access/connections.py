@@ -35,7 +35,7 @@ BODY_PERIODS = 2
 FIELD_SEPARATORS = len(": \r\n")
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """One client's connection, with a limit on everything that it makes the service keep or wait for."""
 
     def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
@@ -63,7 +63,10 @@ class Connection(HttpToolsProtocol):
         header, or refuse the client if all others are in use.
         """
         super().connection_made(transport)
-        _bound_unread_answers(transport, self._limits.idle_s)
+        # Have the kernel end a connection whose client acknowledges no sent byte for `seconds` (Linux, tcp(7)).
+        sock = transport.get_extra_info("socket")
+        if hasattr(socket, "TCP_USER_TIMEOUT") and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._limits.idle_s * 1000))
         most = self._limits.connections
         if len(self.connections) > most and not self._close_longest_idle():
             self._refuse(
@@ -75,7 +78,7 @@ class Connection(HttpToolsProtocol):
 
     def _close_longest_idle(self) -> bool:
         """Close the connection that has waited longest for a header; return False if no other connection waits."""
-        idle = [each for each in self.connections if isinstance(each, Connection) and each._is_idle()]
+        idle = [each for each in self.connections if isinstance(each, LimitedConnection) and each._is_idle()]
         others = [each for each in idle if each is not self]
         if others:
             min(others, key=lambda each: each._waits_since).transport.close()
@@ -215,18 +218,16 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _check_body(self) -> None:
-        if self._is_client_waiting():
+        # Tell whether the client waits for the service, so that a slow body is not its fault.
+        running = self._running
+        waiting = running is not None and running.waiting_for_100_continue
+        is_client_waiting = self.flow.read_paused or self.cycle is not running or waiting
+        if is_client_waiting:
             self._body_from, self._body_bytes, self._body_at = self.loop.time(), 0, self.loop.time()
         if (error := self._find_late_body()) is not None:
             self._refuse(error)
         else:
             self._wait(self._body_at + self._limits.idle_s - self.loop.time(), self._check_body)
-
-    def _is_client_waiting(self) -> bool:
-        """Tell whether the client waits for the service, so that a slow body is not its fault."""
-        running = self._running
-        waiting = running is not None and running.waiting_for_100_continue
-        return self.flow.read_paused or self.cycle is not running or waiting
 
     def _find_late_body(self) -> MathragError | None:
         limits, now = self._limits, self.loop.time()
@@ -254,8 +255,18 @@ class Connection(HttpToolsProtocol):
         """Send the error if a response can be sent now, tell the application that its client is gone, and close."""
         self._refusal = error
         self._unset_keepalive_if_required()
-        if self._can_answer():
-            self.transport.write(_encode_response(error))
+        # Tell whether a response can be sent now without breaking into, or replacing, another request's response.
+        running = self._running
+        if running is None or running.response_complete:
+            can_answer = self._awaited == "header"
+        else:
+            can_answer = self._awaited == "body" and running is self.cycle and not running.response_started
+        if can_answer:
+            body = encode_problem(error)
+            fields = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), "Connection": "close"}
+            lines = [f"{name}: {value}\r\n" for name, value in {**fields, **HEADERS.get(error.status, {})}.items()]
+            status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
+            self.transport.write("".join([status, *lines, "\r\n"]).encode() + body)
         self.pipeline.clear()
         self._undecoded = 0
         self._disconnect(self._running)
@@ -271,25 +282,11 @@ class Connection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self._running is not None and not self._running.response_complete
 
-    def _can_answer(self) -> bool:
-        """Tell whether a response can be sent now without breaking into, or replacing, another request's response."""
-        running = self._running
-        if running is None or running.response_complete:
-            return self._awaited == "header"
-        return self._awaited == "body" and running is self.cycle and not running.response_started
-
     @staticmethod
     def _disconnect(cycle: RequestResponseCycle | None) -> None:
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
-
-
-def _bound_unread_answers(transport: asyncio.Transport, seconds: float) -> None:
-    """Have the kernel end a connection whose client acknowledges no sent byte for `seconds` (Linux, tcp(7))."""
-    sock = transport.get_extra_info("socket")
-    if hasattr(socket, "TCP_USER_TIMEOUT") and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 def _make_header_error(limits: Limits) -> HeaderTooLarge:
@@ -303,17 +300,9 @@ def _find_cause(error: Exception) -> MathragError:
     return BadRequest("the request is not valid HTTP/1.1")
 
 
-def _encode_response(error: MathragError) -> bytes:
-    body = encode_problem(error)
-    fields = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), "Connection": "close"}
-    lines = [f"{name}: {value}\r\n" for name, value in {**fields, **HEADERS.get(error.status, {})}.items()]
-    status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
-    return "".join([status, *lines, "\r\n"]).encode() + body
-
-
 def bound_connections(limits: Limits) -> Any:
-    """Return the value of uvicorn's option `http` that makes a `Connection` for each client."""
-    return partial(Connection, limits=limits)
+    """Return the value of uvicorn's option `http` that makes a `LimitedConnection` for each client."""
+    return partial(LimitedConnection, limits=limits)
 
 
 # Serve the HTTP applications of orchestrator, guard and retriever with bounded connections.

@@ -9,16 +9,16 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
 
 from shared import canonical
-from shared.audit import rows as rows_module
 from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
+from shared.audit.rows import find_altered_banks
 from shared.calls import CALL_KINDS, Expected
 from shared.pipelines import registry
 from shared.plugins.loading import explain_absence
 from shared.replies import Document
 from shared.runtime.advance import (
     HISTORY,
-    Jobs,
     JobSpec,
+    JobSpecs,
     SampleProgress,
     StoredAnswer,
     decode_answer,
@@ -76,17 +76,19 @@ class ReplayAuditor:
         """Yield (problem, row) for every completed sample and every document that replays read."""
         for kind in ("prepare", "item"):
             async for rows in self._batches(kind):
-                for row, progress in zip(rows, await self._replay_all(kind, rows), strict=True):
+                # Replay each sample with its stored replies; where that fails, return the reason instead.
+                self._library = {}
+                history = await self._history([row["id"] for row in rows])
+                for row, progress in zip(
+                    rows, [await self._replay(kind, row, history.get(row["id"], [])) for row in rows], strict=True
+                ):
                     for message in [progress] if isinstance(progress, str) else _compare_to_stored(row, progress):
                         yield message, f"samples {row['id']}"
-                for hash_ in self._find_altered_documents():
+                # The documents of the batch that do not match their hash, each once in the whole audit.
+                new = self._library.keys() - self._seen
+                self._seen |= new
+                for hash_ in sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_):
                     yield ALTERED, f"documents {hash_}"
-
-    def _find_altered_documents(self) -> list[str]:
-        """Return the documents of the batch that do not match their hash, each once in the whole audit."""
-        new = self._library.keys() - self._seen
-        self._seen |= new
-        return sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_)
 
     async def _batches(self, kind: str) -> AsyncIterator[Sequence[RowMapping]]:
         after = 0
@@ -99,27 +101,18 @@ class ReplayAuditor:
                 return
             after = rows[-1]["id"]
 
-    async def _replay_all(self, kind: str, rows: Sequence[RowMapping]) -> list[SampleProgress | str]:
-        """Replay each sample with its stored replies; where that fails, return the reason instead."""
-        self._library = {}
-        history = await self._history([row["id"] for row in rows])
-        return [await self._replay(kind, row, history.get(row["id"], [])) for row in rows]
-
     async def _replay(self, kind: str, row: RowMapping, history: Steps) -> SampleProgress | str:
         try:
-            return _feed_replies(await self._start_replay(kind, row), history)
+            job = self._job
+            if kind == "prepare":
+                replay = job.prepare(await job.load_calibration_items(self._audit.connection), self._library)
+            else:
+                replay = job.start(item_from_row(row), row["repeat"], self._library, decode_given(row, job.pipeline))
+            return _feed_replies(SampleProgress(row["id"], job, row["repeat"], row["position"], replay), history)
         except (DBAPIError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others go on
             return f"could not be replayed: {type(error).__name__}: {error}"
-
-    async def _start_replay(self, kind: str, row: RowMapping) -> SampleProgress:
-        job = self._job
-        if kind == "prepare":
-            replay = job.prepare(await job.load_calibration_items(self._audit.connection), self._library)
-        else:
-            replay = job.start(item_from_row(row), row["repeat"], self._library, decode_given(row, job.pipeline))
-        return SampleProgress(row["id"], job, row["repeat"], row["position"], replay)
 
     async def _history(self, samples: Sequence[int]) -> History:
         rows = (await self._audit.connection.execute(HISTORY, {"ids": samples})).all()
@@ -195,11 +188,25 @@ async def check_replays(audit: AuditedJob) -> list[Violation]:
 async def _audit_replays(audit: AuditedJob) -> list[Violation]:
     name = audit.job["pipeline"]
     if name not in registry.names():
-        return [_make_violation(audit, _describe_missing_plugin(audit.job), [f"jobs {audit.job['id']}"])]
-    if missing := _describe_missing_helpers(audit.job):
+        pins = _list_pins(audit.job)
+        of = next(
+            (f": audit it with {pin.distribution} {pin.version}" for pin in pins if pin.kind == Kind.PIPELINE), ""
+        )
+        return [
+            _make_violation(
+                audit, f"its pipeline {audit.job['pipeline']!r} is not installed{of}", [f"jobs {audit.job['id']}"]
+            )
+        ]
+    # Describe the graders and prompts without which every replay would diverge, whatever the rows are.
+    missing_helpers = [
+        f"its {pin.kind} {pin.name!r} is not installed as it was: audit it with {pin.distribution} {pin.version}"
+        for pin in _list_pins(audit.job)
+        if pin.kind != Kind.PIPELINE and explain_absence(pin) is not None
+    ]
+    if missing := missing_helpers:
         return [_make_violation(audit, message, [f"jobs {audit.job['id']}"]) for message in missing]
     try:
-        specs = await Jobs().load(audit.connection, {audit.job["id"]}, set())
+        specs = await JobSpecs().load(audit.connection, {audit.job["id"]}, set())
     except ValueError as error:
         return [
             _make_violation(audit, f"its parameters or decision cannot be read: {error}", [f"jobs {audit.job['id']}"])
@@ -212,21 +219,6 @@ async def _audit_replays(audit: AuditedJob) -> list[Violation]:
 
 def _list_pins(job: RowMapping) -> list[PluginPin]:
     return msgspec.convert((job["code"] or {}).get("plugins", []), list[PluginPin])
-
-
-def _describe_missing_helpers(job: RowMapping) -> list[str]:
-    """Describe the graders and prompts without which every replay would diverge, whatever the rows are."""
-    return [
-        f"its {pin.kind} {pin.name!r} is not installed as it was: audit it with {pin.distribution} {pin.version}"
-        for pin in _list_pins(job)
-        if pin.kind != Kind.PIPELINE and explain_absence(pin) is not None
-    ]
-
-
-def _describe_missing_plugin(job: RowMapping) -> str:
-    pins = _list_pins(job)
-    of = next((f": audit it with {pin.distribution} {pin.version}" for pin in pins if pin.kind == Kind.PIPELINE), "")
-    return f"its pipeline {job['pipeline']!r} is not installed{of}"
 
 
 def _make_violation(audit: AuditedJob, message: str, rows: Sequence[str]) -> Violation:
@@ -296,9 +288,7 @@ async def check_hashes(audit: AuditedJob) -> list[Violation]:
     """
     return [
         *_make_source_violation("does not match its hash", [name async for name in _find_altered_dataset(audit)]),
-        *_make_source_violation(
-            "does not match its hash", [name async for name in rows_module.find_altered_banks(audit)]
-        ),
+        *_make_source_violation("does not match its hash", [name async for name in find_altered_banks(audit)]),
         *await audit.find("I23", "does not match its hashes", CORPUS),
         *_make_source_violation("does not match its hash", [name async for name in _find_altered_models(audit)]),
         *await audit.find("I23", "is pinned to a model with another hash", UNPINNED),
@@ -323,7 +313,11 @@ async def _find_altered_dataset(audit: AuditedJob) -> AsyncIterator[str]:
         return
     content, count, known = start_content_hash(dataset["grader"]), 0, True
     async for row in _items(audit, dataset["id"]):
-        content.update(canonical.digest(_item(row)))
+        stored = {name: value for name, value in row.items() if name != "ordinal"}
+        expected = msgspec.convert(row["expected"], Expected | None)
+        query = msgspec.convert(row["query"], FactQuery | None)
+        item = DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected, "query": query})
+        content.update(canonical.digest(item))
         known, count = known and row["alternatives"] is not None, count + 1
     # Of items that were stored before their alternatives were, those that have some cannot be computed again.
     if count != dataset["items"] or (known and content.digest() != dataset["hash"]):
@@ -340,13 +334,6 @@ async def _items(audit: AuditedJob, dataset: int) -> AsyncIterator[RowMapping]:
         if len(rows) < SOURCES_AT_ONCE:
             return
         after = rows[-1]["ordinal"]
-
-
-def _item(row: RowMapping) -> DatasetItem:
-    stored = {name: value for name, value in row.items() if name != "ordinal"}
-    expected = msgspec.convert(row["expected"], Expected | None)
-    query = msgspec.convert(row["query"], FactQuery | None)
-    return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected, "query": query})
 
 
 async def _find_altered_models(audit: AuditedJob) -> AsyncIterator[str]:

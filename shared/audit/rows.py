@@ -634,28 +634,24 @@ async def _check_device_loads(
     if len({model for row in sequences for model in row.models}) > 2:
         return []
     spanned = {"device": device, "first": used[0], "last": used[-1]}
-    bound = _count_planned_loads(sequences) + _count_excused_loads(
+    # Count the loads without faults: one more than the model changes of the sample that has most.
+    # The changes of the preparation are added, unless other jobs made all its calls. Without a preparation,
+    # samples that begin with different models cost one more load, because some wait for the other model. A
+    # sample whose first calls were made by another job begins with the first model that this job called.
+    prepare = next((row for row in sequences if row.prepares and row.begins is not None), None)
+    items = [row for row in sequences if not row.prepares]
+    if prepare is None:
+        most = max((int(row.alternations) for row in items), default=0)
+        planned_loads = 1 + most + (len({row.begins for row in items} - {None}) > 1)
+    else:
+        after = [row.alternations + (row.first != prepare.last) for row in items]
+        planned_loads = 1 + int(prepare.alternations) + max(after, default=0)
+    bound = planned_loads + _count_excused_loads(
         (await audit.connection.execute(SPANNED, spanned)).all(), frozenset(used)
     )
     message = f"{len(loads)} model loads on {device}, at most {bound} are explained"
     rows = tuple(f"residencies {epoch}" for epoch in used)
     return [Violation(invariant="I9", message=message, rows=rows)] if len(loads) > bound else []
-
-
-def _count_planned_loads(sequences: Sequence[Row[tuple[object, ...]]]) -> int:
-    """Count the loads without faults: one more than the model changes of the sample that has most.
-
-    The changes of the preparation are added, unless other jobs made all its calls. Without a preparation, samples that
-    begin with different models cost one more load, because some wait for the other model. A sample whose first calls
-    were made by another job begins with the first model that this job called.
-    """
-    prepare = next((row for row in sequences if row.prepares and row.begins is not None), None)
-    items = [row for row in sequences if not row.prepares]
-    if prepare is None:
-        most = max((int(row.alternations) for row in items), default=0)
-        return 1 + most + (len({row.begins for row in items} - {None}) > 1)
-    after = [row.alternations + (row.first != prepare.last) for row in items]
-    return 1 + int(prepare.alternations) + max(after, default=0)
 
 
 def _count_excused_loads(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:

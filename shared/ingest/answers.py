@@ -165,7 +165,25 @@ class AnswerReader:
             if column not in line:
                 raise Defect(f"has no column `{column}`, which should say {what}; it has {_shorten(', '.join(line))}")
         (ordinal, matched_by), repeat = self._item(line), self._repeat(line)
-        given = self._read_answer(line)
+        # Read the answer; a column of answers that holds nothing is the reply of a system that wrote nothing.
+        present = [each for what in ("answer", "text") for each in self._columns.columns[what] if each in line]
+        answer, text = self._field(line, "answer"), self._field(line, "text")
+        if answer is not None and isinstance(line[answer], str) and not line[answer].strip():
+            answer = None
+        if answer is None and text is None:
+            if (error := self._field(line, "error")) is not None:
+                raise Empty(f"has no answer, because the other system failed: {_describe_error(line[error])}")
+            if not present:
+                raise Defect("has no answer; write it into `answer`, or the complete text into `text`")
+        seconds = self._field(line, "seconds")
+        given = Given(
+            text=(None if answer is not None else "") if text is None else lines.text(line, text),
+            answer=None if answer is None else lines.scalar(line[answer], answer),
+            score=self._read_score(line),
+            seconds=None if seconds is None else _seconds(line[seconds], seconds),
+            prompt_tokens=self._tokens(line, "prompt_tokens"),
+            completion_tokens=self._tokens(line, "completion_tokens"),
+        )
         seen = self._lines.setdefault((ordinal, repeat), number)
         if seen != number:
             again = f"repeat {repeat} of it" if repeat else "it"
@@ -219,27 +237,6 @@ class AnswerReader:
         if not 0 <= repeat < MOST_REPEATS:
             raise Defect(f"`{field}` says repeat {repeat}; repeats are counted from 0 to {MOST_REPEATS - 1}")
         return repeat
-
-    def _read_answer(self, line: Fields) -> Given:
-        """Read the answer; a column of answers that holds nothing is the reply of a system that wrote nothing."""
-        present = [each for what in ("answer", "text") for each in self._columns.columns[what] if each in line]
-        answer, text = self._field(line, "answer"), self._field(line, "text")
-        if answer is not None and isinstance(line[answer], str) and not line[answer].strip():
-            answer = None
-        if answer is None and text is None:
-            if (error := self._field(line, "error")) is not None:
-                raise Empty(f"has no answer, because the other system failed: {_describe_error(line[error])}")
-            if not present:
-                raise Defect("has no answer; write it into `answer`, or the complete text into `text`")
-        seconds = self._field(line, "seconds")
-        return Given(
-            text=(None if answer is not None else "") if text is None else lines.text(line, text),
-            answer=None if answer is None else lines.scalar(line[answer], answer),
-            score=self._read_score(line),
-            seconds=None if seconds is None else _seconds(line[seconds], seconds),
-            prompt_tokens=self._tokens(line, "prompt_tokens"),
-            completion_tokens=self._tokens(line, "completion_tokens"),
-        )
 
     def _read_score(self, line: Fields) -> float | None:
         """Read the other system's own score; what is no number is none, unless a mapping named the column."""
@@ -571,22 +568,18 @@ class _LmEval:
         self._filter = chosen if self._filter is None else self._filter
         if chosen != self._filter:
             return []
-        named = _name_document(sample)
+        # What names the item: id and question as far as the document has them, and its place in the task.
+        document = sample.get("doc")
+        document = document if isinstance(document, dict) else {}
+        id_ = next((document[name] for name in fields.IDS if isinstance(document.get(name), str | int)), None)
+        question = next((document[name] for name in fields.QUESTIONS if isinstance(document.get(name), str)), None)
+        named = {"id": id_, "question": question, "index": sample["doc_id"]}
         filtered = _read_filtered(sample, texts)
         score = _read_score(sample) if len(texts) == 1 else None
         return [
             _drop_nulls({**named, "repeat": repeat, "text": text or "", "answer": answer, "score": score})
             for repeat, (text, answer) in enumerate(zip(texts, filtered, strict=True))
         ]
-
-
-def _name_document(sample: Fields) -> Fields:
-    """Return what names the item: id and question as far as the document has them, and its place in the task."""
-    document = sample.get("doc")
-    document = document if isinstance(document, dict) else {}
-    id_ = next((document[name] for name in fields.IDS if isinstance(document.get(name), str | int)), None)
-    question = next((document[name] for name in fields.QUESTIONS if isinstance(document.get(name), str)), None)
-    return {"id": id_, "question": question, "index": sample["doc_id"]}
 
 
 def _read_filtered(sample: Fields, texts: list[str | None]) -> list[str | None]:

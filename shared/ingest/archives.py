@@ -2,7 +2,7 @@
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from shared.errors import InvalidLine
@@ -34,17 +34,16 @@ def contents(
     try:
         with zipfile.ZipFile(file) as archive:
             wanted = [each for each in archive.infolist() if is_wanted(each.filename)]
-            _check_sizes([each.file_size for each in wanted], source, most_of_a_file, most)
+            sizes = [each.file_size for each in wanted]
+            found = ((max(sizes, default=0), most_of_a_file, "one file"), (sum(sizes), most, "all"))
+            for size, limit, what in found:
+                if size > limit:
+                    raise InvalidLine(
+                        source, 1, f"unpacks to {size} bytes in {what}, and at most {limit} are read; split it"
+                    )
             for each in wanted:
                 with archive.open(each) as member:
                     # Never more than the archive says: a file that holds more fails by its checksum.
                     yield member.read(each.file_size)
     except DAMAGES as error:
         raise InvalidLine(source, 1, f"is truncated or damaged ({error}); copy the file again") from error
-
-
-def _check_sizes(sizes: Sequence[int], source: str, most_of_a_file: int, most: int) -> None:
-    found = ((max(sizes, default=0), most_of_a_file, "one file"), (sum(sizes), most, "all"))
-    for size, limit, what in found:
-        if size > limit:
-            raise InvalidLine(source, 1, f"unpacks to {size} bytes in {what}, and at most {limit} are read; split it")

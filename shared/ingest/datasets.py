@@ -95,14 +95,22 @@ class GoldReader(NamedTuple):
         if self.grader == "set" and answers:
             answers = ["\n".join(answers)]
         for each in answers:
-            _check(self.grader, each, field)
+            try:
+                check_gold(self.grader or "math", each)
+            except InvalidGold as error:
+                raise Defect(f"`{field}`: {error}") from error
         return (answers[0], self._list_others(answers)) if answers else (None, ())
 
     def _one(self, value: Any, field: str) -> str | None:
         if self.grader == "choice":
             return find_right_letter(value, field, self.choices)
         text = lines.scalar(value, field)
-        return text if self.grader not in (None, *MATHEMATICAL) else _cut_after_mark(text)
+        if self.grader not in (None, *MATHEMATICAL):
+            return text
+        # What follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing follows.
+        if _GSM8K_MARK not in text:
+            return text
+        return text.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
     def _list_others(self, answers: Sequence[str]) -> tuple[str, ...]:
         """Return the other answers without repetitions; for mathematics, also without other notations of the same
@@ -110,21 +118,6 @@ class GoldReader(NamedTuple):
         first, *rest = dict.fromkeys(answers)
         mathematics = self.grader in (None, *MATHEMATICAL)
         return tuple(other for other in rest if not (mathematics and equal_strict(other, first)))
-
-
-def _check(grader: str | None, gold: str, field: str) -> None:
-    try:
-        check_gold(grader or "math", gold)
-    except InvalidGold as error:
-        raise Defect(f"`{field}`: {error}") from error
-
-
-def _cut_after_mark(answer: str) -> str | None:
-    """Return what follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing
-    follows."""
-    if _GSM8K_MARK not in answer:
-        return answer
-    return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
 
 # Read what a question of an upload asks of a graph.
@@ -144,19 +137,14 @@ def read_fact_query(line: Fields) -> FactQuery | None:
     relation = None if field is None else lines.text(line, field).strip() or None
     if not isinstance(given, dict):
         return None if relation is None else FactQuery(relation=relation)
-    found = _convert(given)
-    if relation not in (None, found.relation):
-        raise Defect(f"`{field}` is {relation[:80]!r}, and `query.relation` {found.relation[:80]!r}; keep one of them")
-    return found
-
-
-def _convert(given: Fields) -> FactQuery:
     try:
         found = msgspec.convert(given, FactQuery)
     except msgspec.ValidationError as error:
         raise Defect(f"`query`: {error}; write it as in an exported item, or only name the `relation`") from error
     if not found.relation:
         raise Defect("`query.relation` is empty; name the relation")
+    if relation not in (None, found.relation):
+        raise Defect(f"`{field}` is {relation[:80]!r}, and `query.relation` {found.relation[:80]!r}; keep one of them")
     return found
 
 
@@ -215,8 +203,20 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     choices = read_choices(line) if grader == "choice" else ()
     gold, golds = _gold(line, references, given, GoldReader(grader, choices))
     expected = Expected(golds=golds, choices=choices, rubric=_rubric(line) if grader == "rubric" else "")
+    texts = tuple(name for name in questions if not isinstance(line[name], dict))
+    field = fields.find_single_name(line, texts) or fields.find_given_name(line, ("text",))
+    if field is None:
+        field = "messages"
+        question = _only_message(line)
+    else:
+        question = fields.text(line, field).strip()
+    if not question:
+        raise Empty(f"`{field}` is empty; write the question or remove the line")
+    question = format_question(question, choices) if choices else question
+    if len(question) > MAX_QUESTION:
+        raise Defect(f"`{field}` has {len(question)} characters, more than {MAX_QUESTION}; shorten it")
     return DatasetItem(
-        question=_question(line, questions, choices),
+        question=question,
         gold=gold,
         gold_documents=_gold_documents(line, documents),
         subject=fields.label(line, subjects),
@@ -249,7 +249,14 @@ class ItemReader:
         self._items += 1
         self._golds += found.gold is not None
         self._documents += bool(found.gold_documents)
-        self._excludes += bool(_list_excluded(line.get(fields.EXCLUDED)))
+        # The documents in `excluded_ids`, which BRIGHT fills with "N/A" where there are none.
+        value = line.get(fields.EXCLUDED)
+        excluded = [
+            each
+            for each in (value if isinstance(value, list) else [value])
+            if each not in (None, "", fields.NONE_GIVEN)
+        ]
+        self._excludes += bool(excluded)
         for name in line.keys() - self._read:
             if len(self._unread) < MOST_UNREAD:
                 self._unread[name[:LONGEST_UNREAD_NAME]] = None
@@ -288,13 +295,6 @@ def _find_misspelt(name: str, read: frozenset[str]) -> str | None:
     return meant if SequenceMatcher(None, name.casefold(), meant.casefold()).ratio() >= ALIKE else None
 
 
-def _list_excluded(value: Any) -> list[Any]:
-    """Return the documents in `excluded_ids`, which BRIGHT fills with "N/A" where there are none."""
-    return [
-        each for each in (value if isinstance(value, list) else [value]) if each not in (None, "", fields.NONE_GIVEN)
-    ]
-
-
 def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
     """Read one line of a dataset.
 
@@ -314,22 +314,6 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
         InvalidLine: lines that cannot be used.
     """
     return iter(Reader(rows, lambda line, _: item(line), question_id))
-
-
-def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:
-    texts = tuple(name for name in names if not isinstance(line[name], dict))
-    field = fields.find_single_name(line, texts) or fields.find_given_name(line, ("text",))
-    if field is None:
-        field = "messages"
-        question = _only_message(line)
-    else:
-        question = fields.text(line, field).strip()
-    if not question:
-        raise Empty(f"`{field}` is empty; write the question or remove the line")
-    question = format_question(question, choices) if choices else question
-    if len(question) > MAX_QUESTION:
-        raise Defect(f"`{field}` has {len(question)} characters, more than {MAX_QUESTION}; shorten it")
-    return question
 
 
 def _only_message(line: Fields) -> str:
@@ -414,9 +398,11 @@ def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
     """
     ids, problems, passages, metas, subjects = _present_in_document(line)
+    field = fields.find_single_name(line, problems)
+    problem = "" if field is None else fields.text(line, field).strip()
     return CorpusRecord(
         external_id=fields.identifier(line, ids) or external_id,
-        document=Document(problem=_problem(line, problems), text=_text(line, passages)),
+        document=Document(problem=problem, text=_text(line, passages)),
         meta=_meta(line, metas, subjects),
     )
 
@@ -440,11 +426,6 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
         InvalidLine: lines that cannot be used.
     """
     return iter(Reader(rows, lambda line, _: record(line), document_id))
-
-
-def _problem(line: Fields, names: tuple[str, ...]) -> str:
-    field = fields.find_single_name(line, names)
-    return "" if field is None else fields.text(line, field).strip()
 
 
 def _text(line: Fields, names: tuple[str, ...]) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import lines
@@ -78,8 +77,19 @@ class _FactNumbering:
             Defect: what is wrong with it.
         """
         if "phrase" in line:
-            return self._phrase(line, number)
-        time = _time(line)
+            _check_known(line, PHRASE)
+            found = Phrase(
+                relation=_name(line, "relation"),
+                phrase=_name(line, "phrase"),
+                inverse=_name(line, "inverse") if line.get("inverse") is not None else None,
+            )
+            if found.relation in self._phrases:
+                raise Defect(f"repeats the relation {found.relation[:80]!r}; write one phrase for each")
+            self._phrases[found.relation] = found
+            self._lines[found.relation] = number
+            return found
+        _check_known(line, FACT)
+        time = None if line.get("time") is None else lines.scalar(line["time"], "time")
         unit = None if time is None else _parse_time(time)[0]
         if self._units and unit not in self._units:
             (before,) = self._units
@@ -123,28 +133,17 @@ class _FactNumbering:
         triples = np.array(self._triples, np.int32).reshape(-1, 3)
         (unit,) = self._units
         steps = None if unit is None else np.array(self._times, np.int64)
-        kept = _mark_first_occurrences(triples, steps)
+        columns = [*triples.T, *([] if steps is None else [steps])]
+        order = np.lexsort(columns)
+        same = np.ones(len(order) - 1, np.bool_)
+        for column in columns:
+            ordered = column[order]
+            same &= ordered[1:] == ordered[:-1]
+        kept = np.ones(len(order), np.bool_)
+        kept[order[1:][same]] = False
         distinct = None if steps is None else steps[kept]
         graph = Graph(triples[kept], distinct, list(self._entities), list(self._relations))
         return ParsedGraph(GraphFacts(graph, unit, self._phrases), int(len(kept) - kept.sum()))
-
-    def _phrase(self, line: Fields, number: int) -> Phrase:
-        _check_known(line, PHRASE)
-        found = Phrase(
-            relation=_name(line, "relation"),
-            phrase=_name(line, "phrase"),
-            inverse=_name(line, "inverse") if line.get("inverse") is not None else None,
-        )
-        if found.relation in self._phrases:
-            raise Defect(f"repeats the relation {found.relation[:80]!r}; write one phrase for each")
-        self._phrases[found.relation] = found
-        self._lines[found.relation] = number
-        return found
-
-
-def _time(line: Fields) -> str | None:
-    _check_known(line, FACT)
-    return None if line.get("time") is None else lines.scalar(line["time"], "time")
 
 
 def _parse_time(time: str) -> tuple[TimeUnit, int]:
@@ -170,19 +169,6 @@ def _name(line: Fields, field: str) -> str:
     if any(control in found for control in CONTROLS):
         raise Defect(f"`{field}` holds a tab, a line end or a NUL character; remove it")
     return found
-
-
-def _mark_first_occurrences(triples: NDArray[np.int32], steps: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-    """Mark the facts that do not occur earlier."""
-    columns = [*triples.T, *([] if steps is None else [steps])]
-    order = np.lexsort(columns)
-    same = np.ones(len(order) - 1, np.bool_)
-    for column in columns:
-        ordered = column[order]
-        same &= ordered[1:] == ordered[:-1]
-    kept = np.ones(len(order), np.bool_)
-    kept[order[1:][same]] = False
-    return kept
 
 
 # Make a corpus from a graph: one document per fact, and on request one for its inverse.

@@ -45,7 +45,8 @@ def read_fact_rows(
     """
     content = rows.open_unpacked(file, source, decompressed)
     if are_json is None:
-        are_json = _head(content).startswith(b"{")
+        head: bytes = content.peek(1)  # type: ignore[attr-defined]
+        are_json = head.removeprefix(BOM).lstrip().startswith(b"{")
     found = rows.decode_lines(content, source, longest)
     return _json(found, source) if are_json else tsv(found, source)
 
@@ -69,11 +70,6 @@ def templates(file: IO[bytes], source: str) -> Iterator[Row]:
     """Yield relation, question for its object and question for its subject, separated by tabs."""
     for number, text in rows.decode_lines(rows.open_unpacked(file, source), source):
         yield source, number, text if isinstance(text, Defect) else _template(text.split("\t"))
-
-
-def _head(content: IO[bytes]) -> bytes:
-    head: bytes = content.peek(1)  # type: ignore[attr-defined]
-    return head.removeprefix(BOM).lstrip()
 
 
 def _json(found: Iterator[rows.Line], source: str) -> Iterator[Row]:
@@ -134,7 +130,10 @@ def read_openke_names(path: Path) -> NameMap:
     declared = count_names(found[0][1], path.name, found[0][0]) if found else 0
     names: dict[str, int] = {}
     for line, text in found[1:]:
-        name, number = _pair(text, path.name, line)
+        cells = text.rsplit("\t", 1) if "\t" in text else text.rsplit(maxsplit=1)
+        if len(cells) != 2 or not cells[1].strip().isdecimal():
+            raise InvalidLine(path.name, line, f"is {text[:80]!r}; write a name, a tab and its number")
+        name, number = cells[0], int(cells[1])
         if name in names:
             raise InvalidLine(path.name, line, f"repeats the name {name[:80]!r}; remove one")
         names[name] = number
@@ -180,13 +179,6 @@ def check_name_count(source: str, declared: int, found: int) -> None:
     """
     if declared != found:
         raise InvalidLine(source, 1, f"says that {declared} lines follow, but {found} do; download the file again")
-
-
-def _pair(text: str, source: str, line: int) -> tuple[str, int]:
-    cells = text.rsplit("\t", 1) if "\t" in text else text.rsplit(maxsplit=1)
-    if len(cells) != 2 or not cells[1].strip().isdecimal():
-        raise InvalidLine(source, line, f"is {text[:80]!r}; write a name, a tab and its number")
-    return cells[0], int(cells[1])
 
 
 def _map(source: str, names: dict[str, int]) -> NameMap:

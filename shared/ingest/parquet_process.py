@@ -9,8 +9,7 @@ from typing import IO, Any
 import msgspec
 
 from shared.errors import InvalidLine, TooLarge
-from shared.ingest import lines as fields
-from shared.ingest import row_process
+from shared.ingest import lines, row_process
 from shared.ingest.lines import Defect
 from shared.ingest.row_process import BUFFER_BYTES
 from shared.ingest.tables import KNOWN, list_unknown
@@ -41,7 +40,11 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
 
     try:
         unpacked = 0
-        table, unknown = _open(file)
+        # Columns that are not known; the first row has them without values.
+        from pyarrow import parquet
+
+        table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))
         for columns in _batches(table, most):
             unpacked += sum(column.nbytes for column in columns.values())
             if unpacked > most:
@@ -56,19 +59,27 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
         raise InvalidLine("", 0, problem) from error
 
 
-def _open(file: IO[bytes]) -> tuple[Any, dict[str, None]]:
-    """Open the file; also return the columns that are not known, which the first row has without values."""
-    from pyarrow import parquet
-
-    table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
-    return table, dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))
-
-
 def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:
     """Yield columns by name, row group by row group, so that damage is reported where it begins; pages are read
     singly."""
-    names = _require_known_names(table.schema_arrow.names)
-    if _count_declared_bytes(table.metadata, names) > most:
+    try:
+        lines.check_columns(table.schema_arrow.names)
+    except Defect as defect:
+        raise InvalidLine("", 0, str(defect)) from defect
+    known = [name for name in table.schema_arrow.names if name in lines.KNOWN]
+    if not known:
+        problem = f"has no known column (it has {', '.join(table.schema_arrow.names)[:200]})"
+        raise InvalidLine("", 0, f"{problem}; rename one to `text` or `question`")
+    names = known
+    # The uncompressed size of these columns according to the file; a false size is noticed while it is read.
+    metadata = table.metadata
+    paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    leaves = [at for at, path in enumerate(paths) if path.split(".")[0] in names]
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    if any(group.num_columns != metadata.num_columns for group in groups):  # asked for a missing one, Arrow aborts
+        raise InvalidLine("", 0, "is damaged: a row group has other columns than the file; write it again")
+    declared_bytes = sum(group.column(at).total_uncompressed_size for group in groups for at in leaves)
+    if declared_bytes > most:
         raise _make_too_large(most)
     for group in range(table.num_row_groups):
         for batch in table.iter_batches(BATCH, row_groups=[group], columns=names, use_threads=False):
@@ -80,28 +91,6 @@ def _decode_dictionary(column: Any) -> Any:
     import pyarrow as pa
 
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
-
-
-def _require_known_names(names: list[str]) -> list[str]:
-    try:
-        fields.check_columns(names)
-    except Defect as defect:
-        raise InvalidLine("", 0, str(defect)) from defect
-    known = [name for name in names if name in fields.KNOWN]
-    if not known:
-        problem = f"has no known column (it has {', '.join(names)[:200]})"
-        raise InvalidLine("", 0, f"{problem}; rename one to `text` or `question`")
-    return known
-
-
-def _count_declared_bytes(metadata: Any, names: list[str]) -> int:
-    """Return the uncompressed size of these columns according to the file; a false size is noticed while it is read."""
-    paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    leaves = [at for at, path in enumerate(paths) if path.split(".")[0] in names]
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    if any(group.num_columns != metadata.num_columns for group in groups):  # asked for a missing one, Arrow aborts
-        raise InvalidLine("", 0, "is damaged: a row group has other columns than the file; write it again")
-    return sum(group.column(at).total_uncompressed_size for group in groups for at in leaves)
 
 
 def _make_too_large(most: int) -> TooLarge:
@@ -119,13 +108,13 @@ def _content(columns: dict[str, Any], row: int, longest: int, unknown: dict[str,
     except Defect as defect:
         return defect
     text = sum(len(value) for value in found.values() if isinstance(value, str))
-    return fields.make_too_long_defect(longest) if text > longest or len(line) > ESCAPED * longest else line
+    return lines.make_too_long_defect(longest) if text > longest or len(line) > ESCAPED * longest else line
 
 
 def _cell(column: Any, row: int, longest: int) -> Any:
     """Return a cell as a Python value, unless it alone is longer than a row may be."""
     if column.slice(row, 1).nbytes > ESCAPED * longest:
-        raise fields.make_too_long_defect(longest)
+        raise lines.make_too_long_defect(longest)
     return column[row].as_py()
 
 

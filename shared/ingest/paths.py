@@ -10,7 +10,7 @@ import msgspec
 from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, rows
 from shared.ingest import lines as fields
-from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Fields, Row
+from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from shared.ingest.rows import Format
 from shared.plurals import format_count
 
@@ -50,7 +50,7 @@ class Passage(NamedTuple):
     text: str
 
 
-class _Piece(NamedTuple):
+class _UncutText(NamedTuple):
     """A text that is never cut, with the blanks after it."""
 
     line: int
@@ -105,7 +105,7 @@ def _make_end_pattern(opened: str) -> re.Pattern[str]:
     return re.compile(rf"\\end\{{{re.escape(opened)}\}}")
 
 
-def _pieces(numbered: Numbered, size: int) -> Iterator[_Piece]:
+def _pieces(numbered: Numbered, size: int) -> Iterator[_UncutText]:
     """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
     prose: Numbered = []
     block: Numbered = []
@@ -125,16 +125,16 @@ def _pieces(numbered: Numbered, size: int) -> Iterator[_Piece]:
         yield _keep_whole(block)
 
 
-def _keep_whole(block: Numbered) -> _Piece:
-    return _Piece(block[0][0], "\n".join(line for _, line in block) + "\n")
+def _keep_whole(block: Numbered) -> _UncutText:
+    return _UncutText(block[0][0], "\n".join(line for _, line in block) + "\n")
 
 
-def _sentences(prose: Numbered, size: int) -> Iterator[_Piece]:
+def _sentences(prose: Numbered, size: int) -> Iterator[_UncutText]:
     for number, line in _join(prose):
         start = 0
         for end in [*(found.end() for found in _SENTENCE.finditer(line)), len(line)]:
             at = number + line.count("\n", 0, start)
-            yield from (_Piece(at, part) for part in _cut(line[start:end], size) if part)
+            yield from (_UncutText(at, part) for part in _cut(line[start:end], size) if part)
             start = end
 
 
@@ -152,27 +152,23 @@ def _cut(text: str, size: int) -> Iterator[str]:
     yield text
 
 
-def _pack(pieces: Sequence[_Piece], chunking: Chunking) -> Iterator[list[_Piece]]:
-    chunk: list[_Piece] = []
+def _pack(pieces: Sequence[_UncutText], chunking: Chunking) -> Iterator[list[_UncutText]]:
+    chunk: list[_UncutText] = []
     for piece in pieces:
         if chunk and _length(chunk) + len(piece.text.rstrip()) > chunking.size:
             yield chunk
-            chunk = _tail(chunk, min(chunking.overlap, max(0, chunking.size - len(piece.text))))
+            overlap = min(chunking.overlap, max(0, chunking.size - len(piece.text)))
+            kept = len(chunk)
+            while kept and _length(chunk[kept - 1 :]) <= overlap:
+                kept -= 1
+            chunk = chunk[kept:]
         if chunk or not piece.text.isspace():
             chunk.append(piece)
     if chunk:
         yield chunk
 
 
-def _tail(chunk: list[_Piece], overlap: int) -> list[_Piece]:
-    """Return the last pieces that are together at most `overlap` long."""
-    kept = len(chunk)
-    while kept and _length(chunk[kept - 1 :]) <= overlap:
-        kept -= 1
-    return chunk[kept:]
-
-
-def _length(chunk: Sequence[_Piece]) -> int:
+def _length(chunk: Sequence[_UncutText]) -> int:
     return sum(len(piece.text) for piece in chunk)
 
 
@@ -218,12 +214,13 @@ def texts(folder: Path, files: Iterable[Path], chunking: Chunking) -> Iterator[R
             yield source, 1, defect
             continue
         for number, passage in enumerate(passages(text, chunking), start=1):
-            yield source, passage.line, _document(source, number, passage)
-
-
-def _document(source: str, number: int, passage: Passage) -> Fields:
-    found = {"id": f"{source}#{number}", "text": passage.text, "metadata": {"path": source, "line": passage.line}}
-    return {**found, "title": passage.title} if passage.title else found
+            found = {
+                "id": f"{source}#{number}",
+                "text": passage.text,
+                "metadata": {"path": source, "line": passage.line},
+            }
+            document = {**found, "title": passage.title} if passage.title else found
+            yield source, passage.line, document
 
 
 def _make_natural_key(file: Path) -> tuple[str, int, str]:
@@ -372,7 +369,13 @@ def dataset_lines(
     if found is None:
         return math(path, _require_files(path, math_files(path, split)))
     if found.name == "queries.jsonl":
-        return _queries(path, split)
+        # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
+        file = path / "qrels" / f"{split}.tsv"
+        if not file.is_file():
+            known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
+            raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
+        judged = read(file, f"qrels/{split}.tsv")
+        return _join_golds(_file(path / "queries.jsonl", Format.JSONL, None), judged)
     return _file(found, format, delimiter)
 
 
@@ -419,20 +422,6 @@ def _file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  
 def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
     with path.open("rb") as file:
         yield from rows.read(file, path.name, format, delimiter=delimiter)
-
-
-def _queries(path: Path, split: str) -> Iterator[Row]:
-    """Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file."""
-    judged = read(_qrels_file(path, split), f"qrels/{split}.tsv")
-    return _join_golds(_file(path / "queries.jsonl", Format.JSONL, None), judged)
-
-
-def _qrels_file(path: Path, split: str) -> Path:
-    file = path / "qrels" / f"{split}.tsv"
-    if not file.is_file():
-        known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
-        raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
-    return file
 
 
 def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:

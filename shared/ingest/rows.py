@@ -92,7 +92,10 @@ def read(
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
         TooLarge: later on, where there is more in it than `decompressed` allows.
     """
-    found = recognise(_head(file), source, format, names) or Format.JSONL
+    start = file.tell()
+    head = file.read(HEAD)
+    file.seek(start)
+    found = recognise(head, source, format, names) or Format.JSONL
     if delimiter is not None and found is not Format.CSV:
         raise Invalid(f"`delimiter`: {source} is {found.value}, which has none", hint="leave it out")
     if found is Format.PARQUET:
@@ -152,13 +155,6 @@ def _guess(head: bytes, names: tables.ColumnNames) -> Format | None:
     if text.startswith((b"{", b"[")):
         return Format.JSONL
     return Format.CSV if tables.has_known_header(text, names) else None
-
-
-def _head(file: IO[bytes]) -> bytes:
-    start = file.tell()
-    head = file.read(HEAD)
-    file.seek(start)
-    return head
 
 
 def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:

@@ -123,7 +123,13 @@ def _read_export(lines: Iterator[Sound], source: str, promised: int) -> Iterator
     for number, line in lines:
         found += 1
         try:
-            yield f"line {number}", _rule(line)
+            try:
+                rule = _RULE.decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise Defect(f"is not a rule ({error})") from error
+            _check_variables(rule)
+            _check_figures(rule)
+            yield f"line {number}", rule
         except Defect as defect:
             raise locate_defect(defect, source, number) from defect
     if found != promised:
@@ -133,16 +139,6 @@ def _read_export(lines: Iterator[Sound], source: str, promised: int) -> Iterator
 
 
 _RULE = msgspec.json.Decoder(Rule)
-
-
-def _rule(line: str) -> Rule:
-    try:
-        rule = _RULE.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Defect(f"is not a rule ({error})") from error
-    _check_variables(rule)
-    _check_figures(rule)
-    return rule
 
 
 def _check_variables(rule: Rule) -> None:

@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from shared.errors import Invalid, InvalidLine
-from shared.ingest import lines as fields
+from shared.ingest import lines
 from shared.ingest.lines import Content, Defect, Fields, Row
 from shared.plurals import format_count
 
@@ -21,7 +21,7 @@ MOST_SHOWN = 100
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 UTF8 = 4
 """Maximum number of bytes of a character."""
-KEPT_EMPTY = frozenset((*fields.QUESTIONS, *fields.PASSAGES))
+KEPT_EMPTY = frozenset((*lines.QUESTIONS, *lines.PASSAGES))
 """Columns whose empty cells are empty texts; in all others an empty cell is no value."""
 
 
@@ -42,8 +42,8 @@ class ColumnNames(NamedTuple):
 
 
 KNOWN = ColumnNames(
-    fields.KNOWN, KEPT_EMPTY, fields.NESTED_FIELDS,
-    texts=frozenset((*fields.MESSAGES, *fields.CHOICES, *fields.RETRIEVED, *fields.METAS, fields.EXCLUDED)), shown=True,
+    lines.KNOWN, KEPT_EMPTY, lines.NESTED_FIELDS,
+    texts=frozenset((*lines.MESSAGES, *lines.CHOICES, *lines.RETRIEVED, *lines.METAS, lines.EXCLUDED)), shown=True,
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def rows(
             return
         except csv.Error as error:
             defect = Defect(f'is not CSV ({error}); close quotes, and double those inside: ""')
-            yield source, text.row, fields.make_too_long_defect(longest) if text.too_long else defect
+            yield source, text.row, lines.make_too_long_defect(longest) if text.too_long else defect
             continue
         if cells:
             content = _content(header, cells, text, longest, names)
@@ -89,7 +89,7 @@ class _DecodedLines:
     """Yields decoded lines, and knows where the current row began; bytes that are not UTF-8 become surrogates."""
 
     def __init__(self, file: IO[bytes], longest: int) -> None:
-        self._lines = fields.number_lines(file, longest)
+        self._lines = lines.number_lines(file, longest)
         self._longest = longest
         self._number = 0
         self._bytes = 0
@@ -107,15 +107,15 @@ class _DecodedLines:
             self._number = number
             self._bytes += len(raw)
             continued = self._bytes > len(raw)
-            is_over = self._bytes > UTF8 * self._longest if continued else fields.is_too_long(raw, self._longest)
+            is_over = self._bytes > UTF8 * self._longest if continued else lines.is_too_long(raw, self._longest)
             self.too_long = self.too_long or is_over
-            yield _quotes(raw) if self.too_long and continued else raw.decode("utf-8", "surrogateescape")
-
-
-def _quotes(raw: bytes) -> str:
-    """Keep only the quotes of a further line in a row that is too long, so that quoting stays right and no cell
-    grows."""
-    return '"' * (raw.count(b'"') % 2) + "\n"
+            # Keep only the quotes of a further line in a row that is too long, so that quoting stays right and no cell
+            # grows.
+            yield (
+                ('"' * (raw.count(b'"') % 2) + "\n")
+                if self.too_long and continued
+                else raw.decode("utf-8", "surrogateescape")
+            )
 
 
 def _delimiter(line: str, source: str, given: str | None, names: ColumnNames) -> str:
@@ -150,9 +150,9 @@ def _header(header: list[str], source: str, names: ColumnNames) -> list[str]:
         InvalidLine: there are too many, no name is known, or one is there twice.
     """
     try:
-        fields.check_columns(header)
+        lines.check_columns(header)
     except Defect as defect:
-        raise fields.locate_defect(defect, source, 1) from defect
+        raise lines.locate_defect(defect, source, 1) from defect
     if not names.known.intersection(header):
         problem = f"the header has no known field (it has {', '.join(header)[:200] or 'nothing'})"
         wanted = "`text` or `question`" if names is KNOWN else " or ".join(f"`{each}`" for each in sorted(names.known))
@@ -171,7 +171,7 @@ def list_unknown(header: list[str], names: ColumnNames) -> list[str]:
 
 def _content(header: list[str], cells: list[str], text: _DecodedLines, longest: int, names: ColumnNames) -> Content:
     if text.too_long or sum(map(len, cells)) > longest:
-        return fields.make_too_long_defect(longest)
+        return lines.make_too_long_defect(longest)
     if len(cells) != len(header):
         problem = f"has {format_count(len(cells), 'column')}, but the header has {len(header)}"
         return Defect(f"{problem}; quote cells that contain the delimiter")
@@ -219,7 +219,7 @@ def _parse_nested(name: str, cell: str, names: ColumnNames) -> Any:
     """Parse a cell that looks like a list or an object, as JSON or as Python writes a list of texts."""
     if not cell.lstrip().startswith(("[", "{")):
         return cell
-    fields.check_values(cell.encode(errors="replace"))
+    lines.check_values(cell.encode(errors="replace"))
     try:
         value = msgspec.json.decode(cell)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -228,6 +228,6 @@ def _parse_nested(name: str, cell: str, names: ColumnNames) -> Any:
             return cell
         if value is None:
             raise Defect(f'`{name}` is not JSON ({error}); write a list as ["a", "b"]') from error
-    fields.check_strings(value)
-    fields.check_depth(value)
+    lines.check_strings(value)
+    lines.check_depth(value)
     return value

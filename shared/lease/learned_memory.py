@@ -53,7 +53,14 @@ async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[st
     rows = (await connection.execute(LOADED, {"epoch": epoch})).all()
     astray: list[str] = []
     for row in rows:
-        mib = _find_measured(row, len(rows))
+        models = len(rows)
+        loaded: float | None = row.measured.get("loaded_mib")
+        if loaded is not None:
+            mib = loaded if models == 1 else None
+        else:
+            is_reliable = row.device.startswith("cpu") or row.backend == "ollama"
+            by_model: dict[str, float | None] = row.measured.get("memory_mib", {})
+            mib = by_model.get(str(row.id)) if is_reliable else None
         if mib:
             astray += await _learn_model(connection, row, mib, driver)
     for message in astray:
@@ -61,15 +68,6 @@ async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[st
     if astray:
         await residencies.record_figures(connection, epoch, {"astray": astray})
     return astray
-
-
-def _find_measured(row: Row[Any], models: int) -> float | None:
-    loaded: float | None = row.measured.get("loaded_mib")
-    if loaded is not None:
-        return loaded if models == 1 else None
-    is_reliable = row.device.startswith("cpu") or row.backend == "ollama"
-    by_model: dict[str, float | None] = row.measured.get("memory_mib", {})
-    return by_model.get(str(row.id)) if is_reliable else None
 
 
 async def _learn_model(connection: AsyncConnection, row: Row[Any], mib: float, driver: str) -> list[str]:
@@ -83,11 +81,9 @@ async def _learn_model(connection: AsyncConnection, row: Row[Any], mib: float, d
     if known and astray:
         seen = f"{format_count(known.loads, 'load')} took {known.least_mib:.0f} to {known.most_mib:.0f} MiB"
         return [f"{row.name} took {mib:.0f} MiB, where {seen}; learning starts over from it"]
-    return [] if known else _compare_with_estimate(row, slots, mib)
-
-
-def _compare_with_estimate(row: Row[Any], slots: int, mib: float) -> list[str]:
-    """Report a first load that was far from its estimate, except on a CPU, where a process always takes more."""
+    if known:
+        return []
+    # Report a first load that was far from its estimate, except on a CPU, where a process always takes more.
     estimate = estimate_row(row, slots)
     if row.device.startswith("cpu") or estimate.source is None:
         return []

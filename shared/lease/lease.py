@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -123,19 +123,18 @@ class RedisLease:
                 fields, ttl_ms = await pipeline.execute()
         except RedisError:
             return self._cached.lease if time.monotonic() < self._cached.until else None
-        lease = _parse_lease(fields) if fields else None
+        if fields:
+            values = {_decode(name): _decode(value) for name, value in fields.items()}
+            models = tuple(int(model) for model in values["models"].split(",") if model)
+            lease = DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
+        else:
+            lease = None
         self._cached = _CachedLease(lease, read_at + ttl_ms / 1000)
         return lease
 
     def forget(self) -> None:
         """Drop the last lease after the guard has refused a chunk under it, so that only Redis can grant again."""
         self._cached = _CachedLease(None, 0.0)
-
-
-def _parse_lease(fields: Mapping[bytes | str, bytes | str]) -> DeviceLease:
-    values = {_decode(name): _decode(value) for name, value in fields.items()}
-    models = tuple(int(model) for model in values["models"].split(",") if model)
-    return DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
 
 
 def _decode(value: bytes | str) -> str:
@@ -259,7 +258,10 @@ class Guards:
 
     async def read_leases(self) -> dict[str, DeviceLease | None]:
         """Read the lease of every device whose guard is known; with None, calls that need it must not be claimed."""
-        await self._identify_guards()
+        # Ask unidentified guards for their devices, at most every `PAUSE_S`, so that they do not delay the others.
+        if not (not self._unidentified or time.monotonic() - self._asked_at < PAUSE_S):
+            await asyncio.gather(*(self._identify_guard(url, guard) for url, guard in list(self._unidentified.items())))
+            self._asked_at = time.monotonic()
         owners = dict(self._owners)
         found = await asyncio.gather(*(owner.lease.read() for owner in owners.values()))
         return dict(zip(owners, found, strict=True))
@@ -283,13 +285,6 @@ class Guards:
     async def close(self) -> None:
         guards = [*self._unidentified.values(), *(owner.guard for owner in self._owners.values())]
         await asyncio.gather(*(guard.close() for guard in guards))
-
-    async def _identify_guards(self) -> None:
-        """Ask unidentified guards for their devices, at most every `PAUSE_S`, so that they do not delay the others."""
-        if not self._unidentified or time.monotonic() - self._asked_at < PAUSE_S:
-            return
-        await asyncio.gather(*(self._identify_guard(url, guard) for url, guard in list(self._unidentified.items())))
-        self._asked_at = time.monotonic()
 
     async def _identify_guard(self, url: str, guard: GuardClient) -> None:
         try:

@@ -208,28 +208,20 @@ def _list_on_device(
             # What is resident and is not loaded again keeps its slots, whatever the estimate of its memory says.
             loaded = {model.model_id for each in full.residencies if not each.resident for model in each.models}
             kept = {demand.model_id: demand.parallel for demand in there if demand.model_id not in loaded}
-            yield _build_option(room, groups, _choose_slots(room, groups, retrieval) | kept, needed, retrieval)
-
-
-def _choose_slots(room: Room, groups: Groups, retrieval: RetrievalDemand | None) -> Slots:
-    """Choose the cheapest slots that fit for each group; one each if none fit."""
-    slots: Slots = {}
-    for index, group in enumerate(groups):
-        budget = room.budget_mib - (retrieval.mib if retrieval and index == 0 else 0)
-        slots |= _pick_cheapest(group, _list_fitting(group, budget))
-    return slots
-
-
-def _pick_cheapest(group: Sequence[Demand], tried: Sequence[Slots]) -> Slots:
-    return min(tried, key=lambda some: (_sum_service_s(group, some), -sum(some.values())))
-
-
-def _list_fitting(group: Sequence[Demand], budget_mib: int) -> list[Slots]:
-    halvings = [demand.list_halvings() for demand in group]
-    every = product(*halvings) if prod(map(len, halvings)) <= MAX_CHOICES else ()
-    tried = [{demand.model_id: n for demand, n in zip(group, slots, strict=True)} for slots in every]
-    fitting = [some for some in tried if _sum_memory(group, some) <= budget_mib]
-    return fitting or [{demand.model_id: 1 for demand in group}]
+            # Choose the cheapest slots that fit for each group; one each if none fit.
+            slots: Slots = {}
+            for index, group in enumerate(groups):
+                budget = room.budget_mib - (retrieval.mib if retrieval and index == 0 else 0)
+                halvings = [demand.list_halvings() for demand in group]
+                every = product(*halvings) if prod(map(len, halvings)) <= MAX_CHOICES else ()
+                tried = [{demand.model_id: n for demand, n in zip(group, slots, strict=True)} for slots in every]
+                fitting = [some for some in tried if _sum_memory(group, some) <= budget]
+                cheapest = min(
+                    fitting or [{demand.model_id: 1 for demand in group}],
+                    key=lambda some: (_sum_service_s(group, some), -sum(some.values())),
+                )
+                slots |= cheapest
+            yield _build_option(room, groups, slots | kept, needed, retrieval)
 
 
 def _build_option(
@@ -247,7 +239,19 @@ def _build_option(
             residencies.append(_plan_residency(room, group, slots, waiting, searches, resident=here))
             held = held if here else frozenset(demand.model_id for demand in group)
             waiting -= held
-    return _summarise(room, groups, slots, residencies)
+    fewer = any(slots[demand.model_id] < demand.parallel for demand in _flatten(groups))
+    loads = sum(len(residency.models) for residency in residencies if not residency.resident)
+    opened = sum(not residency.resident for residency in residencies)
+    times = [time for demand in _flatten(groups) for time in (demand.load_s, demand.call_s)]
+    return Option(
+        name=_name_grouping(groups) + (", fewer slots" if fewer else ""),
+        residencies=tuple(residencies),
+        loads=loads,
+        flips=opened if room.resident else max(0, opened - 1),
+        seconds=sum(residency.load_s + residency.service_s for residency in residencies),
+        basis=_combine_basis([time.source for time in times]),
+        refused=next((excess for residency in residencies if (excess := _describe_excess(residency))), None),
+    )
 
 
 def _plan_residency(
@@ -270,22 +274,6 @@ def _plan_residency(
         resident=resident,
         load_s=0.0 if resident else sum(demand.load_s.value for demand in group),
         service_s=_sum_service_s([demand for demand in group if demand.model_id in waiting], slots) + searches_s,
-    )
-
-
-def _summarise(room: Room, groups: Groups, slots: Slots, residencies: Sequence[PlannedResidency]) -> Option:
-    fewer = any(slots[demand.model_id] < demand.parallel for demand in _flatten(groups))
-    loads = sum(len(residency.models) for residency in residencies if not residency.resident)
-    opened = sum(not residency.resident for residency in residencies)
-    times = [time for demand in _flatten(groups) for time in (demand.load_s, demand.call_s)]
-    return Option(
-        name=_name_grouping(groups) + (", fewer slots" if fewer else ""),
-        residencies=tuple(residencies),
-        loads=loads,
-        flips=opened if room.resident else max(0, opened - 1),
-        seconds=sum(residency.load_s + residency.service_s for residency in residencies),
-        basis=_combine_basis([time.source for time in times]),
-        refused=next((excess for residency in residencies if (excess := _describe_excess(residency))), None),
     )
 
 
@@ -378,7 +366,11 @@ def plan(
     if not demands:
         return Plan(chosen=None, why="no model is wanted", others=(), groups={})
     demands = sorted(demands, key=lambda demand: demand.model_id)
-    needed = tuple(order) if order is not None else _order_by_lane(demands)
+    if order is not None:
+        needed = tuple(order)
+    else:
+        ordered = sorted(demands, key=lambda demand: (LANES.index(demand.lane), demand.model_id))
+        needed = tuple(demand.model_id for demand in ordered)
     ranked = sorted(list_options(demands, rooms, needed, retrieval), key=lambda option: option.rank)
     best = ranked[0]
     if best.refused:
@@ -386,13 +378,15 @@ def plan(
             chosen=None, why=_explain_misfit(demands, rooms, best), others=_pick_best_of_each(ranked), groups={}
         )
     others = _pick_best_of_each(ranked[1:], best)
-    why = _explain_choice(best, others)
+    summary = f"{best.name}: loads {best.loads}, flips {best.flips}, {best.seconds:.1f} s"
+    fitting = [option for option in others if option.refused is None]
+    if fitting:
+        why = (
+            f"{summary}, the cheapest of {len(fitting) + 1}; next is {fitting[0].name} with {fitting[0].seconds:.1f} s"
+        )
+    else:
+        why = f"{summary}, the only way that fits"
     return Plan(chosen=best, why=why, others=others, groups=_build_groups(demands, best, why))
-
-
-def _order_by_lane(demands: Sequence[Demand]) -> tuple[int, ...]:
-    ordered = sorted(demands, key=lambda demand: (LANES.index(demand.lane), demand.model_id))
-    return tuple(demand.model_id for demand in ordered)
 
 
 def _pick_best_of_each(ranked: Sequence[Option], chosen: Option | None = None) -> tuple[Option, ...]:
@@ -402,16 +396,6 @@ def _pick_best_of_each(ranked: Sequence[Option], chosen: Option | None = None) -
         if chosen is None or option.name != chosen.name:
             found.setdefault(option.name, option)
     return tuple(found.values())
-
-
-def _explain_choice(chosen: Option, others: Sequence[Option]) -> str:
-    summary = f"{chosen.name}: loads {chosen.loads}, flips {chosen.flips}, {chosen.seconds:.1f} s"
-    fitting = [option for option in others if option.refused is None]
-    if fitting:
-        return (
-            f"{summary}, the cheapest of {len(fitting) + 1}; next is {fitting[0].name} with {fitting[0].seconds:.1f} s"
-        )
-    return f"{summary}, the only way that fits"
 
 
 def _build_groups(demands: Sequence[Demand], chosen: Option, why: str) -> dict[str, tuple[ModelGroup, ...]]:
@@ -430,14 +414,12 @@ def _explain_misfit(demands: Sequence[Demand], rooms: Sequence[Room], best: Opti
     for demand in demands:
         budget = max(room.budget_mib for room in rooms if demand.device in (None, room.device))
         if demand.memory.at(1) > budget:
-            return f"{demand.name} fits nowhere: {_suggest_remedy(demand, budget)}"
+            memory, alone = demand.memory, demand.memory.at(1)
+            need = f"alone, with one slot of {demand.context} tokens, it needs {alone} MiB of {budget}"
+            room = budget - memory.fixed_mib
+            if memory.per_slot_mib > 0 and (tokens := int(demand.context * room / memory.per_slot_mib)) > 0:
+                remedy = f"{need}; a `context` of {tokens} or less, or a `device.budget_mib` of {alone}"
+            else:
+                remedy = f"{need}; a smaller quantisation, or a `device.budget_mib` of {alone}"
+            return f"{demand.name} fits nowhere: {remedy}"
     return f"nothing fits: {best.refused}; a smaller `context` or a larger `device.budget_mib`"
-
-
-def _suggest_remedy(demand: Demand, budget_mib: int) -> str:
-    memory, alone = demand.memory, demand.memory.at(1)
-    need = f"alone, with one slot of {demand.context} tokens, it needs {alone} MiB of {budget_mib}"
-    room = budget_mib - memory.fixed_mib
-    if memory.per_slot_mib > 0 and (tokens := int(demand.context * room / memory.per_slot_mib)) > 0:
-        return f"{need}; a `context` of {tokens} or less, or a `device.budget_mib` of {alone}"
-    return f"{need}; a smaller quantisation, or a `device.budget_mib` of {alone}"

@@ -135,7 +135,12 @@ def decide(
     waits for it, and then left alone.
     """
     if drained:
-        return _decide_emptying(held)
+        # The empty target of a drained device; only an emptying that failed waits before the next attempt.
+        if held is None or _is_flipping(held):
+            return None
+        if held.models or (held.state == "quarantined" and not _is_resting(held)):
+            return Target(models=(), cause=DRAIN)
+        return None
     waiting = [load for load in snapshot.loads if load.calls and not _holds(held, load)]
     if not waiting or _is_flipping(held) or _is_resting(held):
         return None
@@ -144,7 +149,10 @@ def decide(
     )
     drained_by, pressed_by = _find_drain_cause(snapshot, held, rules), _find_pressing_cause(needed, held, rules)
     group = next((group for group in groups if needed.model_id in group.models), _group_alone(needed))
-    cost_s = _flip_cost_s(group, snapshot.loads)
+    # The seconds of a flip to the group; None if one of its models was not measured yet.
+    known = {load.model_id: load.load_s for load in snapshot.loads}
+    costs = [known.get(model) for model in group.models]
+    cost_s = None if None in costs else sum(cost for cost in costs if cost is not None)
     if drained_by == "drained" and not pressed_by and _is_worth_waiting(snapshot, held, waiting, cost_s):
         return None
     cause = drained_by or pressed_by
@@ -162,22 +170,22 @@ def group_singly(loads: Sequence[ModelLoad]) -> list[ModelGroup]:
 def group_by_footprint(loads: Sequence[ModelLoad], budget_mib: int) -> list[ModelGroup]:
     """Make a group around each model with as many others as their declared footprints fit, the most needed first."""
     order = sorted(loads, key=_rank_need)
-    return [_group_around(load, order, budget_mib) for load in order]
+    found: list[ModelGroup] = []
+    for load in order:
+        chosen, used = [load.model_id], load.footprint_mib
+        for other in order:
+            if used + other.footprint_mib <= budget_mib and other.model_id not in chosen:
+                chosen.append(other.model_id)
+                used += other.footprint_mib
+        why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
+        found.append(ModelGroup(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why))
+    return found
 
 
 def stands_idle(snapshot: WorkloadSnapshot, held: DeviceResidency | None) -> bool:
     """Tell whether an open residency has no work, present or expected, while other models' calls wait."""
     elsewhere = any(load.calls and not _holds(held, load) for load in snapshot.loads)
     return elsewhere and _is_open(held) and not (_has_work(snapshot, held) or snapshot.ready or snapshot.cpu_calls)
-
-
-def _decide_emptying(held: DeviceResidency | None) -> Target | None:
-    """Return the empty target of a drained device; only an emptying that failed waits before the next attempt."""
-    if held is None or _is_flipping(held):
-        return None
-    if held.models or (held.state == "quarantined" and not _is_resting(held)):
-        return Target(models=(), cause=DRAIN)
-    return None
 
 
 def _is_flipping(held: DeviceResidency | None) -> bool:
@@ -272,26 +280,9 @@ def _is_worth_waiting(
     return max(worth_s, held.idle_s, snapshot.lull_s) < cost_s
 
 
-def _flip_cost_s(group: ModelGroup, loads: Sequence[ModelLoad]) -> float | None:
-    """Return the seconds of a flip to the group; None if one of its models was not measured yet."""
-    known = {load.model_id: load.load_s for load in loads}
-    costs = [known.get(model) for model in group.models]
-    return None if None in costs else sum(cost for cost in costs if cost is not None)
-
-
 def _group_alone(load: ModelLoad) -> ModelGroup:
     why = "one model at a time"
     return ModelGroup(models=(load.model_id,), parallel={}, memory_mib=load.footprint_mib, why=why)
-
-
-def _group_around(first: ModelLoad, order: Sequence[ModelLoad], budget_mib: int) -> ModelGroup:
-    chosen, used = [first.model_id], first.footprint_mib
-    for load in order:
-        if used + load.footprint_mib <= budget_mib and load.model_id not in chosen:
-            chosen.append(load.model_id)
-            used += load.footprint_mib
-    why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
-    return ModelGroup(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why)
 
 
 def _explain(

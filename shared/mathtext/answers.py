@@ -37,16 +37,6 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     Returns:
         (answer, OK), or None with UNBALANCED if some box never closes, else with MISSING.
     """
-    boxes = sorted(_boxes(text), key=lambda box: box.start, reverse=True)
-    answer = next(filter(None, (box.content(text) for box in boxes)), None)
-    if answer is not None:
-        return answer, Extraction.OK
-    unclosed = any(box.inside is None for box in boxes)
-    return None, Extraction.UNBALANCED if unclosed else Extraction.MISSING
-
-
-def _boxes(text: str) -> list[_Box]:
-    """Every box of the text, in no particular order."""
     closed: list[_Box] = []
     opened: list[tuple[bool, int, int]] = []
     for mark in _MARK.finditer(text):
@@ -54,22 +44,24 @@ def _boxes(text: str) -> list[_Box]:
         if found == "{" or mark.group("open"):
             opened.append((found != "{", mark.start(), mark.end()))
         elif found == "}":
-            closed += _closing(opened, mark.start())
-        elif _is_box(found):
+            # Pop the innermost open brace; the box that it closes, if it belongs to one.
+            end = mark.start()
+            if not opened:
+                closing = []
+            else:
+                is_box, start, inside = opened.pop()
+                closing = [_Box(start, slice(inside, end))] if is_box else []
+            closed += closing
+        elif found.startswith((r"\boxed", r"\fbox")):
             closed.append(_Box(mark.start(), _bare(text, mark.end())))
-    return closed + [_Box(start, None) for is_box, start, _ in opened if is_box]
-
-
-def _closing(opened: list[tuple[bool, int, int]], end: int) -> list[_Box]:
-    """Pop the innermost open brace; the box that it closes, if it belongs to one."""
-    if not opened:
-        return []
-    is_box, start, inside = opened.pop()
-    return [_Box(start, slice(inside, end))] if is_box else []
-
-
-def _is_box(found: str) -> bool:
-    return found.startswith((r"\boxed", r"\fbox"))
+    boxes = sorted(
+        closed + [_Box(start, None) for is_box, start, _ in opened if is_box], key=lambda box: box.start, reverse=True
+    )
+    answer = next(filter(None, (box.content(text) for box in boxes)), None)
+    if answer is not None:
+        return answer, Extraction.OK
+    unclosed = any(box.inside is None for box in boxes)
+    return None, Extraction.UNBALANCED if unclosed else Extraction.MISSING
 
 
 def _bare(text: str, start: int) -> slice:
@@ -368,7 +360,7 @@ class Bracketed(NamedTuple):
     parts: tuple["Shape", ...]
 
 
-class Interval(NamedTuple):
+class RealInterval(NamedTuple):
     """Real numbers between two values; an infinite end is open."""
 
     low: str
@@ -380,7 +372,7 @@ class Interval(NamedTuple):
 class Reals(NamedTuple):
     """Intervals, of what `name` stands for."""
 
-    pieces: tuple[Interval, ...]
+    pieces: tuple[RealInterval, ...]
     name: str | None = None
 
 

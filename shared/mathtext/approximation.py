@@ -135,7 +135,8 @@ class _Calculator:
             return self._values[expression.name]
         rational = None if angle and not isinstance(expression, Number) else _exact(expression)
         if rational is not None:
-            return self._rational(rational)
+            number = self._context.mpf
+            return float(rational) if number is float else number(rational.numerator) / number(rational.denominator)
         assert isinstance(expression, Apply)  # noqa: S101  # a number has its value
         operation = _OPERATIONS.get(expression.operation)
         if operation is None:
@@ -148,10 +149,6 @@ class _Calculator:
         if not abs(found) < math.inf:
             raise ZeroDivisionError(expression.operation)
         return found
-
-    def _rational(self, value: Fraction) -> Any:
-        number = self._context.mpf
-        return float(value) if number is float else number(value.numerator) / number(value.denominator)
 
 
 def _exact(expression: Expression) -> Fraction | None:

@@ -2,11 +2,11 @@
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from importlib import resources
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shared import canonical
 from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
@@ -15,10 +15,6 @@ from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 from shared.mathtext.numbers import SCALING, VALUE_CHANGING
 from shared.mathtext.reading import Kind, Token, Unread, rational, readings, symbolic, tokens
 from shared.replies import Verified
-
-if TYPE_CHECKING:
-    from sympy import Expr
-
 
 # Where mathematics stands in a text: between its delimiters, and in plain sentences around an equals sign.
 
@@ -175,7 +171,8 @@ def arithmetic(text: str) -> list[Checked]:
 def equations(text: str) -> list[Equation]:
     """The equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
     found: list[Equation] = []
-    moduli = _moduli(text)
+    named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
+    moduli = tuple(sorted(modulus for modulus in named if modulus > 1))
     for formula in formulas(text):
         found += (each._replace(moduli=moduli) for each in _of_formula(formula))
         if len(found) >= MOST_EQUATIONS:
@@ -192,7 +189,9 @@ def holds(equation: Equation) -> bool | None:
 
 
 def _equal(left: Expression, right: Expression, equation: Equation) -> bool | None:
-    values = _units(left, right)
+    # A unit that is the only one stands for 1; hours and minutes may be converted, so that nothing is known.
+    names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol) and part.unit}
+    values = dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
     try:
         one, other = exact(left, values), exact(right, values)
     except (Undefined, NotRational):
@@ -210,17 +209,6 @@ def _equal(left: Expression, right: Expression, equation: Equation) -> bool | No
 def _bare(side: Expression) -> bool:
     """A number without anything computed."""
     return isinstance(side, Number) or (isinstance(side, Apply) and side.operation == "neg" and _bare(side.operands[0]))
-
-
-def _moduli(text: str) -> tuple[int, ...]:
-    named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
-    return tuple(sorted(modulus for modulus in named if modulus > 1))
-
-
-def _units(left: Expression, right: Expression) -> dict[str, Fraction]:
-    """A unit that is the only one stands for 1; hours and minutes may be converted, so that nothing is known."""
-    names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol) and part.unit}
-    return dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
 
 
 def _congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
@@ -273,7 +261,13 @@ def _of_formula(formula: Formula) -> Iterator[Equation]:
         return
     if "=" not in formula.text and "\\equiv" not in formula.text and "≡" not in formula.text:
         return
-    for statement in _statements(formula.text, _flush(_unboxed(tokens(formula.text, tex=formula.tex)))):
+    # Without blanks at the beginnings of lines, which join nothing: they set lines in.
+    written = _unboxed(tokens(formula.text, tex=formula.tex))
+    found: list[Token] = []
+    for token in written:
+        if not (token.text in ("quad", "qquad") and (not found or found[-1].kind is Kind.LINE)):
+            found.append(token)
+    for statement in _statements(formula.text, found):
         yield from _chain(formula, *_without_modulus(statement))
 
 
@@ -291,15 +285,6 @@ def _unboxed(written: list[Token]) -> list[Token]:
             if relation:
                 dropped |= {start, at}
     return [token for at, token in enumerate(written) if at not in dropped]
-
-
-def _flush(written: list[Token]) -> list[Token]:
-    """Without blanks at the beginnings of lines, which join nothing: they set lines in."""
-    found: list[Token] = []
-    for token in written:
-        if not (token.text in ("quad", "qquad") and (not found or found[-1].kind is Kind.LINE)):
-            found.append(token)
-    return found
 
 
 def _statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
@@ -465,7 +450,7 @@ def digest() -> str:
 def _compared(left: Expression, right: Expression, *, imaginary: bool) -> bool | None:
     """The verdict of one reading."""
     try:
-        names = _names((left, right))
+        names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol)}
         if not names:
             return _numbers(left, right)
         if names == {"i"} and (found := _numbers(left, right)) is not None:
@@ -473,10 +458,6 @@ def _compared(left: Expression, right: Expression, *, imaginary: bool) -> bool |
         return _identity(left, right, sorted(names))
     except (Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
         return None  # whatever SymPy or a float says to such an expression, it is no verdict
-
-
-def _names(sides: Iterable[Expression]) -> set[str]:
-    return {part.name for side in sides for part in parts(side) if isinstance(part, Symbol)}
 
 
 def _numbers(left: Expression, right: Expression) -> bool | None:
@@ -506,10 +487,7 @@ def _identity(left: Expression, right: Expression, names: list[str]) -> bool | N
         one, other = approximate(left, values), approximate(right, values)
         if abs(one - other) > CLOSE * max(1, abs(one), abs(other)):
             return None
-    return _simplified(symbolic(left) - symbolic(right)) or None
-
-
-def _simplified(difference: "Expr") -> bool:
+    difference = symbolic(left) - symbolic(right)
     from sympy import expand, simplify
 
-    return bool(expand(difference) == 0 or simplify(difference) == 0)
+    return bool(expand(difference) == 0 or simplify(difference) == 0) or None

@@ -17,10 +17,10 @@ from shared.mathtext.answers import (
     Clock,
     Family,
     Finite,
-    Interval,
     Listed,
     Matrix,
     Named,
+    RealInterval,
     Reals,
     Relation,
     Shape,
@@ -112,7 +112,13 @@ def shape(text: str) -> Shape:
         return Words(_flat(text))  # "5 or"
     if len(parts) > 1:
         return _list(tuple(shape(part) for part in parts if part), text)
-    found = _alternatives(text) or _relation(text) or _combined(text) or _point(text)
+    # Both values of what has a `\pm`; signs that are given with `\mp` go together.
+    if not _TWO_SIGNS.search(text) or split(text, _RELATION) != [text]:
+        alternatives = None
+    else:
+        upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
+        alternatives = Listed((shape(upper.removeprefix("+")), shape(lower)))
+    found = alternatives or _relation(text) or _combined(text) or _point(text)
     return found or _enclosed(text) or _single(text)
 
 
@@ -155,14 +161,6 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
         if len(reals) == len(parts):
             return Reals(tuple(piece for part in reals for piece in part.pieces), reals[0].name)
     return Listed(parts)
-
-
-def _alternatives(text: str) -> Shape | None:
-    r"""Both values of what has a `\pm`; signs that are given with `\mp` go together."""
-    if not _TWO_SIGNS.search(text) or split(text, _RELATION) != [text]:
-        return None
-    upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
-    return Listed((shape(upper.removeprefix("+")), shape(lower)))
 
 
 def _combined(text: str) -> Shape | None:
@@ -227,20 +225,16 @@ def _relation(text: str) -> Shape | None:
         return None
     signs = _signs(text, _RELATION)
     if r"\approx" in signs:
-        return _before_approximation(sides, signs, text)
+        # The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind.
+        at = signs.index(r"\approx")
+        exact = "".join(side + sign for side, sign in zip(sides[: at + 1], [*signs[:at], ""], strict=True))
+        if exact and not _NAME.fullmatch(exact):
+            return shape(exact)
+        value = shape(sides[-1])
+        return About(Named(exact, value, text) if exact else value)
     if set(signs) <= {"="} or signs == [r"\in"]:
         return _named(sides, text)
     return _inequality(sides, signs) or Relation(text)
-
-
-def _before_approximation(sides: list[str], signs: list[str], text: str) -> Shape:
-    r"""The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind."""
-    at = signs.index(r"\approx")
-    exact = "".join(side + sign for side, sign in zip(sides[: at + 1], [*signs[:at], ""], strict=True))
-    if exact and not _NAME.fullmatch(exact):
-        return shape(exact)
-    value = shape(sides[-1])
-    return About(Named(exact, value, text) if exact else value)
 
 
 def _signs(text: str, pattern: re.Pattern[str]) -> list[str]:
@@ -289,12 +283,12 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
     at, name = names[0], sides[names[0]]
     if signs == [r"\ne"]:
         hole = sides[1 - at]
-        return Reals((Interval("-" + INFINITY, hole, True, True), Interval(hole, INFINITY, True, True)), name)  # noqa: FBT003
+        return Reals((RealInterval("-" + INFINITY, hole, True, True), RealInterval(hole, INFINITY, True, True)), name)  # noqa: FBT003
     if not {*signs} <= {"<", r"\le"} or (len(sides) == 3 and at != 1) or len(sides) > 3:
         return None
     low, low_open = (sides[at - 1], signs[at - 1] == "<") if at else ("-" + INFINITY, True)
     high, high_open = (sides[at + 1], signs[at] == "<") if at + 1 < len(sides) else (INFINITY, True)
-    return Reals((Interval(low, high, low_open, high_open),), name)
+    return Reals((RealInterval(low, high, low_open, high_open),), name)
 
 
 def _point(text: str) -> Named | None:
@@ -349,10 +343,13 @@ def _single(text: str) -> Shape:
         return Clock(tuple(int(part) for part in clock.groups()[:3] if part), unit(clock[4]) if clock[4] else None)
     if based := _BASED.fullmatch(text):
         base = _BASES.get(based[2], int(based[2]) if based[2].isdigit() else 0)
-        if _digits_of(based[1], base):
-            return Based(based[1], base)
+        # Whether they may be digits of a number in that base; a small letter with an index is a name.
+        digits = based[1]
+        leading = digits.lstrip("-")[0]
+        if base > 1 and (leading.isdigit() or (base > 10 and digits.isupper())):
+            return Based(digits, base)
     if text == r"\mathbb{R}":
-        return Reals((Interval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
+        return Reals((RealInterval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
     if text == r"\emptyset":
         return Finite(())
     if begun := _BEGUN.fullmatch(text):
@@ -360,12 +357,6 @@ def _single(text: str) -> Shape:
     if several := compound(text):
         return Value(*several)
     return _measured(text) or _worded(text) or (Words(_flat(text)) if unread_words(text) else Value(text))
-
-
-def _digits_of(digits: str, base: int) -> bool:
-    """Whether they may be digits of a number in that base; a small letter with an index is a name."""
-    leading = digits.lstrip("-")[0]
-    return base > 1 and (leading.isdigit() or (base > 10 and digits.isupper()))
 
 
 def _measured(text: str) -> Value | Words | None:
@@ -487,7 +478,14 @@ def family(text: str) -> Family | None:
     if (spaced := _SPACED.search(flat)) and spaced[1] in letters(flat[: spaced.start()]):
         domain = _domain_of(spaced[2]) or ""
         return _unless_restricted(Family(flat[: spaced.start()], spaced[1], domain, members=domain == "Z"))
-    return _introduced(flat) if _ALL.match(flat) else None
+    if _ALL.match(flat):
+        for match in _TOKEN.finditer(flat):
+            word = match[0].lower()
+            if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
+                named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
+                return Family(flat[match.start() :], "", "") if named else None
+        return None
+    return None
 
 
 def letters(text: str) -> set[str]:
@@ -566,16 +564,6 @@ def _ratio(one: str, other: str) -> Fraction | None:
 def _is_whole(text: str) -> bool:
     value = real(text)
     return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
-
-
-def _introduced(flat: str) -> Family | None:
-    """All positive integers n = 3k."""
-    for match in _TOKEN.finditer(flat):
-        word = match[0].lower()
-        if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
-            named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
-            return Family(flat[match.start() :], "", "") if named else None
-    return None
 
 
 def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
@@ -686,7 +674,8 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
         return by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
-    return by_algebra(one, other) if renamed and _has_names_on_the_right(one) else _same(given, expected)
+    has_names_on_the_right = re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2])
+    return by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
@@ -713,16 +702,16 @@ def _relates(found: Shape) -> bool:
     return isinstance(found, Relation | Named) or (isinstance(found, Reals) and found.name is not None)
 
 
-def _has_names_on_the_right(text: str) -> bool:
-    """Whether there is a name on the right of an equation."""
-    return bool(re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", text.rpartition("=")[2]))
-
-
 def _same(given: Shape, expected: Shape) -> Verdict:
     if isinstance(given, About) or isinstance(expected, About):
-        return _same_about(given, expected)
+        # What is only about right is wrong, unless the gold answer says no more.
+        if not isinstance(expected, About):
+            return False
+        return _same(given.value if isinstance(given, About) else given, expected.value)
     if isinstance(given, Named) or isinstance(expected, Named):
-        return _same_named(given, expected)
+        if isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name:
+            return False
+        return _same(*(each.value if isinstance(each, Named) else each for each in (given, expected)))
     if isinstance(given, Reals) or isinstance(expected, Reals):
         return _same_reals(as_reals(given), as_reals(expected))
     if isinstance(given, Listed | Finite) or isinstance(expected, Listed | Finite):
@@ -730,20 +719,6 @@ def _same(given: Shape, expected: Shape) -> Verdict:
     if type(given) is type(expected):
         return _SAME[type(expected)](given, expected)
     return _same_mixed(given, expected)
-
-
-def _same_about(given: Shape, expected: Shape) -> Verdict:
-    """What is only about right is wrong, unless the gold answer says no more."""
-    if not isinstance(expected, About):
-        return False
-    return _same(given.value if isinstance(given, About) else given, expected.value)
-
-
-def _same_named(given: Shape, expected: Shape) -> Verdict:
-    """A name matters where both have one."""
-    if isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name:
-        return False
-    return _same(*(each.value if isinstance(each, Named) else each for each in (given, expected)))
 
 
 def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
@@ -757,7 +732,7 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
     return _matched(given.pieces, expected.pieces, _same_interval)
 
 
-def _same_interval(given: Interval, expected: Interval) -> Verdict:
+def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
     if (given.low_open, given.high_open) != (expected.low_open, expected.high_open):
         return False
     return _all((equal_values(given.low, expected.low), equal_values(given.high, expected.high)))
@@ -881,17 +856,16 @@ def _same_matrix(given: Matrix, expected: Matrix) -> Verdict:
 
 
 def _same_number(given: Based, expected: Based) -> Verdict:
-    values = [_worth(each) for each in (given, expected)]
+    values = []
+    for each in (given, expected):
+        # Its value; None if a digit is not one of its base.
+        whole, _, behind = each.digits.partition(".")
+        try:
+            worth = Fraction(int(whole + behind, each.base), each.base ** len(behind))
+        except ValueError:
+            worth = None
+        values.append(worth)
     return given == expected or (None not in values and values[0] == values[1])
-
-
-def _worth(number: Based) -> Fraction | None:
-    """Its value; None if a digit is not one of its base."""
-    whole, _, behind = number.digits.partition(".")
-    try:
-        return Fraction(int(whole + behind, number.base), number.base ** len(behind))
-    except ValueError:
-        return None
 
 
 def _same_time(given: Clock, expected: Clock) -> Verdict:

@@ -35,10 +35,7 @@ def exact(expression: Expression, values: Mapping[str, Fraction] = {}) -> Fracti
     operation = _OPERATIONS.get(expression.operation)
     if operation is None:
         raise NotRational(expression.operation)
-    return _bounded(operation(*(exact(operand, values) for operand in expression.operands)))
-
-
-def _bounded(value: Fraction) -> Fraction:
+    value = operation(*(exact(operand, values) for operand in expression.operands))
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS:
         raise NotRational("too large")
     return value
@@ -54,17 +51,13 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
         return _power(_root(Fraction(exponent.denominator), base), Fraction(exponent.numerator))
     if base in (0, 1, -1):
-        return _small_power(base, exponent.numerator)
+        if base == 0 and exponent.numerator <= 0:
+            raise Undefined("a power of zero")
+        return base if base == 0 or exponent.numerator % 2 else base * base
     size = max(base.numerator.bit_length(), base.denominator.bit_length())
     if abs(exponent.numerator) * size > MOST_BITS:
         raise NotRational("too large")
     return base**exponent.numerator
-
-
-def _small_power(base: Fraction, exponent: int) -> Fraction:
-    if base == 0 and exponent <= 0:
-        raise Undefined("a power of zero")
-    return base if base == 0 or exponent % 2 else base * base
 
 
 def _root(degree: Fraction, value: Fraction) -> Fraction:
@@ -80,19 +73,17 @@ def _root(degree: Fraction, value: Fraction) -> Fraction:
 
 def _whole_root(value: int, degree: int) -> int:
     """The root, if it is whole."""
-    found = math.isqrt(value) if degree == 2 else _nearest_root(value, degree)
+    if degree == 2:
+        found = math.isqrt(value)
+    else:
+        # The largest whole number whose power does not exceed `value`, by bisection.
+        found, high = 0, 1 << (value.bit_length() // degree + 1)
+        while high - found > 1:
+            middle = (found + high) // 2
+            found, high = (middle, high) if middle**degree <= value else (found, middle)
     if found**degree != value:
         raise NotRational("a root")
     return found
-
-
-def _nearest_root(value: int, degree: int) -> int:
-    """The largest whole number whose power does not exceed `value`, by bisection."""
-    low, high = 0, 1 << (value.bit_length() // degree + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if middle**degree <= value else (low, middle)
-    return low
 
 
 def _factorial(value: Fraction) -> Fraction:

@@ -40,10 +40,15 @@ def normalise(text: str) -> str:
     """
     text = _plain(text)
     text = _leading_zero(text)
-    text = _without_name(text)
+    name, _, value = text.partition("=")
+    named = text.count("=") == 1 and len(name) <= _LONGEST_NAME
+    text = value if named else text
     text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text, flags=re.DOTALL)
     text = _braced_fractions(text.replace(" ", ""))
-    return _as_fraction(text)
+    if text == "0.5":
+        return r"\frac{1}{2}"
+    match = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))/(-?(?:0|[1-9][0-9]*))", text)
+    return rf"\frac{{{match[1]}}}{{{match[2]}}}" if match else text
 
 
 def _readable(text: str) -> bool:
@@ -70,22 +75,9 @@ def _leading_zero(text: str) -> str:
     return "0" + text if text.startswith(".") else text
 
 
-def _without_name(text: str) -> str:
-    name, _, value = text.partition("=")
-    named = text.count("=") == 1 and len(name) <= _LONGEST_NAME
-    return value if named else text
-
-
 def _braced_fractions(text: str) -> str:
     text = re.sub(r"\\frac([^{\\])([^{\\])", r"\\frac{\1}{\2}", text)
     return re.sub(r"\\frac([^{\\])\{", r"\\frac{\1}{", text)
-
-
-def _as_fraction(text: str) -> str:
-    if text == "0.5":
-        return r"\frac{1}{2}"
-    match = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))/(-?(?:0|[1-9][0-9]*))", text)
-    return rf"\frac{{{match[1]}}}{{{match[2]}}}" if match else text
 
 
 # Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.

@@ -170,7 +170,12 @@ def unit(words: str, power: int = 1) -> Unit | None:
     divisor = _power(below[0], 1) if below else None
     if found is None or not below:
         return found
-    return None if divisor is None else _quotient(found, divisor)
+    if divisor is None:
+        return None
+    if (found.dimension, divisor.dimension) == ((("length", 1),), (("time", 1),)):
+        return Unit((("speed", 1),), found.factor / divisor.factor)
+    inverse = tuple((dimension, -power) for dimension, power in divisor.dimension)
+    return Unit(tuple(sorted(found.dimension + inverse)), found.factor / divisor.factor)
 
 
 def _power(name: str, power: int) -> Unit | None:
@@ -182,14 +187,6 @@ def _power(name: str, power: int) -> Unit | None:
         return None
     ((dimension, one),) = known.dimension
     return Unit(((dimension, one * power),), known.factor**power)
-
-
-def _quotient(above: Unit, below: Unit) -> Unit:
-    """Of a length and a time it is a speed, which has names of its own."""
-    if (above.dimension, below.dimension) == ((("length", 1),), (("time", 1),)):
-        return Unit((("speed", 1),), above.factor / below.factor)
-    inverse = tuple((dimension, -power) for dimension, power in below.dimension)
-    return Unit(tuple(sorted(above.dimension + inverse)), above.factor / below.factor)
 
 
 def strip_filler_words(words: str, number: str) -> str:
@@ -282,25 +279,16 @@ def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None
     if len(written) > MOST_DIGITS:
         return None
     if base != "10":
-        return _in_base(written, base)
+        try:
+            return (Fraction(int(written, int(base))), None) if int(base) > 1 else None
+        except ValueError:
+            return None
     try:
-        return _decimal(written)
+        if "\\overline" in written:
+            return _repeating(written), None
+        _, point, behind = written.partition(".")
+        return Fraction(written), len(behind) if point else None
     except ValueError:  # a lone point, or a digit of another script
-        return None
-
-
-def _decimal(written: str) -> tuple[Fraction, int | None]:
-    if "\\overline" in written:
-        return _repeating(written), None
-    _, point, behind = written.partition(".")
-    return Fraction(written), len(behind) if point else None
-
-
-def _in_base(written: str, base: str) -> tuple[Fraction, None] | None:
-    """A subscript that is no base makes the number something else."""
-    try:
-        return (Fraction(int(written, int(base))), None) if int(base) > 1 else None
-    except ValueError:
         return None
 
 
@@ -547,11 +535,7 @@ def _worth(characters: str) -> Fraction | None:
             if many is None or rest is None:
                 return None
             return many * size + (rest * (size // 10) if len(below) == 1 else rest)
-    return _below_ten_thousand(characters)
-
-
-def _below_ten_thousand(characters: str) -> Fraction | None:
-    """Digits times places; without places, digits alone; behind the point, digits."""
+    # Digits times places; without places, digits alone; behind the point, digits.
     whole, _, behind = characters.partition("点")
     tokens = _TOKEN.findall(whole)
     if any(token in _PLACES for token in tokens):

@@ -268,10 +268,6 @@ def _named(name: str) -> Token:
         return Token(*_FENCES[name])
     if name in _OTHERS:
         return Token(Kind.RELATION, "other")
-    return _rest(name)
-
-
-def _rest(name: str) -> Token:
     if name in _BREAKS:
         return Token(Kind.BREAK, name)
     if name in ("pmod", "bmod", "mod", "pod"):
@@ -313,7 +309,7 @@ class Unread(ValueError):
     """These tokens are no expression of the grammar."""
 
 
-class Reading(NamedTuple):
+class ReadingRules(NamedTuple):
     """What ambiguous notations are taken for."""
 
     mixed: bool = True
@@ -324,7 +320,7 @@ class Reading(NamedTuple):
     """What is multiplied without a sign stays together below a slash."""
 
 
-READINGS = tuple(Reading(*choice) for choice in product((True, False), repeat=3))
+READINGS = tuple(ReadingRules(*choice) for choice in product((True, False), repeat=3))
 
 
 def readings(written: Sequence[Token]) -> list[Expression]:
@@ -333,17 +329,17 @@ def readings(written: Sequence[Token]) -> list[Expression]:
     Raises:
         Unread: they are no expression.
     """
-    reader = _Reader(written, Reading())
+    reader = _ExpressionParser(written, ReadingRules())
     found = [reader.whole()]
     if reader.ambiguous:
-        found += [_Reader(written, reading).whole() for reading in READINGS]
+        found += [_ExpressionParser(written, reading).whole() for reading in READINGS]
     return list(dict.fromkeys(found))
 
 
-class _Reader:
+class _ExpressionParser:
     """Recursive descent; every bracket costs a few frames of the stack, so that depth is bounded."""
 
-    def __init__(self, written: Sequence[Token], reading: Reading) -> None:
+    def __init__(self, written: Sequence[Token], reading: ReadingRules) -> None:
         if not 0 < len(written) <= MOST_TOKENS:
             raise Unread(f"{len(written)} tokens")
         self._tokens = written
@@ -395,16 +391,12 @@ class _Reader:
             elif self._next().text == "*":
                 found = Apply("*", (found, self._signed()))
             else:
-                found = Apply("/", (found, self._below()))
-        return found
-
-    def _below(self) -> Expression:
-        """What a slash divides by."""
-        found = self._signed()
-        if self._begins():
-            self.ambiguous = True
-        while self._reading.tight and self._begins():
-            found = self._beside(found)
+                divisor = self._signed()
+                if self._begins():
+                    self.ambiguous = True
+                while self._reading.tight and self._begins():
+                    divisor = self._beside(divisor)
+                found = Apply("/", (found, divisor))
         return found
 
     def _signed(self) -> Expression:
@@ -430,16 +422,15 @@ class _Reader:
         found = self._postfixed(self._primary())
         if self._operator("^"):
             self._next()
-            found = self._postfixed(self._raised(found))
+            if self._operator("deg"):
+                raised = found
+            else:
+                self._deeper()
+                exponent = self._signed()
+                self._depth -= 1
+                raised = Apply("^", (found, exponent))
+            found = self._postfixed(raised)
         return found
-
-    def _raised(self, base: Expression) -> Expression:
-        if self._operator("deg"):
-            return base
-        self._deeper()
-        exponent = self._signed()
-        self._depth -= 1
-        return Apply("^", (base, exponent))
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -485,7 +476,12 @@ class _Reader:
             case Kind.OPEN:
                 return self._bracketed(token)
             case Kind.BAR if self._bars == 0:
-                return self._between_bars()
+                self._bars += 1
+                found = self._sum()
+                if self._next().kind is not Kind.BAR:
+                    raise Unread("a bar is not closed")
+                self._bars -= 1
+                return Apply("abs", (found,))
             case Kind.COMMAND:
                 return self._command(token.text)
             case _:
@@ -497,7 +493,12 @@ class _Reader:
         if token.places is not None or not self._is(Kind.COMMAND, "frac"):
             return number
         fraction = self._primary()
-        if not _proper(fraction):
+        if not isinstance(fraction, Apply) or fraction.operation != "/":
+            proper = False
+        else:
+            above, below = fraction.operands
+            proper = isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value
+        if not proper:
             return Apply("*", (number, fraction))
         self.ambiguous = True
         return Apply("+" if self._reading.mixed else "*", (number, fraction))
@@ -515,14 +516,6 @@ class _Reader:
         rounded = {"lfloor": "floor", "lceil": "ceil", "|": "abs"}.get(opened.text)
         return Apply(rounded, (found,)) if rounded else found
 
-    def _between_bars(self) -> Expression:
-        self._bars += 1
-        found = self._sum()
-        if self._next().kind is not Kind.BAR:
-            raise Unread("a bar is not closed")
-        self._bars -= 1
-        return Apply("abs", (found,))
-
     def _command(self, name: str) -> Expression:
         if name == "sqrt":
             degree: Expression = Number(Fraction(2))
@@ -530,22 +523,19 @@ class _Reader:
                 degree = self._bracketed(self._next())
             return Apply("root", (degree, self._primary()))
         if name in FUNCTIONS:
-            return self._function(name)
+            if name in ("gcd", "lcm", "max", "min"):
+                return Apply(name, self._arguments())
+            if self._operator("^"):
+                self._next()
+                power = self._primary()
+                if power == Number(Fraction(-1)) or isinstance(power, Apply):
+                    raise Unread("an inverse function")
+                return Apply("^", (Apply(name, (self._argument(),)), power))
+            return Apply(name, (self._argument(),))
         if name.startswith("log_"):
             return Apply("log", (_base(name), self._argument()))
         operation = "/" if name == "frac" else "choose"
         return Apply(operation, (self._primary(), self._primary()))
-
-    def _function(self, name: str) -> Expression:
-        if name in ("gcd", "lcm", "max", "min"):
-            return Apply(name, self._arguments())
-        if self._operator("^"):
-            self._next()
-            power = self._primary()
-            if power == Number(Fraction(-1)) or isinstance(power, Apply):
-                raise Unread("an inverse function")
-            return Apply("^", (Apply(name, (self._argument(),)), power))
-        return Apply(name, (self._argument(),))
 
     def _argument(self) -> Expression:
         """What a function is applied to: a bracket, or a factor and the names behind it, such as 2 pi x."""
@@ -576,14 +566,6 @@ def _base(name: str) -> Expression:
     return Number(Fraction(base[:9])) if base.isdecimal() else Symbol(base)
 
 
-def _proper(expression: Expression) -> bool:
-    """Whether it is a fraction of two whole numbers below 1."""
-    if not isinstance(expression, Apply) or expression.operation != "/":
-        return False
-    above, below = expression.operands
-    return isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value
-
-
 # Expressions of our grammar as SymPy's, built node by node: no text is parsed, no name is evaluated.
 #
 # SymPy computes powers of numbers as it builds them, so that what would be large is refused before.
@@ -605,12 +587,22 @@ def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":
         return sympy.Symbol(expression.name)
     value = None if angle and not isinstance(expression, Number) else _exact(expression)
     if value is not None:
-        return _rational(value)
+        from sympy import Rational
+
+        return Rational(value.numerator, value.denominator)
     assert isinstance(expression, Apply)  # noqa: S101  # a number has its value
     operation = _operations().get(expression.operation)
     if operation is None:
         raise Unsuitable(expression.operation)
-    _refuse(expression)
+    # What would be large, or means two things.
+    refuse_ambiguous(expression)
+    if expression.operation == "^":
+        exponent = expression.operands[1]
+        power = _exact(exponent)
+        if power is not None and abs(power) > LARGEST_POWER:
+            raise Unsuitable("a large power")
+        if power is None and any(isinstance(part, Apply) and part.operation == "^" for part in parts(exponent)):
+            raise Unsuitable("a tower of powers")
     inside = angle or expression.operation in ANGLES
     operands = [symbolic(operand, angle=inside) for operand in expression.operands]
     built: Expr = operands[0] * _degree(angle=angle) if expression.operation == "deg" else operation(*operands)
@@ -633,27 +625,6 @@ def _exact(expression: Expression) -> Fraction | None:
         return exact(expression)
     except NotRational:
         return None
-
-
-def _rational(value: Fraction) -> "Expr":
-    from sympy import Rational
-
-    return Rational(value.numerator, value.denominator)
-
-
-def _refuse(expression: Apply) -> None:
-    """What would be large, or means two things."""
-    refuse_ambiguous(expression)
-    if expression.operation == "^":
-        _refuse_large(expression.operands[1])
-
-
-def _refuse_large(exponent: Expression) -> None:
-    power = _exact(exponent)
-    if power is not None and abs(power) > LARGEST_POWER:
-        raise Unsuitable("a large power")
-    if power is None and any(isinstance(part, Apply) and part.operation == "^" for part in parts(exponent)):
-        raise Unsuitable("a tower of powers")
 
 
 @cache

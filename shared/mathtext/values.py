@@ -9,7 +9,7 @@ from functools import cmp_to_key
 from itertools import product
 from typing import Any, NamedTuple
 
-from shared.mathtext.answers import INFINITY, Bracketed, Finite, Interval, Reals, Shape, Value
+from shared.mathtext.answers import INFINITY, Bracketed, Finite, RealInterval, Reals, Shape, Value
 from shared.mathtext.approximation import DIGITS, Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.exact import exact
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
@@ -271,14 +271,14 @@ def as_reals(found: Shape) -> Reals | None:
     if isinstance(found, Reals):
         return found
     if isinstance(found, Finite):
-        points = [Interval(part.text, part.text, False, False) for part in found.parts if isinstance(part, Value)]  # noqa: FBT003
+        points = [RealInterval(part.text, part.text, False, False) for part in found.parts if isinstance(part, Value)]  # noqa: FBT003
         return Reals(tuple(points)) if len(points) == len(found.parts) else None
     if not isinstance(found, Bracketed) or len(found.parts) != 2:
         return None
     low, high = found.parts
     if not isinstance(low, Value) or not isinstance(high, Value) or r"\langle" in found.opening:
         return None
-    return Reals((Interval(low.text, high.text, found.opening == "(", found.closing == ")"),))
+    return Reals((RealInterval(low.text, high.text, found.opening == "(", found.closing == ")"),))
 
 
 def in_order(found: Reals) -> Reals:
@@ -306,7 +306,11 @@ def intersection(one: Reals, other: Reals) -> Reals:
 
 def difference(one: Reals, other: Reals) -> Reals:
     """What is in `one` only."""
-    return _reals(_both(_pieces(one), _outside(_merged(_pieces(other)))), one.name)
+    pieces = _merged(_pieces(other))
+    highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
+    lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
+    outside = [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
+    return _reals(_both(_pieces(one), outside), one.name)
 
 
 def disjoint(sets: Sequence[Reals]) -> bool:
@@ -365,15 +369,8 @@ def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
     return _merged(piece for piece in found if _compare_edges(*piece) <= 0)
 
 
-def _outside(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """What is in none of the pieces, which are in order."""
-    highs = [_LOWEST, *(_Edge(high.at, high.side + 1, high.text) for _, high in pieces)]
-    lows = [*(_Edge(low.at, low.side - 1, low.text) for low, _ in pieces), _HIGHEST]
-    return [piece for piece in zip(highs, lows, strict=True) if _compare_edges(*piece) <= 0]
-
-
 def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
-    return Reals(tuple(Interval(low.text, high.text, low.side != 0, high.side != 0) for low, high in pieces), name)
+    return Reals(tuple(RealInterval(low.text, high.text, low.side != 0, high.side != 0) for low, high in pieces), name)
 
 
 # Whether an answer is factored as the gold one is: equal in value is not enough where the task was to factor.
@@ -391,7 +388,7 @@ def asks_for_factors(answer: str, gold: str) -> bool:
     """
     found = expressions(gold)
     counting = any(_operations(each) & {"!", "choose"} for each in expressions(answer))
-    if not found or counting or not _polynomial(found[0]):
+    if not found or counting or not (_operations(found[0]) <= {"+", "-", "*", "^", "neg"}):
         return False
     factors = [factor for factor, _ in _factors(found[0], 1)]
     sums = [factor for factor in factors if _is_sum(factor)]
@@ -426,10 +423,6 @@ def _is_power(expression: Expression) -> bool:
 def _is_sum(expression: Expression) -> bool:
     named = any(isinstance(part, Symbol) and part.name != "i" for part in parts(expression))
     return named and isinstance(expression, Apply) and expression.operation in _SUMS
-
-
-def _polynomial(expression: Expression) -> bool:
-    return _operations(expression) <= {"+", "-", "*", "^", "neg"}
 
 
 def _operations(expression: Expression) -> set[str]:

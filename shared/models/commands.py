@@ -108,21 +108,17 @@ def select_program(model: Model) -> Program:
     if model.path is None and model.hub is None:
         raise ValueError("needs a `path`" if model.server == "llama.cpp" else "needs a `path` or a `hub`")
     if model.command:
-        _check_command(model.command, kind)
+        command = model.command
+        words = len(kind.command)
+        if command[1:words] != kind.command[1:]:
+            raise ValueError(f"`command` must begin with the program and `{' '.join(kind.command[1:])}`")
+        if kind.model_first and command[words:] and not command[words].startswith("-"):
+            raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
+        ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
+        ours |= {_negate(each) for each in ours}
+        if taken := [name for name in map(_parse_name, command[words:]) if name in ours]:
+            raise ValueError(f"`command` must not hold {taken[0]}: the guard sets it")
     return kind
-
-
-def _check_command(command: tuple[str, ...], kind: Program) -> None:
-    """Refuse a command that does not begin as the program's, or that sets an argument of the guard by any name."""
-    words = len(kind.command)
-    if command[1:words] != kind.command[1:]:
-        raise ValueError(f"`command` must begin with the program and `{' '.join(kind.command[1:])}`")
-    if kind.model_first and command[words:] and not command[words].startswith("-"):
-        raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
-    ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
-    ours |= {_negate(each) for each in ours}
-    if taken := [name for name in map(_parse_name, command[words:]) if name in ours]:
-        raise ValueError(f"`command` must not hold {taken[0]}: the guard sets it")
 
 
 def _parse_name(argument: str) -> str:
@@ -196,15 +192,10 @@ def _find_vllm_misfit(page: Page, request: LaunchRequest) -> str | None:
     (card,) = page["data"]
     if (card["id"], card["root"]) != (request.name, request.weights):
         return f"serves {card['root']} as {card['id']}, not {request.weights} as {request.name}"
-    if request.model.deterministic and _parse_release(page["version"]) < BATCH_INVARIANT:
+    if request.model.deterministic and tuple(map(int, re.findall(r"\d+", page["version"])[:3])) < BATCH_INVARIANT:
         least = ".".join(map(str, BATCH_INVARIANT))
         return f"is vLLM {page['version']}, which cannot be `deterministic`; install {least} or later"
     return _find_short_context(card["max_model_len"], request)
-
-
-def _parse_release(version: str) -> tuple[int, ...]:
-    """Parse the first three numbers of a version."""
-    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _find_short_context(found: int, request: LaunchRequest) -> str | None:

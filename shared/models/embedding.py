@@ -116,7 +116,7 @@ class CrossEncoder(Protocol):
         """Free the model or close the connections."""
 
 
-class Reranker(Protocol):
+class RerankingModel(Protocol):
     """Estimates how probable it is that a document helps with a question."""
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
@@ -432,14 +432,17 @@ class StaticEmbedder:
                 f"The embeddings in {str(folder)!r} lack {', '.join(missing)}",
                 hint="Set `retrieval.embeddings.path`, or make them with `python -m services.retriever.distil`",
             )
-        self.signature = _compute_signature(folder)
+        total = hashlib.sha256(f"{NORMAL_FORM}\n".encode())
+        for name in FILES + ((QUERY_FILE,) if (folder / QUERY_FILE).is_file() else ()):
+            total.update(f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n".encode())
+        self.signature = total.hexdigest()
         self._vectors = _read_table(folder / "model.safetensors")
         self.query_table = _read_query_table(folder / QUERY_FILE, self._vectors)
         """Token vectors [tokens, dimension] of questions."""
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._unknown = _find_unknown_id(self._tokenizer)
+        self._unknown = self._tokenizer.token_to_id("[UNK]")
         self._cuts = _find_cuts(self._tokenizer)
 
     @property
@@ -462,7 +465,10 @@ class StaticEmbedder:
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             for row, ids in enumerate(self.token_ids(texts[start : start + _BATCH]), start=start):
-                vectors[row] = _normalise_sum(table[ids])
+                total = table[ids].sum(axis=0, dtype=np.float64)
+                length = float(np.linalg.norm(total))
+                direction: NDArray[np.float32] = (total / length if length > 0 else total).astype(np.float32)
+                vectors[row] = direction
         return vectors
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -530,19 +536,6 @@ def _make_unusable_error(file: Path, why: str) -> Unavailable:
     return Unavailable(f"{file} {why}", hint=hint)
 
 
-def _normalise_sum(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the sum of vectors [n, dimension] scaled to length 1, or zeros."""
-    total = vectors.sum(axis=0, dtype=np.float64)
-    length = float(np.linalg.norm(total))
-    direction: NDArray[np.float32] = (total / length if length > 0 else total).astype(np.float32)
-    return direction
-
-
-def _find_unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Find the id of the unknown token, which tells nothing about a text."""
-    return tokenizer.token_to_id("[UNK]")
-
-
 def _find_cuts(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Find the characters before which a text can be cut without a change of the tokens before them.
 
@@ -562,11 +555,3 @@ def _find_cuts(tokenizer: Tokenizer) -> re.Pattern[str] | None:
         characters += _IDEOGRAPHS
     # A run of blanks is never cut, as some tokenizers have tokens for such runs.
     return re.compile(rf"(?<=\S)[{characters}]") if characters else None
-
-
-def _compute_signature(folder: Path) -> str:
-    """Compute the SHA-256 over the normal form and the name and SHA-256 of each file."""
-    total = hashlib.sha256(f"{NORMAL_FORM}\n".encode())
-    for name in FILES + ((QUERY_FILE,) if (folder / QUERY_FILE).is_file() else ()):
-        total.update(f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()

@@ -177,24 +177,21 @@ class _HeaderReader:
         if kind == TEXT:
             return self._take(self._read_count(MAX_TEXT_BYTES, "bytes of text")).decode("utf-8", "replace")
         if kind == ARRAY:
-            return self._read_array()
+            array_kind = self._read_number("<I")
+            length = self._read_count(MAX_ELEMENTS, "elements")
+            if array_kind == TEXT:
+                for _ in range(length):
+                    self._skip(self._read_count(MAX_TEXT_BYTES, "bytes of text"))
+                return length
+            if array_kind not in NUMBERS:
+                raise MetadataError(f"an array has elements of the unsupported type {array_kind}")
+            if length > MAX_KEPT:
+                self._skip(length * struct.calcsize(NUMBERS[array_kind]))
+                return length
+            return [self._read_number(NUMBERS[array_kind]) for _ in range(length)]
         if kind not in NUMBERS:
             raise MetadataError(f"a value has the unknown type {kind}")
         return self._read_number(NUMBERS[kind])
-
-    def _read_array(self) -> Any:
-        kind = self._read_number("<I")
-        length = self._read_count(MAX_ELEMENTS, "elements")
-        if kind == TEXT:
-            for _ in range(length):
-                self._skip(self._read_count(MAX_TEXT_BYTES, "bytes of text"))
-            return length
-        if kind not in NUMBERS:
-            raise MetadataError(f"an array has elements of the unsupported type {kind}")
-        if length > MAX_KEPT:
-            self._skip(length * struct.calcsize(NUMBERS[kind]))
-            return length
-        return [self._read_number(NUMBERS[kind]) for _ in range(length)]
 
     def _read_count(self, most: int, what: str) -> int:
         found: int = self._read_number("<Q")
@@ -235,11 +232,22 @@ def read_huggingface_architecture(folder: Path) -> Architecture:
     Raises:
         MetadataError: a file is missing or broken, or lacks a field.
     """
-    config = _read_config(folder / "config.json")
+    # Read `config.json`, with the text part of a multimodal model on top level.
+    path = folder / "config.json"
+    found = _parse_object(path, _read(path, 0, LONGEST_CONFIG))
+    text = found.get("text_config")
+    config = {**found, **text} if isinstance(text, dict) else found
     heads = read_count(config, "num_attention_heads")
     embedding = read_count(config, "hidden_size")
+    tied = bool(config.get("tie_word_embeddings"))
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise MetadataError(f"{folder} holds no *.safetensors")
+    sizes = {name: size for file in files for name, size in _read_tensor_sizes(file).items()}
+    if tied and len(sizes) > 1:
+        sizes.pop(TIED, None)
     return Architecture(
-        weights_bytes=_sum_weights(folder, tied=bool(config.get("tie_word_embeddings"))),
+        weights_bytes=sum(sizes.values()),
         layers=read_count(config, "num_hidden_layers"),
         heads=heads,
         kv_heads=read_count(config, "num_key_value_heads", heads),
@@ -249,23 +257,6 @@ def read_huggingface_architecture(folder: Path) -> Architecture:
         trained_context=read_count(config, "max_position_embeddings"),
         name=str(config.get("model_type", "")),
     )
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """Read `config.json`, with the text part of a multimodal model on top level."""
-    found = _parse_object(path, _read(path, 0, LONGEST_CONFIG))
-    text = found.get("text_config")
-    return {**found, **text} if isinstance(text, dict) else found
-
-
-def _sum_weights(folder: Path, *, tied: bool) -> int:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise MetadataError(f"{folder} holds no *.safetensors")
-    sizes = {name: size for file in files for name, size in _read_tensor_sizes(file).items()}
-    if tied and len(sizes) > 1:
-        sizes.pop(TIED, None)
-    return sum(sizes.values())
 
 
 def _read_tensor_sizes(path: Path) -> dict[str, int]:

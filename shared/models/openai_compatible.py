@@ -83,7 +83,7 @@ class _Choice(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
 
 
-class _Piece(msgspec.Struct, frozen=True):
+class _StreamedChunk(msgspec.Struct, frozen=True):
     """The part of a chunk that is read here, besides figures."""
 
     choices: tuple[_Choice, ...]
@@ -132,7 +132,7 @@ def _check_piece(data: str) -> None:
     if isinstance(piece, dict) and piece.get("error") is not None:
         return
     try:
-        msgspec.convert(piece, _Piece)
+        msgspec.convert(piece, _StreamedChunk)
     except msgspec.ValidationError as error:
         raise ValueError(f"the model server sent an event that is no piece of an answer ({error}): {data!r}") from error
 
@@ -193,7 +193,12 @@ class OpenAICompatible:
                 async for chunk in chunks:
                     answer.add(chunk)
         except FAILURES as error:
-            if not _is_broken_byte(error):
+            # Tell whether a byte that is not UTF-8 ended the answer, in the stream or before its first text.
+            if isinstance(error, HfHubHTTPError):
+                is_broken_byte = error.response.is_server_error and SIGN_OF_A_BROKEN_BYTE in error.response.text
+            else:
+                is_broken_byte = isinstance(error, TextGenerationError) and SIGN_OF_A_BROKEN_BYTE in str(error)
+            if not is_broken_byte:
                 raise _translate_error(error, self._key) from error
             answer.finish_reason = BROKEN_BYTE
         return _require_whole_prompt(answer.make_answer(), prompt)
@@ -262,13 +267,6 @@ def _require_whole_prompt(reply: ModelAnswer, prompt: Prompt) -> ModelAnswer:
         detail = f"the prompt was truncated: it has {words} words, the server saw {reply.prompt_tokens} tokens"
         raise PromptCut(FailureKind.CONTEXT_EXCEEDED, detail)
     return reply
-
-
-def _is_broken_byte(error: Exception) -> bool:
-    """Tell whether a byte that is not UTF-8 ended the answer, in the stream or before its first text."""
-    if isinstance(error, HfHubHTTPError):
-        return error.response.is_server_error and SIGN_OF_A_BROKEN_BYTE in error.response.text
-    return isinstance(error, TextGenerationError) and SIGN_OF_A_BROKEN_BYTE in str(error)
 
 
 def _translate_error(error: Exception, key: str | None) -> ChatFailed:

@@ -5,6 +5,7 @@ reranking as long as its reranker may take; the building of indexes `BUILD_S`.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx2
@@ -87,8 +88,11 @@ class NoReply(Exception):
         self.cause = cause
         self.status = None if response is None else response.status_code
         """Status of the answer; None if there was none."""
-        self.problem = RetrieverProblem() if response is None else _decode_problem(response)
+        self.problem = RetrieverProblem()
         """The problem; empty if there was no answer, or not the retriever's."""
+        if response is not None:
+            with suppress(msgspec.DecodeError):
+                self.problem = _PROBLEM.decode(response.content)
 
     @property
     def kind(self) -> FailureKind:
@@ -148,10 +152,3 @@ class RetrieverClient:
             return decoder.decode(response.content)
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
             raise NoReply(error) from error
-
-
-def _decode_problem(response: httpx2.Response) -> RetrieverProblem:
-    try:
-        return _PROBLEM.decode(response.content)
-    except msgspec.DecodeError:
-        return RetrieverProblem()

@@ -27,7 +27,7 @@ from shared.models.embedding import (
     Encoder,
     ModelEmbedder,
     ModelFailed,
-    Reranker,
+    RerankingModel,
     SentenceCrossEncoder,
     SentenceEncoder,
     StaticEmbedder,
@@ -38,8 +38,7 @@ from shared.plugins.catalogue import Plugin
 from shared.plugins.loading import open_plugin
 from shared.replies import FailureKind
 from shared.settings import Embeddings
-from shared.settings import Reranker as Reranking
-from shared.settings import Reranker as Settings
+from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
 from shared.trace_headers import trace_headers
 
@@ -100,8 +99,22 @@ class Endpoint:
         for left in reversed(range(MAX_ATTEMPTS)):
             response = self._try_request(method, path, body, deadline - self._now())
             if isinstance(response, httpx2.Response) and response.status_code == httpx2.codes.OK:
-                return self._decode(path, response.content, kind)
-            failed = self._make_refusal(path, response) if isinstance(response, httpx2.Response) else response
+                try:
+                    return msgspec.json.decode(response.content, type=kind)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    problem = f"{self.url}{path} sent an answer that cannot be read: {error}"
+                    raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
+            if isinstance(response, httpx2.Response):
+                refusal_body = self._hide_key(response.text[:500])
+                refusal_problem = f"HTTP {response.status_code}: {refusal_body}"
+                if any(sign in refusal_body for sign in SIGNS_OF_LENGTH):
+                    failed = ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {refusal_problem}")
+                elif response.status_code in AWAY_STATUSES:
+                    failed = self._make_away(path, refusal_problem)
+                else:
+                    failed = ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {refusal_problem}")
+            else:
+                failed = response
             if not (left and _may_pass(response, failed)) or self._now() + pause_s >= deadline:
                 break
             self._pause(pause_s)
@@ -119,15 +132,6 @@ class Endpoint:
         except httpx2.HTTPError as error:
             return self._make_away(path, self._hide_key(repr(error)))
 
-    def _make_refusal(self, path: str, response: httpx2.Response) -> ModelFailed:
-        body = self._hide_key(response.text[:500])
-        problem = f"HTTP {response.status_code}: {body}"
-        if any(sign in body for sign in SIGNS_OF_LENGTH):
-            return ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {problem}")
-        if response.status_code in AWAY_STATUSES:
-            return self._make_away(path, problem)
-        return ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {problem}")
-
     def _make_away(self, path: str, problem: str) -> ModelFailed:
         """Return the failure of a server that refuses all requests now, with its host."""
         host = urlsplit(self.url).netloc.rpartition("@")[2]
@@ -136,13 +140,6 @@ class Endpoint:
     def _hide_key(self, text: str) -> str:
         """Hide the key, which a server may echo, from logs and the database."""
         return text.replace(self._key, "***") if self._key else text
-
-    def _decode(self, path: str, content: bytes, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            problem = f"{self.url}{path} sent an answer that cannot be read: {error}"
-            raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
 
 
 def read_key(variable: str | None) -> str:
@@ -316,14 +313,14 @@ def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
 
 
 class ModelReranker:
-    """A `Reranker` over a `CrossEncoder`."""
+    """A `RerankingModel` over a `CrossEncoder`."""
 
-    def __init__(self, model: CrossEncoder, settings: Settings) -> None:
+    def __init__(self, model: CrossEncoder, settings: RerankerSettings) -> None:
         self._model = model
         self._settings = settings
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `Reranker`."""
+        """See `RerankingModel`."""
         size = self._settings.batch
         batches = (documents[start : start + size] for start in range(0, len(documents), size))
         return [score for batch in batches for score in self._scores(question, batch)]
@@ -592,7 +589,7 @@ def open_embedder(settings: Embeddings) -> Iterator[Embedder]:
 
 
 @contextmanager
-def open_reranker(settings: Reranking) -> Iterator[Reranker | None]:
+def open_reranker(settings: RerankerSettings) -> Iterator[RerankingModel | None]:
     """Open the reranker of the settings for the length of the block; None if none is configured.
 
     Raises:
@@ -618,7 +615,7 @@ def _make_encoder(settings: Embeddings) -> Encoder:
     return SentenceEncoder(settings.path, settings.model, settings.revision)
 
 
-def _make_cross_encoder(settings: Reranking) -> CrossEncoder:
+def _make_cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     match settings.kind:
         case "endpoint" if settings.protocol == "tei":
             return TeiServer(_make_endpoint(settings), raw=settings.activation == "sigmoid")
@@ -633,7 +630,7 @@ def _make_cross_encoder(settings: Reranking) -> CrossEncoder:
     return SentenceCrossEncoder(settings.path, settings.model, settings.revision)
 
 
-def _make_endpoint(settings: Embeddings | Reranking) -> Endpoint:
+def _make_endpoint(settings: Embeddings | RerankerSettings) -> Endpoint:
     return Endpoint(settings.url or "", key=read_key(settings.api_key_env), timeout_s=settings.timeout_s)
 
 

@@ -209,11 +209,18 @@ class ValueDifference(msgspec.Struct, frozen=True, kw_only=True):
 def compare_trees(left: Tree, right: Tree) -> list[ValueDifference]:
     """List the changes that turn `left` into `right`, sorted by name."""
     before, after = dict(_walk_leaves(left)), dict(_walk_leaves(right))
-    return [
-        _make_difference(path, before, after)
-        for path in sorted(before.keys() | after.keys())
-        if path not in before or path not in after or not _is_same(before[path], after[path])
-    ]
+    found: list[ValueDifference] = []
+    for path in sorted(before.keys() | after.keys()):
+        if path not in before or path not in after or not _is_same(before[path], after[path]):
+            name = ".".join(path)
+            if path not in before:
+                difference = ValueDifference(name=name, change="added", right=after[path])
+            elif path not in after:
+                difference = ValueDifference(name=name, change="removed", left=before[path])
+            else:
+                difference = ValueDifference(name=name, change="changed", left=before[path], right=after[path])
+            found.append(difference)
+    return found
 
 
 def flatten_tree(tree: Tree) -> dict[str, Any]:
@@ -233,15 +240,6 @@ def _walk_leaves(tree: Tree, above: Path = ()) -> Iterator[tuple[Path, Any]]:
 def _is_same(left: object, right: object) -> bool:
     """Return whether both values are written alike: in Python, True equals 1."""
     return left == right and isinstance(left, bool) == isinstance(right, bool)
-
-
-def _make_difference(path: Path, before: Mapping[Path, Any], after: Mapping[Path, Any]) -> ValueDifference:
-    name = ".".join(path)
-    if path not in before:
-        return ValueDifference(name=name, change="added", right=after[path])
-    if path not in after:
-        return ValueDifference(name=name, change="removed", left=before[path])
-    return ValueDifference(name=name, change="changed", left=before[path], right=after[path])
 
 
 # Mark the words of a question in a text; formulas stay whole, so that they can be typeset.

@@ -355,15 +355,12 @@ class _DetailWords(dict[str, str]):
             case float():
                 return f"{value:.3g}"
             case list():
-                return self._list(value, names)
+                more = f" and {len(value) - MAX_LISTED} more" if len(value) > MAX_LISTED else ""
+                return ", ".join(self._word(each, names) for each in value[:MAX_LISTED]) + more if value else "none"
             case str() if _HASH.fullmatch(value):
                 return names.get(value) or value[:12]
             case _:
                 return str(value)
-
-    def _list(self, values: Sequence[str], names: Mapping[str, str]) -> str:
-        more = f" and {len(values) - MAX_LISTED} more" if len(values) > MAX_LISTED else ""
-        return ", ".join(self._word(each, names) for each in values[:MAX_LISTED]) + more if values else "none"
 
 
 # Explain in words why devices flip.

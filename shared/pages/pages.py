@@ -84,9 +84,8 @@ def find_asset(path: str) -> Asset | None:
 
 @cache
 def _load_assets() -> dict[str, Asset]:
-    named = {
-        name: _read_content(name) for name in ("style.css", "pages.js", "live.js", "icon.svg", *_list_katex_files())
-    }
+    katex_files = [name for name in _list_files(FOLDER / "vendor" / KATEX, KATEX) if name[name.rfind(".") :] in TYPES]
+    named = {name: _read_content(name) for name in ("style.css", "pages.js", "live.js", "icon.svg", *katex_files)}
     return {name: _make_asset(name, body) for name, body in named.items()}
 
 
@@ -103,11 +102,6 @@ def _read_content(name: str) -> bytes:
     if name == "live.js":
         return load_live_script().encode()
     return (FOLDER / name if name == "icon.svg" else FOLDER / "vendor" / name).read_bytes()
-
-
-def _list_katex_files() -> list[str]:
-    """List the files of KaTeX that are served: no licence, no checksums."""
-    return [name for name in _list_files(FOLDER / "vendor" / KATEX, KATEX) if name[name.rfind(".") :] in TYPES]
 
 
 def _list_files(folder: Traversable, path: str) -> list[str]:

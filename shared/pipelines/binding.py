@@ -33,7 +33,7 @@ from shared.calls import (
     Verify,
     Write,
 )
-from shared.params import MOST_REPEATS, GradingParams, Params
+from shared.params import MOST_REPEATS, Params
 from shared.rag.grading import GRADERS, choose_marking_grader
 from shared.rag.prompts import localised, make_template_reference, template
 
@@ -138,7 +138,18 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
 def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
     match call:
         case Retrieve():
-            return call.index, _retrieve(call)
+            request = Request(
+                role="retrieve",
+                model="",
+                values={"question": call.question},
+                k=call.k,
+                skip=call.skip,
+                hypothetical=call.hypothetical,
+                duplicates=call.duplicates,
+                item=call.item,
+                gold=call.gold,
+            )
+            return call.index, request
         case Judge():
             return "judge", _judge(call, binding, repeat)
         case Write():
@@ -150,7 +161,17 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
                 role="generate", model="", messages=call.messages, decoding=call.decoding, draw=call.draw
             )
         case Grade():
-            return "grade", _grade(call, binding.params.grading)
+            values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
+            name = choose_marking_grader(binding.params.grading.grader, peers=call.peers)
+            of_plugin = name not in GRADERS  # pass it all rules: only its code knows which of them it reads
+            rules = Rules(
+                grader=name,
+                golds=call.expected.golds,
+                choices=call.expected.choices if of_plugin or name == "choice" else (),
+                threshold=binding.params.grading.threshold if of_plugin or name == "f1" else None,
+                separators=binding.params.grading.separators if of_plugin or name == "set" else "",
+            )
+            return "grade", Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
         case _:
             request = _measurement(call)
             return request.role, request
@@ -177,27 +198,6 @@ def _measurement(call: Rerank | Embed | Verify | Estimate | FindRules | Mine) ->
             return Request(role="mine", model="", values={"relation": call.relation}, mining=call.mining)
         case _:
             assert_never(call)
-
-
-def _retrieve(call: Retrieve) -> Request:
-    return Request(
-        role="retrieve", model="", values={"question": call.question}, k=call.k, skip=call.skip,
-        hypothetical=call.hypothetical, duplicates=call.duplicates, item=call.item, gold=call.gold,
-    )  # fmt: skip
-
-
-def _grade(call: Grade, grading: GradingParams) -> Request:
-    values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
-    name = choose_marking_grader(grading.grader, peers=call.peers)
-    of_plugin = name not in GRADERS  # pass it all rules: only its code knows which of them it reads
-    rules = Rules(
-        grader=name,
-        golds=call.expected.golds,
-        choices=call.expected.choices if of_plugin or name == "choice" else (),
-        threshold=grading.threshold if of_plugin or name == "f1" else None,
-        separators=grading.separators if of_plugin or name == "set" else "",
-    )
-    return Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
 
 
 def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
@@ -244,14 +244,11 @@ def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     sampled = decoding.temperature > 0 or bool(binding.nonce)
     # Draw 0 of a repeat is the repeat's number, as before calls had draws, so that keys of stored replies still match.
     draw = repeat + MOST_REPEATS * _check_draw(call.draw) if sampled else 0
-    request = _build_prompt_request("generate", _answer_template(call, binding.params), values, decoding, draw)
+    # The call's template, or the job's own if the call uses one of the shipped prompts for answers.
+    own = binding.params.generate.template
+    answer_template = localised(own, call.question) if own and call.template in ANSWERING else call.template
+    request = _build_prompt_request("generate", answer_template, values, decoding, draw)
     return msgspec.structs.replace(request, logprobs=call.logprobs)
-
-
-def _answer_template(call: Generate, params: Params) -> str:
-    """Return the call's template, or the job's own if the call uses one of the shipped prompts for answers."""
-    own = params.generate.template
-    return localised(own, call.question) if own and call.template in ANSWERING else call.template
 
 
 def _check_draw(draw: int) -> int:

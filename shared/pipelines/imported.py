@@ -26,16 +26,6 @@ DRY_RUN = Given(answer="?")
 def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
     """Return the given answer, or the given text, in which the grader finds the answer."""
     given = sample.given if isinstance(sample.given, Given) else DRY_RUN
-    trace = Trace(decisions=(_decision(given),))
-    if given.answer is not None:
-        return Outcome(
-            answer=given.answer, extraction=Extraction.OK, extracted_by=ExtractedBy.GIVEN, trace=trace
-        )  # fmt: skip
-    return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
-    yield  # makes this function a generator, as a pipeline has to be
-
-
-def _decision(given: Given) -> Decision:
     known = {
         "text": given.text,
         "score": given.score,
@@ -43,6 +33,13 @@ def _decision(given: Given) -> Decision:
         "prompt_tokens": given.prompt_tokens,
         "completion_tokens": given.completion_tokens,
     }
-    return Decision(
+    decision = Decision(
         stage=IMPORTED, action="given", detail={name: value for name, value in known.items() if value is not None}
     )
+    trace = Trace(decisions=(decision,))
+    if given.answer is not None:
+        return Outcome(
+            answer=given.answer, extraction=Extraction.OK, extracted_by=ExtractedBy.GIVEN, trace=trace
+        )  # fmt: skip
+    return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
+    yield  # makes this function a generator, as a pipeline has to be

@@ -26,7 +26,7 @@ from shared.rag.gate import (
 from shared.rag.prompts import template
 from shared.rag.provenance import DocumentScoring, FoundLists, choose_context, make_scored_trace, make_searches
 from shared.replies import Failure, Rated, Verified, require
-from shared.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
+from shared.samples import Item, Library, PrepareSteps, Sample, Steps, Strategy
 
 READS = (
     "anchors", "candidates", "context_size", "duplicates", *FUSED, "gate", "generate", "judge", "quality",
@@ -69,7 +69,9 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
 @pipeline("mathrag-gate", prepare=calibrate, reads=READS)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, fuse, score what is relevant as the question deserves, rerank, then generate."""
-    gate = _decision(sample)
+    if sample.prepared is None:
+        raise ValueError("mathrag-gate needs the gate's decision in `sample.prepared`; run its `prepare` first")
+    gate = sample.prepared
     estimates = make_estimates(sample.question, gate.strategy, params.route)
     dense, sparse, *estimated = yield [*make_searches(sample.question, params), *estimates]
     route = choose_route(estimated, gate.strategy, params.route)
@@ -81,12 +83,6 @@ def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
     trace = add_route(make_floored_trace(make_scored_trace(order, found, scorings), floored), route)
     return (yield from answer(sample.question, choose_context(trace, params), trace))
-
-
-def _decision(sample: Sample) -> GateDecision:
-    if sample.prepared is None:
-        raise ValueError("mathrag-gate needs the gate's decision in `sample.prepared`; run its `prepare` first")
-    return sample.prepared
 
 
 def _calibration_documents(items: Sequence[Item], params: Params) -> Generator[Yielded, Any, list[str]]:

@@ -79,7 +79,7 @@ class Registered(NamedTuple):
         return select(params, "")
 
 
-_registered: dict[str, Registered] = {}
+registered: dict[str, Registered] = {}
 _declared: dict[Pipeline, Registered] = {}
 """Pipelines outside this package; `get` does not find them until they are adopted."""
 _adopted: dict[str, tuple[source.Texts, Callable[[], source.Texts]]] = {}
@@ -107,9 +107,9 @@ def pipeline(
         if not run.__module__.startswith(f"{pipelines.__name__}."):
             _declared[run] = made
             return run
-        if name in _registered:
+        if name in registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
-        _registered[name] = made
+        registered[name] = made
         return run
 
     return register
@@ -138,7 +138,7 @@ def adopt(found: Registered, plugin: PluginPin, imported: source.Texts, read: Ca
     if found.name in names():
         raise ValueError(f"two pipelines are called {found.name!r}; rename one of them")
     _adopted[found.name] = (imported, read)
-    _registered[found.name] = found._replace(plugin=plugin)
+    registered[found.name] = found._replace(plugin=plugin)
 
 
 def get(name: str) -> Registered:
@@ -148,20 +148,20 @@ def get(name: str) -> Registered:
         UnknownPipeline: if there is none.
     """
     _discover()
-    if name not in _registered:
+    if name not in registered:
         raise UnknownPipeline(f"no pipeline {name!r}; there are: {', '.join(list_offered())}")
-    return _registered[name]
+    return registered[name]
 
 
 def names() -> tuple[str, ...]:
     """Return all pipelines' names, sorted."""
     _discover()
-    return tuple(sorted(_registered))
+    return tuple(sorted(registered))
 
 
 def list_offered() -> tuple[str, ...]:
     """Return the sorted names of the pipelines that people may submit jobs with."""
-    return tuple(name for name in names() if _registered[name].offered)
+    return tuple(name for name in names() if registered[name].offered)
 
 
 def pipeline_hash(name: str) -> str:

@@ -29,7 +29,11 @@ def rulerag(sample: Sample, params: Params, library: Library) -> Steps:
     guided = yield from find_guidance(sample.item, params)
     trace = yield from _search(sample.item, guided, params, library)
     trace = replace(trace, decisions=(guided.decision, *trace.decisions))
-    lines = _lines(guided) if params.rulerag.use != "retrieval" else ""
+    if params.rulerag.use != "retrieval":
+        sentences = dict.fromkeys(write_rule(found.rule, guided.phrases) for found in guided.rules)
+        lines = "".join(f"{sentence}\n" for sentence in sentences)
+    else:
+        lines = ""
     prompt = _prompt(lines, cot=params.rulerag.cot)
     return (yield from answer(sample.question, choose_context(trace, params), trace, prompt=prompt))
 
@@ -39,12 +43,6 @@ def _search(item: Item, guided: Guidance, params: Params, library: Library) -> G
         return (yield from search_by_rules(item, guided, params, library))
     trace = yield from search_index(item.question, params)
     return replace(trace, decisions=(*note_prompt_rules(guided), *trace.decisions))
-
-
-def _lines(guided: Guidance) -> str:
-    """Write the rules for the prompt, one a line, each once."""
-    sentences = dict.fromkeys(write_rule(found.rule, guided.phrases) for found in guided.rules)
-    return "".join(f"{sentence}\n" for sentence in sentences)
 
 
 def _prompt(lines: str, *, cot: bool) -> Prompt:

@@ -42,19 +42,6 @@ def read_texts(distribution: Distribution, value: str) -> Texts:
         UnusableFiles: there is none, or a file of it lies outside the distribution's folder.
     """
     top = value.partition(":")[0].partition(".")[0]
-    where = _place(top)
-    _check_owner(distribution, top, where)
-    files = [where] if where.is_file() else list(_list_inside(where))
-    return {file.relative_to(where.parent).as_posix(): _text(file) for file in sorted(files)}
-
-
-def code_hash(texts: Texts) -> str:
-    """Return the SHA-256, in hex, over all files."""
-    return canonical.digest(sorted(texts.items())).hex()
-
-
-def _place(top: str) -> Path:
-    """Find the package's folder, or the module's file."""
     if top in sys.stdlib_module_names:
         raise UnusableFiles(f"its entry point names `{top}`, which is a module of Python: name a module of its own")
     try:
@@ -65,23 +52,22 @@ def _place(top: str) -> Path:
         raise UnusableFiles(f"its module `{top}` is not there; install it again")
     if spec.origin is None or not Path(spec.origin).is_file():
         raise UnusableFiles(f"its package `{top}` has no __init__.py: add one, so that its files can be found")
-    return Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
-
-
-def _check_owner(distribution: Distribution, top: str, where: Path) -> None:
-    """Return if `where` is part of the distribution: of its record, or of the folder that it was installed from."""
+    where = Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
     home = _editable_folder(distribution) or Path(str(distribution.locate_file(""))).resolve()
     if not where.resolve().is_relative_to(home):
         raise UnusableFiles(f"its module `{top}` is {where}, outside its folder {home}: keep all of it there")
     recorded = {file.parts[0] for file in distribution.files or () if file.suffix == ".py"}
     own = recorded and not _editable_folder(distribution)
-    if _is_ours(where) or (own and top not in recorded and f"{top}.py" not in recorded):
+    is_ours = where.resolve().parent == Path(__file__).resolve().parents[2] and where.name in OURS
+    if is_ours or (own and top not in recorded and f"{top}.py" not in recorded):
         raise UnusableFiles(f"its module `{top}` is part of another distribution: name a module of its own")
+    files = [where] if where.is_file() else list(_list_inside(where))
+    return {file.relative_to(where.parent).as_posix(): _text(file) for file in sorted(files)}
 
 
-def _is_ours(where: Path) -> bool:
-    """Tell whether the name is that of a package of this program."""
-    return where.resolve().parent == Path(__file__).resolve().parents[2] and where.name in OURS
+def code_hash(texts: Texts) -> str:
+    """Return the SHA-256, in hex, over all files."""
+    return canonical.digest(sorted(texts.items())).hex()
 
 
 def _editable_folder(distribution: Distribution) -> Path | None:

@@ -314,7 +314,10 @@ def _adopt(plugin: Plugin) -> Plugin:
             found = registry.get_declared(plugin.name, import_plugin(plugin))
             registry.adopt(found, plugin.pin, plugin.texts, partial(_texts_now, plugin))
         elif plugin.kind is Kind.GRADER:
-            grading.adopt(_grader(plugin))
+            said: dict[str, Any] = {**plugin.declares}
+            extract = grading.EXTRACTS[said.pop("extract")]
+            grader = grading.Grader(name=plugin.name, extract=extract, mark=_mark_elsewhere, plugin=plugin.pin, **said)
+            grading.adopt(grader)
         elif plugin.kind is Kind.TEMPLATE:
             prompts.adopt(read_template(*plugin.texts.values()))
     except KeyboardInterrupt:
@@ -322,12 +325,6 @@ def _adopt(plugin: Plugin) -> Plugin:
     except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything, and the others go on
         return plugin.with_state(State.FAILED, f"{type(error).__name__}: {error}")
     return plugin
-
-
-def _grader(plugin: Plugin) -> grading.Grader:
-    said: dict[str, Any] = {**plugin.declares}
-    extract = grading.EXTRACTS[said.pop("extract")]
-    return grading.Grader(name=plugin.name, extract=extract, mark=_mark_elsewhere, plugin=plugin.pin, **said)
 
 
 def _mark_elsewhere(_answer: str, _gold: str, _rules: Rules) -> NoReturn:

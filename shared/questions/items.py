@@ -156,7 +156,14 @@ class BodySearch:
         if len(held) == len(self._body):
             yield [fact.number for fact in held.values()]
             return
-        place, facts = self._find_rarest(bound, held)
+        # The place and facts of the atom with fewest facts; no facts if no further atom has a bound term.
+        left = [place for place in range(len(self._body)) if place not in held]
+        found = [
+            (place, rarest_facts)
+            for place in left
+            if (rarest_facts := self._candidates(self._body[place], bound)) is not None
+        ]
+        place, facts = min(found, key=lambda each: len(each[1]), default=(left[0], ()))
         for fact in facts:
             if not self._left:
                 return
@@ -164,12 +171,6 @@ class BodySearch:
             following = self._bind_atom(self._body[place], fact, bound)
             if following is not None and self._is_in_order(place, fact, held):
                 yield from self._complete(following, {**held, place: fact})
-
-    def _find_rarest(self, bound: Bound, held: Mapping[int, NumberedFact]) -> tuple[int, Sequence[NumberedFact]]:
-        """Return the place and facts of the atom with fewest facts; no facts if no further atom has a bound term."""
-        left = [place for place in range(len(self._body)) if place not in held]
-        found = [(place, facts) for place in left if (facts := self._candidates(self._body[place], bound)) is not None]
-        return min(found, key=lambda each: len(each[1]), default=(left[0], ()))
 
     def _candidates(self, step: NumberedAtom, bound: Bound) -> Sequence[NumberedFact] | None:
         """Return the facts that match the atom at the end that has fewer; None if neither end is bound."""
@@ -256,7 +257,10 @@ def number(held_out: Graph, graph: Graph, names: GraphNumbers) -> HeldOut:
     relation = np.array([names.relations.get(name, -1) for name in held_out.relations], np.int64)
     subject, label, object_, time = rows_of(held_out).T
     rows = np.column_stack((entity[subject], relation[label], entity[object_], time))
-    is_unknown, is_known = rows[:, 1] < 0, _are_among(rows, rows_of(graph))
+    others = rows_of(graph)
+    _, number = np.unique(np.concatenate((others, rows)), axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    is_unknown, is_known = rows[:, 1] < 0, np.isin(number[len(others) :], number[: len(others)])
     kept = rows[~is_unknown & ~is_known]
     return HeldOut(kept, list(strangers), int(is_known.sum()), int(is_unknown.sum()))
 
@@ -270,12 +274,6 @@ def rows_of(graph: Graph) -> Numbers:
 def _number(name: str, names: GraphNumbers, strangers: dict[str, int]) -> int:
     known = names.entities.get(name)
     return len(names.entities) + strangers.setdefault(name, len(strangers)) if known is None else known
-
-
-def _are_among(rows: Numbers, others: Numbers) -> NDArray[np.bool_]:
-    _, number = np.unique(np.concatenate((others, rows)), axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    return np.isin(number[len(others) :], number[: len(others)])
 
 
 # Find the rules that lead from the entity of a question to an answer, and the facts by which they do.
@@ -558,7 +556,20 @@ class QuestionSet:
         drawn = draw(pool, self._choice.seed, self._identity)
         yield from islice(filter(None, map(self._item, drawn)), self._choice.limit)
         if not self._numbers:
-            raise Invalid("the held-out facts yield no question", hint=_explain_empty(self.counts))
+            left_out = self.counts.left_out
+            reasons = (
+                (left_out.known, "fact is", "facts are", "in the graph already"),
+                (left_out.unknown_relation, "fact has", "facts have", "a relation that the graph lacks"),
+                (left_out.unknown_entity, "question names", "questions name", "an entity that the graph lacks"),
+                (left_out.many_answers, "question has", "questions have", f"more than {ANSWERS} answers"),
+                (left_out.answered, "question is", "questions are", "answered by the graph itself"),
+                (left_out.long, "question has", "questions have", f"more than {MAX_QUESTION} characters"),
+            )
+            said = [f"{format_count(count, one, several)} {rest}" for count, one, several, rest in reasons if count]
+            raise Invalid(
+                "the held-out facts yield no question",
+                hint="; ".join([*said, "give facts that the graph does not have"]),
+            )
 
     def _identity(self, question: Question) -> tuple[str, str, int, str]:
         return self._graph.relations[question.relation], question.side, question.time, self._name(question.entity)
@@ -572,7 +583,12 @@ class QuestionSet:
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
         time = None if self._wording.unit is None else graph_module.written(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
-        answers = self._answers(question)
+        # The held-out facts' answers by name, then those that only the graph gives, of which at most `ANSWERS` + 1
+        # are read.
+        label = question.relation + (0 if question.side == "object" else len(self._graph.relations))
+        known_answers = self._facts.at(question.entity, label, question.time, ANSWERS + 1)
+        asked, besides = (sorted(each, key=self._name) for each in (question.answers, known_answers))
+        answers = list(dict.fromkeys((*asked, *besides)))
         if len(answers) > ANSWERS or len(text) > MAX_QUESTION:
             self.counts.left_out.many_answers += len(answers) > ANSWERS
             self.counts.left_out.long += len(answers) <= ANSWERS
@@ -582,7 +598,9 @@ class QuestionSet:
             return None
         leads, documents = self._find_leads_and_documents(question, answers)
         self._count(question, answers, leads, documents)
-        gold, *others = self._golds(answers)
+        # Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line.
+        shown = [*dict.fromkeys(graph_module.shown(self._name(answer)) for answer in answers)]
+        gold, *others = ["\n".join(shown)] if self._choice.grader == "set" else shown
         return DatasetItem(
             question=text,
             gold=gold,
@@ -597,15 +615,6 @@ class QuestionSet:
             ),
         )  # fmt: skip
 
-    def _answers(self, question: Question) -> Sequence[int]:
-        """Return the held-out facts' answers by name, then those that only the graph gives, of which at most
-        `ANSWERS` + 1 are read.
-        """
-        label = question.relation + (0 if question.side == "object" else len(self._graph.relations))
-        known_answers = self._facts.at(question.entity, label, question.time, ANSWERS + 1)
-        asked, besides = (sorted(each, key=self._name) for each in (question.answers, known_answers))
-        return list(dict.fromkeys((*asked, *besides)))
-
     def _find_leads_and_documents(
         self, question: Question, answers: Sequence[int]
     ) -> tuple[tuple[Lead, ...], Sequence[str]]:
@@ -616,11 +625,6 @@ class QuestionSet:
             return (), [str(fact) for fact in found]
         leads = self._leads.of(question.relation, question.side, question.entity, answers, before)
         return leads, sorted({document for lead in leads for document in lead.documents}, key=int)
-
-    def _golds(self, answers: Sequence[int]) -> Sequence[str]:
-        """Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line."""
-        shown = [*dict.fromkeys(graph_module.shown(self._name(answer)) for answer in answers)]
-        return ["\n".join(shown)] if self._choice.grader == "set" else shown
 
     def _identifier(self, relation: str, side: Side) -> str:
         label = f"{relation[:LABEL]}/{side}"
@@ -637,17 +641,3 @@ class QuestionSet:
         counts.not_after_graph += self._last is not None and question.time <= self._last
         counts.with_leads += bool(leads)
         counts.with_documents += bool(documents)
-
-
-def _explain_empty(counts: Counts) -> str:
-    left_out = counts.left_out
-    reasons = (
-        (left_out.known, "fact is", "facts are", "in the graph already"),
-        (left_out.unknown_relation, "fact has", "facts have", "a relation that the graph lacks"),
-        (left_out.unknown_entity, "question names", "questions name", "an entity that the graph lacks"),
-        (left_out.many_answers, "question has", "questions have", f"more than {ANSWERS} answers"),
-        (left_out.answered, "question is", "questions are", "answered by the graph itself"),
-        (left_out.long, "question has", "questions have", f"more than {MAX_QUESTION} characters"),
-    )
-    said = [f"{format_count(count, one, several)} {rest}" for count, one, several, rest in reasons if count]
-    return "; ".join([*said, "give facts that the graph does not have"])

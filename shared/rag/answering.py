@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -68,7 +68,29 @@ def compress(question: str, documents: Sequence[str], library: Library, params: 
     fits = before <= params.tokens
     if fits and params.ratio >= 1:
         return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
-    chosen = _choose(question, parts, [_count_frame_tokens(document) for document in whole], params)
+    # The indexes of the kept sentences in order, choosing the most important ones until the budget is used.
+    frames = [estimate_tokens(show_documents([Document(problem=document.problem, text="")])) for document in whole]
+    weights = TermWeights(part.terms for part in parts)
+    question_vector = weights.vector(extract_terms(question))
+    centroid = weights.vector([term for part in parts for term in part.terms])
+    vectors = [weights.vector(part.terms) for part in parts]
+    central = [cosine(vector, centroid) for vector in vectors]
+    most = max(central, default=0.0) or 1.0
+    importance = [
+        (share / most + part.position + cosine(vector, question_vector)) / 3
+        for part, vector, share in zip(parts, vectors, central, strict=True)
+    ]
+    # The indexes of the sentences that do not repeat an earlier one; one without terms repeats none.
+    distinct: list[int] = []
+    seen: list[Shingles] = []
+    for number, part in enumerate(parts):
+        mine = make_shingles(part.terms)
+        if not any(are_alike(mine, other) for other in seen):
+            distinct.append(number)
+            seen.append(mine)
+    order = sorted(distinct, key=lambda at: (-importance[at], at))
+    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
+    chosen = sorted(at for at in order if room.takes(parts[at]))
     if fits and len(chosen) == len(parts):
         return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
     left = _rebuild_documents(whole, [parts[at] for at in chosen])
@@ -100,11 +122,6 @@ def _split_document(at: int, document: Document) -> list[_Sentence]:
     ]
 
 
-def _count_frame_tokens(document: Document) -> int:
-    """Count the tokens of a document besides its sentences."""
-    return estimate_tokens(show_documents([Document(problem=document.problem, text="")]))
-
-
 class _Budget:
     """The remaining number of tokens, in all and of the share to keep."""
 
@@ -124,39 +141,6 @@ class _Budget:
         self._share -= part.tokens
         self._empty = False
         return True
-
-
-def _choose(question: str, parts: Sequence[_Sentence], frames: Sequence[int], params: CompressParams) -> list[int]:
-    """Return the indexes of the kept sentences in order, choosing the most important ones until the budget is used."""
-    importance = _compute_importance(question, parts)
-    order = sorted(_find_distinct(parts), key=lambda at: (-importance[at], at))
-    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
-    return sorted(at for at in order if room.takes(parts[at]))
-
-
-def _compute_importance(question: str, parts: Sequence[_Sentence]) -> list[float]:
-    weights = TermWeights(part.terms for part in parts)
-    question_vector = weights.vector(extract_terms(question))
-    centroid = weights.vector([term for part in parts for term in part.terms])
-    vectors = [weights.vector(part.terms) for part in parts]
-    central = [cosine(vector, centroid) for vector in vectors]
-    most = max(central, default=0.0) or 1.0
-    return [
-        (share / most + part.position + cosine(vector, question_vector)) / 3
-        for part, vector, share in zip(parts, vectors, central, strict=True)
-    ]
-
-
-def _find_distinct(parts: Sequence[_Sentence]) -> list[int]:
-    """Return the indexes of the sentences that do not repeat an earlier one; one without terms repeats none."""
-    distinct: list[int] = []
-    seen: list[Shingles] = []
-    for at, part in enumerate(parts):
-        mine = make_shingles(part.terms)
-        if not any(are_alike(mine, other) for other in seen):
-            distinct.append(at)
-            seen.append(mine)
-    return distinct
 
 
 def _rebuild_documents(whole: Sequence[Document], kept: Sequence[_Sentence]) -> dict[int, Document]:
@@ -231,25 +215,21 @@ def write(
     while True:
         shown = show(left)
         replies: list[Generated | Failure] = yield prompts(shown)
-        refusals = [reply for reply in replies if _is_too_long(reply)]
+        refusals = [
+            reply for reply in replies if isinstance(reply, Failure) and reply.kind is FailureKind.CONTEXT_EXCEEDED
+        ]
         if not shown.documents or len(refusals) < len(replies):
             return GeneratedReplies(replies, shown.documents, (*shown.decisions, *dropped))
         *rest, worst = (document for document in left if document in shown.documents)
         left = tuple(rest)
-        dropped.append(_make_drop_decision(worst, refusals[0]))
-
-
-def _is_too_long(reply: Generated | Failure) -> TypeGuard[Failure]:
-    return isinstance(reply, Failure) and reply.kind is FailureKind.CONTEXT_EXCEEDED
-
-
-def _make_drop_decision(document: str, refusal: Failure) -> Decision:
-    return Decision(
-        stage="context",
-        action="drop",
-        detail={"document": document, "reason": refusal.detail},
-        fallback=refusal.kind.value,
-    )
+        refusal = refusals[0]
+        drop_decision = Decision(
+            stage="context",
+            action="drop",
+            detail={"document": worst, "reason": refusal.detail},
+            fallback=refusal.kind.value,
+        )
+        dropped.append(drop_decision)
 
 
 def compress_context(
@@ -309,7 +289,14 @@ def rank_by_relevance(documents: Sequence[str], reply: Scored | Failure, params:
     relevance = dict(zip(documents, reply.scores, strict=True))
     order = tuple(sorted(relevance, key=lambda document: -relevance[document]))
     kept = tuple(document for document in order if relevance[document] >= params.rerank.threshold)
-    refusal = _refusal(order, relevance, params) if params.rerank.refuse and not kept else None
+    if params.rerank.refuse and not kept:
+        if not order:
+            refusal = "no document was found"
+        else:
+            best = relevance[order[0]]
+            refusal = f"the most relevant document has a probability of {best:.3f}, below {params.rerank.threshold}"
+    else:
+        refusal = None
     action = "refuse" if refusal else "threshold" if kept else "best"
     stays = kept if kept or refusal else order[: params.context_size]
     decision = Decision(
@@ -392,13 +379,6 @@ def _place(candidate: Candidate, rank: int, relevance: float | None) -> Candidat
     return msgspec.structs.replace(candidate, rank=rank, relevance=relevance, score=relevance)
 
 
-def _refusal(order: Sequence[str], relevance: dict[str, float], params: Params) -> str:
-    if not order:
-        return "no document was found"
-    best = relevance[order[0]]
-    return f"the most relevant document has a probability of {best:.3f}, below {params.rerank.threshold}"
-
-
 # Finish after retrieval (seed document 001): rerank, drop irrelevant documents, compress, and generate.
 
 
@@ -414,7 +394,17 @@ def finish(
     trace = make_ranked_trace(trace, ranking)
     if ranking.refusal is not None:
         return make_refusal_outcome(ranking.refusal, trace)
-    kept = _keep_certain(ranking, params) if vague else ranking.kept
+    if vague:
+        # Keep documents that reach the threshold: for a vague question the best may well be noise (003).
+        # Where nobody could score, there is nothing to tell noise by, and all stay.
+        if not ranking.relevance:
+            kept = ranking.kept
+        else:
+            kept = tuple(
+                document for document in ranking.kept if ranking.relevance[document] >= params.rerank.threshold
+            )
+    else:
+        kept = ranking.kept
     show = partial(compress_context, question, library=library, params=params.compress)
     return (yield from answer(question, kept[: params.context_size], trace, show))
 
@@ -427,13 +417,3 @@ def _rank(question: str, documents: Sequence[str], params: Params) -> Generator[
     if documents:
         reply = yield Rerank(question=question, documents=tuple(documents))
     return rank_by_relevance(documents, reply, params)
-
-
-def _keep_certain(ranking: Ranking, params: Params) -> tuple[str, ...]:
-    """Keep documents that reach the threshold: for a vague question the best may well be noise (003).
-
-    Where nobody could score, there is nothing to tell noise by, and all stay.
-    """
-    if not ranking.relevance:
-        return ranking.kept
-    return tuple(document for document in ranking.kept if ranking.relevance[document] >= params.rerank.threshold)

@@ -402,7 +402,17 @@ def _refine_list(found: DocumentPool, params: Params, library: Library) -> Part:
 
 def _search_again(found: DocumentPool, number: int, params: Params, library: Library) -> Part:
     """Search with a rewritten query; without one, fetch the next page for the question itself."""
-    written = read_rewrite(found.question, (yield _make_rewrite_call(found, number, params)))
+    # Ask for a rewrite of the question; from the second time on, show the found documents as well.
+    if number == 1 and not any(name.startswith("rewritten") for name, _ in found.lists):
+        rewrite_call = rewrite(found.question, params.enhance)
+    else:
+        rewrite_call = Write(
+            template=localised("rewrite-again", found.question),
+            decoding=params.enhance.decoding,
+            slots={"question": found.question},
+            documents=found.documents[: params.context_size],
+        )
+    written = read_rewrite(found.question, (yield rewrite_call))
     page = 0 if written.queries else number * params.candidates
     query = next(iter(written.queries), found.question)
     dense, sparse = yield [replace(each, skip=page) for each in make_searches(query, params)]
@@ -410,18 +420,6 @@ def _search_again(found: DocumentPool, number: int, params: Params, library: Lib
     action = "rewritten" if written.queries else "deeper"
     new = float(len(more.documents) - len(found.documents))
     return more.add_decision(Decision(stage="refine", action=action, round=number, detail={"new": new}))
-
-
-def _make_rewrite_call(found: DocumentPool, number: int, params: Params) -> Write:
-    """Ask for a rewrite of the question; from the second time on, show the found documents as well."""
-    if number == 1 and not any(name.startswith("rewritten") for name, _ in found.lists):
-        return rewrite(found.question, params.enhance)
-    return Write(
-        template=localised("rewrite-again", found.question),
-        decoding=params.enhance.decoding,
-        slots={"question": found.question},
-        documents=found.documents[: params.context_size],
-    )
 
 
 def _search_fallback(found: DocumentPool, params: Params, library: Library) -> Part:
@@ -478,7 +476,24 @@ def cut_strips(text: str, mode: Mode) -> list[str]:
         return []
     if mode == "selection":
         return [text]
-    return _windows(text) if mode == "fixed" else _excerpts(text)
+    if mode == "fixed":
+        spans = _words(text)
+        cuts = [*range(0, len(spans), WINDOW), len(spans)]
+        if len(cuts) > 2 and cuts[-1] - cuts[-2] < TAIL:
+            del cuts[-2]
+        return [text[spans[first][0] : spans[last - 1][1]] for first, last in pairwise(cuts)]
+    # Make strips of three sentences; repeated sentences are dropped, short ones join the one before.
+    joined: list[str] = []
+    stops = [match.span() for match in _STOP.finditer(_mask_formulas(text))]
+    cuts = [(0, 0), *stops, (len(text), len(text))]
+    for sentence in filter(None, [text[left[1] : right[0]].strip() for left, right in pairwise(cuts)]):
+        if sentence in joined:
+            continue
+        if joined and len(split_words(sentence)) <= SHORT_SENTENCE:
+            joined[-1] += f" {sentence}"
+        else:
+            joined.append(sentence)
+    return [" ".join(joined[at : at + GROUP]) for at in range(0, len(joined), GROUP)]
 
 
 def split_words(text: str) -> list[str]:
@@ -519,34 +534,6 @@ def _mask_formulas(text: str) -> str:
     spans = [(0, 0), *find_formulas(text), (len(text), len(text))]
     parts = (text[left[1] : right[0]] + "_" * (right[1] - right[0]) for left, right in pairwise(spans))
     return "".join(parts)
-
-
-def _windows(text: str) -> list[str]:
-    spans = _words(text)
-    cuts = [*range(0, len(spans), WINDOW), len(spans)]
-    if len(cuts) > 2 and cuts[-1] - cuts[-2] < TAIL:
-        del cuts[-2]
-    return [text[spans[first][0] : spans[last - 1][1]] for first, last in pairwise(cuts)]
-
-
-def _excerpts(text: str) -> list[str]:
-    """Make strips of three sentences; repeated sentences are dropped, short ones join the one before."""
-    joined: list[str] = []
-    for sentence in filter(None, _split(text)):
-        if sentence in joined:
-            continue
-        if joined and len(split_words(sentence)) <= SHORT_SENTENCE:
-            joined[-1] += f" {sentence}"
-        else:
-            joined.append(sentence)
-    return [" ".join(joined[at : at + GROUP]) for at in range(0, len(joined), GROUP)]
-
-
-def _split(text: str) -> list[str]:
-    """Split at the stops and strip the blanks."""
-    stops = [match.span() for match in _STOP.finditer(_mask_formulas(text))]
-    cuts = [(0, 0), *stops, (len(text), len(text))]
-    return [text[left[1] : right[0]].strip() for left, right in pairwise(cuts)]
 
 
 # Choose what the generator is shown after correction: the relevant strips of both corpora.
@@ -604,7 +591,18 @@ def combine_pools(
     internal, external = found.evaluate(params), other.evaluate(params)
     inside, outside = (_refine_documents(question, each, params, library) for each in (internal, external))
     trace = list_candidates(found, other, params)
-    trace = replace(trace, decisions=(*trace.decisions, _decision(internal, inside, outside, params)))
+    some = "best" if _stays(internal, params) else params.crag.strips
+    decision = Decision(
+        stage="strips",
+        action=some if inside.kept or outside.kept else "none",
+        detail={
+            "internal": float(len(inside.kept)),
+            "internal of": float(inside.of),
+            "external": float(len(outside.kept)),
+            "external of": float(outside.of),
+        },
+    )
+    trace = replace(trace, decisions=(*trace.decisions, decision))
     return Knowledge(inside, outside, params.crag.strips == "selection", trace)
 
 
@@ -653,20 +651,6 @@ def _make_passage(inside: _Refined, outside: _Refined) -> str:
     """Join strips as the authors' code does, with an empty line after them, as after a document."""
     text = merge_passages(*(JOINT.join(strip.text for strip in refined.kept) for refined in (inside, outside)))
     return f"{text}\n\n" if text else ""
-
-
-def _decision(evaluation: CragEvaluation, inside: _Refined, outside: _Refined, params: Params) -> Decision:
-    some = "best" if _stays(evaluation, params) else params.crag.strips
-    return Decision(
-        stage="strips",
-        action=some if inside.kept or outside.kept else "none",
-        detail={
-            "internal": float(len(inside.kept)),
-            "internal of": float(inside.of),
-            "external": float(len(outside.kept)),
-            "external of": float(outside.of),
-        },
-    )
 
 
 def _rank(action: ListAction, found: Sequence[Candidate], other: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -148,7 +148,16 @@ def list_tokens(text: str) -> tuple[str, ...]:
 
 def list_problem_tokens(problem: str) -> tuple[str, ...]:
     """Return the tokens of a problem without the instructions of a prompt around it."""
-    return _read(_cut_instructions(_write_plainly(problem)))
+    # Remove instructions at both ends; a text that consists of nothing else stays.
+    text = _write_plainly(problem)
+    ends = [0, *(cut.end() for cut in _CUT.finditer(text)), len(text)]
+    pieces = [text[start:end] for start, end in pairwise(ends) if start < end]
+    first, last = 0, len(pieces)
+    while first < last and _is_instruction(pieces[first]):
+        first += 1
+    while last > first and _is_instruction(pieces[last - 1]):
+        last -= 1
+    return _read("".join(pieces[first:last]) or text)
 
 
 def _write_plainly(text: str) -> str:
@@ -187,18 +196,6 @@ def _write_sign(character: str) -> tuple[str, str]:
     return "", "" if unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f" else character
 
 
-def _cut_instructions(text: str) -> str:
-    """Remove instructions at both ends; a text that consists of nothing else stays."""
-    ends = [0, *(cut.end() for cut in _CUT.finditer(text)), len(text)]
-    pieces = [text[start:end] for start, end in pairwise(ends) if start < end]
-    first, last = 0, len(pieces)
-    while first < last and _is_instruction(pieces[first]):
-        first += 1
-    while last > first and _is_instruction(pieces[last - 1]):
-        last -= 1
-    return "".join(pieces[first:last]) or text
-
-
 def _is_instruction(piece: str) -> bool:
     return any(phrase in piece for phrase in _PHRASES) or bool(_LABEL.fullmatch(piece) or _ORDER.fullmatch(piece))
 
@@ -210,7 +207,7 @@ def _read(text: str) -> tuple[str, ...]:
         text = _INFIX.sub(lambda found: rf"\{_INFIX_AS[found[2]]}{{{found[1]}}}{{{found[3]}}}", text)
     if "sqrt" in text:
         text = _ROOT.sub(r"\\sqrt{\1\2}", text)
-    reader = _Reader()
+    reader = _BraceNormalizer()
     for token in _TOKEN.findall(f" {text}"):
         reader.read(token)
     tokens = list(filter(None, reader.output))
@@ -222,7 +219,7 @@ def _read(text: str) -> tuple[str, ...]:
     return tuple("*" if token in (r"\times", r"\cdot") else token for token in tokens)
 
 
-class _Frame:
+class _OpenGroup:
     """An open group, or a command that waits for its next argument."""
 
     __slots__ = ("command", "left", "place", "written")
@@ -238,7 +235,7 @@ class _Frame:
         """Number of tokens before it."""
 
 
-class _Reader:
+class _BraceNormalizer:
     """Reads tokens, and puts braces only around arguments that are not one character, number or command."""
 
     def __init__(self) -> None:
@@ -246,7 +243,7 @@ class _Reader:
         """What was read; an empty text is room for a brace that was not needed."""
         self._written = 0
         self._last = ""
-        self._frames: list[_Frame] = []
+        self._frames: list[_OpenGroup] = []
         self._groups = self._tables = 0
         self._before = ""
 
@@ -328,7 +325,7 @@ class _Reader:
         self._last = token
 
     def _push(self, command: str, arguments: int) -> None:
-        self._frames.append(_Frame(command, arguments, len(self.output), self._written))
+        self._frames.append(_OpenGroup(command, arguments, len(self.output), self._written))
         self.output.append("")
 
     def _start_command(self, command: str) -> None:
@@ -365,7 +362,7 @@ class _Reader:
             if frame.command == r"\pmod":
                 self._put(")")
 
-    def _put_braces(self, frame: _Frame) -> None:
+    def _put_braces(self, frame: _OpenGroup) -> None:
         """Put braces around what was written since the frame began, if it needs any; a raised prime is a prime."""
         inside = self.output[frame.place + 1 : frame.place + 8]
         if frame.command == "^" and set(inside) <= {"", "'"} and len(inside) == len(self.output) - frame.place - 1:

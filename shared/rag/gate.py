@@ -125,28 +125,20 @@ def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
 
 def _decide(found: Correlation, pairs: int, *, asked: int, unparsed: int, params: GateParams) -> tuple[Strategy, str]:
     if 2 * unparsed > asked:
-        return Strategy.RULES, _explain_unusable(asked, unparsed, params)
+        # The reason to fall back on rules, if the job allows that.
+        figures = f"judge unusable: {unparsed} of {asked} replies have no rating [[1]] to [[5]]"
+        if params.on_unusable != "rules":
+            raise JudgeUnusable(
+                f"{figures}; use another judge model, or `--set gate.on_unusable=rules` to go on with rules"
+            )
+        return Strategy.RULES, f"{figures}: rules, as gate.on_unusable says"
     if pairs < params.min_pairs:
         return Strategy.JUDGE, f"{pairs} scored documents, fewer than the {params.min_pairs} needed: judge"
     if found.rho is None:
         return Strategy.JUDGE, f"rho is undefined ({found.undefined}): judge"
-    return _compare(found, found.rho, params.tau)
-
-
-def _explain_unusable(asked: int, unparsed: int, params: GateParams) -> str:
-    """Return the reason to fall back on rules, if the job allows that."""
-    figures = f"judge unusable: {unparsed} of {asked} replies have no rating [[1]] to [[5]]"
-    if params.on_unusable != "rules":
-        raise JudgeUnusable(
-            f"{figures}; use another judge model, or `--set gate.on_unusable=rules` to go on with rules"
-        )
-    return f"{figures}: rules, as gate.on_unusable says"
-
-
-def _compare(found: Correlation, rho: float, tau: float) -> tuple[Strategy, str]:
-    strategy, sign = (Strategy.RULES, ">") if rho > tau else (Strategy.JUDGE, "<=")
-    reason = f"rho = {rho:.3f} {sign} tau = {tau:g}: {strategy.value}"
-    if found.low is not None and found.high is not None and found.low <= tau <= found.high:
+    strategy, sign = (Strategy.RULES, ">") if found.rho > params.tau else (Strategy.JUDGE, "<=")
+    reason = f"rho = {found.rho:.3f} {sign} tau = {params.tau:g}: {strategy.value}"
+    if found.low is not None and found.high is not None and found.low <= params.tau <= found.high:
         reason += f"; undecided at 95 %: the interval [{found.low:.3f}, {found.high:.3f}] holds tau"
     return strategy, reason
 
@@ -285,7 +277,11 @@ def score_text(text: str) -> RuleScore:
     tokens = _TOKEN.findall(text)
     logic = _saturate(_count(_CONNECTIVE, text), LOGIC_SATURATION)
     structure = _saturate(_count(_MARKER, text), STRUCTURE_SATURATION)
-    math = _math_density(tokens)
+    if not tokens:
+        math = 0.0
+    else:
+        share = sum(1 for token in tokens if _MATHEMATICAL.match(token)) / len(tokens)
+        math = min(1.0, share / MATH_SATURATION)
     box = float(bool(_BOX.search(text)))
     length = _length_factor(len(tokens))
     form = LOGIC_WEIGHT * logic + STRUCTURE_WEIGHT * structure + MATH_WEIGHT * math + BOX_WEIGHT * box
@@ -304,13 +300,6 @@ def _count(pattern: re.Pattern[str], text: str) -> int:
 
 def _saturate(count: int, full: int) -> float:
     return min(1.0, count / full)
-
-
-def _math_density(tokens: list[str]) -> float:
-    if not tokens:
-        return 0.0
-    share = sum(1 for token in tokens if _MATHEMATICAL.match(token)) / len(tokens)
-    return min(1.0, share / MATH_SATURATION)
 
 
 def _length_factor(tokens: int) -> float:

@@ -405,14 +405,10 @@ def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
     if found.mark is None:
         raise LookupError(f"grader {rules.grader!r} asks the judge model: it cannot mark an answer by itself")
     if answer is None:
-        return _make_verdict_without_answer(found)
+        if found.name in MATHEMATICAL:
+            return Graded(math_verify=False, strict=False)
+        return Marked(correct=False, strict=False, score=0.0 if found.score else None)
     return choose_best_verdict([found.mark(answer, each, rules) for each in (gold, *rules.golds)])
-
-
-def _make_verdict_without_answer(found: Grader) -> Graded | Marked:
-    if found.name in MATHEMATICAL:
-        return Graded(math_verify=False, strict=False)
-    return Marked(correct=False, strict=False, score=0.0 if found.score else None)
 
 
 def choose_best_verdict(verdicts: Sequence[Graded | Marked]) -> Graded | Marked:

@@ -42,21 +42,16 @@ def measure_per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[st
     Raises:
         Invalid: there is no such measure.
     """
-    plain = _without_f1(names)
+    needed: dict[str, None] = {}
+    for name in names:
+        family, _, depth = name.partition("@")
+        needed |= dict.fromkeys([f"{part}@{depth}" for part in _PARTS] if family == "F1" else [name])
+    plain = list(needed)
     measures = {name: _measure(name) for name in plain}
     values: dict[str, dict[str, float]] = {query: {} for query in judged}
     for query, measure, value in _calculate(judged, run, tuple(measures.values())):
         values[query][measure] = value
     return {query: {name: _value(name, found, measures) for name in names} for query, found in values.items()}
-
-
-def _without_f1(names: Sequence[str]) -> list[str]:
-    """Return the measures that `names` need, each once."""
-    needed: dict[str, None] = {}
-    for name in names:
-        family, _, depth = name.partition("@")
-        needed |= dict.fromkeys([f"{part}@{depth}" for part in _PARTS] if family == "F1" else [name])
-    return list(needed)
 
 
 def _value(name: str, found: Mapping[str, float], measures: Mapping[str, str]) -> float:

@@ -111,17 +111,6 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
     Raises:
         TemplateError: for a value without a slot, or a required slot without a value.
     """
-    _check(template, values)
-    texts = {**template.defaults, **{slot: _as_text(value) for slot, value in values.items()}}
-    return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
-
-
-def show_documents(documents: Sequence[Document]) -> str:
-    """Format documents as prompts show a list: each followed by an empty line."""
-    return "".join(f"{_show_document(document)}\n\n" for document in documents)
-
-
-def _check(template: Template, values: Mapping[str, Value]) -> None:
     undeclared = sorted(values.keys() - set(template.slots))
     if undeclared:
         slots = ", ".join(template.slots)
@@ -129,6 +118,13 @@ def _check(template: Template, values: Mapping[str, Value]) -> None:
     missing = [slot for slot in template.required if slot not in values]
     if missing:
         raise TemplateError(f"template {template.id!r} needs a value for its slot {missing[0]!r}")
+    texts = {**template.defaults, **{slot: _as_text(value) for slot, value in values.items()}}
+    return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
+
+
+def show_documents(documents: Sequence[Document]) -> str:
+    """Format documents as prompts show a list: each followed by an empty line."""
+    return "".join(f"{_show_document(document)}\n\n" for document in documents)
 
 
 def _as_text(value: Value) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -176,7 +176,13 @@ class QueryPages:
             hits = self._lists[query][path.call.index]
             for hit in page.hits:
                 hits.setdefault(hit.document, hit)
-            self.duplicates.update(dict.fromkeys((*page.duplicates, *self._twins(page.hits))))
+            documents = [hit.document for hit in page.hits]
+            twins = [
+                each
+                for each in documents
+                if repeats_question(self._question, self._library[each].problem, self._params)
+            ]
+            self.duplicates.update(dict.fromkeys((*page.duplicates, *twins)))
 
     def list_unseen(self, query: str, seen: Collection[str]) -> list[Candidate]:
         """Return at most a page of the best documents of a query, fused over its pages, without those in `seen`."""
@@ -186,12 +192,6 @@ class QueryPages:
         new = [entry for entry in fused if entry[0] not in seen and entry[0] not in self.duplicates]
         dense, sparse = lists["dense"], lists["sparse"]
         return [make_candidate(each, 0, score, dense.get(each), sparse.get(each)) for each, score in new[: self._size]]
-
-    def _twins(self, hits: Iterable[Hit]) -> list[str]:
-        documents = [hit.document for hit in hits]
-        return [
-            each for each in documents if repeats_question(self._question, self._library[each].problem, self._params)
-        ]
 
 
 # Have the judge model reword a question, and make the searches for what it writes.

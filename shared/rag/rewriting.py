@@ -322,7 +322,11 @@ def _make_queries(
     lines = list(islice(_read_lines(reply), MOST_LINES))
     items = [bare for is_item, bare in lines if is_item]
     read = (items or [bare for _, bare in lines]) if several else [bare for _, bare in lines[:1]]
-    new = _drop_repeated(read, question)
+    first: dict[str, str] = {}
+    for line in read:
+        first.setdefault(_normalise(line), line)
+    first.pop(_normalise(question), None)
+    new = list(first.values())
     if read and not new:
         return WrittenQueries((), Decision(stage=stage, action="unchanged"))
     queries = tuple(islice((line for line in new if _is_searchable(line, question)), most))
@@ -360,15 +364,6 @@ def _strip_decoration(line: str) -> tuple[bool, str]:
             bare = bare[found.end() :].strip()
         bare = bare.strip(_QUOTES).strip()
     return is_item, bare
-
-
-def _drop_repeated(lines: Sequence[str], question: str) -> list[str]:
-    """Return each line once, without the question itself."""
-    first: dict[str, str] = {}
-    for line in lines:
-        first.setdefault(_normalise(line), line)
-    first.pop(_normalise(question), None)
-    return list(first.values())
 
 
 def _is_searchable(line: str, question: str) -> bool:

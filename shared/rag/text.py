@@ -144,13 +144,8 @@ def _brackets(text: str) -> Iterator[tuple[int, int]]:
         mark = match.group()
         if mark in _OPENING.values() or mark.startswith(r"\begin"):
             opened[mark].append(match.start())
-        elif starts := opened[_matching_opening(mark)]:
+        elif starts := opened[_OPENING.get(mark, mark.replace(r"\end", r"\begin"))]:
             yield starts.pop(), match.end()
-
-
-def _matching_opening(mark: str) -> str:
-    """Return the mark that `mark` closes."""
-    return _OPENING.get(mark, mark.replace(r"\end", r"\begin"))
 
 
 # Compare texts by the Jaccard index of their shingles.
@@ -246,7 +241,9 @@ def normalise_words(text: str) -> list[str]:
     Where nothing would be left (`The`, `?`), they are what stands between blanks, articles and punctuation included.
     """
     plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
-    found = _CHARACTERS.sub(r" \1 ", _strip_punctuation(_BEFORE_PERCENT.sub("", plain))).split()
+    parts = _IN_NUMBERS.split(_BEFORE_PERCENT.sub("", plain))
+    parts[::2] = ["".join(filter(_stays, part)) for part in parts[::2]]
+    found = _CHARACTERS.sub(r" \1 ", "".join(parts)).split()
     return [word for word in found if word not in _ARTICLES] or plain.split()
 
 
@@ -258,12 +255,6 @@ def contains_words(part: Sequence[str], whole: Sequence[str]) -> bool:
 def join_phrase(of: Sequence[str]) -> str:
     """Join words with a blank around each, so that one phrase contains another exactly if its words do."""
     return f" {' '.join(of)} "
-
-
-def _strip_punctuation(text: str) -> str:
-    parts = _IN_NUMBERS.split(text)
-    parts[::2] = ["".join(filter(_stays, part)) for part in parts[::2]]
-    return "".join(parts)
 
 
 def _stays(character: str) -> bool:

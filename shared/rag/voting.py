@@ -110,8 +110,12 @@ def describe_vote(
         "without_answer": without,
         "candidates": len(found),
     }
+    if not votes:
+        result = "no answer"
+    else:
+        result = "tie" if votes.count(votes[0]) > 1 else "majority" if 2 * votes[0] > sum(votes) else "plurality"
     return [
-        Decision(stage="vote", action=_result(votes), detail=counted),
+        Decision(stage="vote", action=result, detail=counted),
         *(
             Decision(
                 stage="votes",
@@ -123,12 +127,6 @@ def describe_vote(
         *(Decision(stage="draw", action="leave out", fallback=failure.kind.value) for failure in failed),
         *_note_undecided(verdicts),
     ]
-
-
-def _result(votes: Sequence[int]) -> str:
-    if not votes:
-        return "no answer"
-    return "tie" if votes.count(votes[0]) > 1 else "majority" if 2 * votes[0] > sum(votes) else "plurality"
 
 
 def _note_undecided(verdicts: Verdicts) -> Iterator[Decision]:

@@ -32,7 +32,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 
-class Index(NamedTuple):
+class EdgeIndex(NamedTuple):
     """Distinct edges by label, and by pair of entities; numbers are those of the graph."""
 
     entities: int
@@ -79,7 +79,7 @@ def pair_key(sources: Ints, targets: Ints, entities: int) -> Longs:
     return sources.astype(np.int64) * entities + targets
 
 
-def build_index(graph: Graph) -> Index:
+def build_index(graph: Graph) -> EdgeIndex:
     """Sort the facts and their inverses; times are left out, and facts that differ only in time are one."""
     entities, relations = len(graph.entities), len(graph.relations)
     labels, sources, targets = _distinct_edges(graph.triples, relations)
@@ -88,7 +88,7 @@ def build_index(graph: Graph) -> Index:
     keys = pair_key(sources[by_pair], targets[by_pair], entities)
     pair_keys, pair_label_starts = np.unique(keys, return_index=True)
     pair_sources, pair_targets = np.divmod(pair_keys, max(1, entities))
-    return Index(
+    return EdgeIndex(
         entities,
         relations,
         label_starts,
@@ -152,7 +152,7 @@ class Supports(NamedTuple):
         return list(zip(self.first.tolist(), self.second.tolist(), self.counts.tolist(), strict=True))
 
 
-def count_edges(index: Index, subjects: Ints, objects: Ints) -> Longs:
+def count_edges(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
     """By label: how many of the pairs have such an edge."""
     pairs = _pair_numbers(index, subjects, objects)
     lengths = np.diff(index.pair_label_starts)[pairs]
@@ -160,34 +160,36 @@ def count_edges(index: Index, subjects: Ints, objects: Ints) -> Longs:
     return np.bincount(labels, minlength=index.labels)
 
 
-def count_parallels(index: Index, subjects: Ints, objects: Ints, allowed: NDArray[np.bool_]) -> Supports:
+def count_parallels(index: EdgeIndex, subjects: Ints, objects: Ints, allowed: NDArray[np.bool_]) -> Supports:
     """How many of the pairs have edges of two labels, the lower one first; both must be `allowed`."""
     return _add_up(_parallel_parts(index, _pair_numbers(index, subjects, objects), allowed), index.labels)
 
 
-def _parallel_parts(index: Index, pairs: Longs, allowed: NDArray[np.bool_]) -> Iterator[Longs]:
+def _parallel_parts(index: EdgeIndex, pairs: Longs, allowed: NDArray[np.bool_]) -> Iterator[Longs]:
     for part in slices(np.diff(index.pair_label_starts)[pairs] ** 2, MOST_JOINED):
         _, first, second = _join_labels(index, pairs[part], pairs[part])
         kept = (first < second) & allowed[first] & allowed[second]
         yield first[kept].astype(np.int64) * index.labels + second[kept]
 
 
-def count_paths(index: Index, subjects: Ints, objects: Ints) -> Supports:
+def count_paths(index: EdgeIndex, subjects: Ints, objects: Ints) -> Supports:
     """How many of the pairs a path of two edges joins, by their labels, from subject to object."""
     return _add_up(_path_parts(index, subjects, objects), index.labels)
 
 
-def _path_parts(index: Index, subjects: Ints, objects: Ints) -> Iterator[Longs]:
+def _path_parts(index: EdgeIndex, subjects: Ints, objects: Ints) -> Iterator[Longs]:
     degrees, lengths = np.diff(index.pair_starts), np.diff(index.pair_label_starts)
     for part in slices(np.minimum(degrees[subjects], degrees[objects]), MOST_JOINED):
         numbers, left, right = _join_neighbours(index, subjects[part], objects[part])
         sizes = np.bincount(numbers, lengths[left] * lengths[right], minlength=part.stop - part.start)
         for some in slices(sizes.astype(np.int64), MOST_JOINED):
             hits = slice(*np.searchsorted(numbers, (some.start, some.stop)))
-            yield _distinct_paths(index, numbers[hits], left[hits], right[hits])
+            places, first, second = _join_labels(index, left[hits], right[hits])
+            keys = (numbers[hits][places] * index.labels + first) * index.labels + second
+            yield (np.unique(keys) % index.labels**2)
 
 
-def _join_neighbours(index: Index, subjects: Ints, objects: Ints) -> tuple[Longs, Longs, Longs]:
+def _join_neighbours(index: EdgeIndex, subjects: Ints, objects: Ints) -> tuple[Longs, Longs, Longs]:
     """Of each neighbour that subject and object share: the number of the two, and the pairs that it has with them.
 
     The neighbours of the one with fewer are looked up among those of the other.
@@ -205,14 +207,7 @@ def _join_neighbours(index: Index, subjects: Ints, objects: Ints) -> tuple[Longs
     return numbers, left, index.pair_reverses[np.where(forward[numbers], far_pairs, near_pairs)]
 
 
-def _distinct_paths(index: Index, numbers: Longs, left: Longs, right: Longs) -> Longs:
-    """The labels of the paths from left to right pairs, once for each number."""
-    places, first, second = _join_labels(index, left, right)
-    keys = (numbers[places] * index.labels + first) * index.labels + second
-    return np.unique(keys) % index.labels**2
-
-
-def _join_labels(index: Index, left: Longs, right: Longs) -> tuple[Longs, Ints, Ints]:
+def _join_labels(index: EdgeIndex, left: Longs, right: Longs) -> tuple[Longs, Ints, Ints]:
     """Each label of a left pair with each of the right pair at the same place."""
     starts, lengths = index.pair_label_starts, np.diff(index.pair_label_starts)
     outer = np.repeat(np.arange(len(left)), lengths[left])
@@ -222,7 +217,7 @@ def _join_labels(index: Index, left: Longs, right: Longs) -> tuple[Longs, Ints, 
     return np.repeat(outer, many), np.repeat(first, many), second
 
 
-def _pair_numbers(index: Index, subjects: Ints, objects: Ints) -> Longs:
+def _pair_numbers(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
     return np.searchsorted(index.pair_keys, pair_key(subjects, objects, index.entities))
 
 
@@ -247,7 +242,7 @@ KEPT_SIZES = 1 << 17
 class Bodies:
     """Counts bodies of a graph."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: EdgeIndex) -> None:
         self.index = index
         self._matrix = lru_cache(max(2, KEPT_POINTERS // (index.entities + 1)))(self._make_matrix)
         self._path_size = lru_cache(KEPT_SIZES)(self._count_path)
@@ -333,7 +328,7 @@ class Head(NamedTuple):
     """By entity: whether it has a fact of the relation on the functional side."""
 
 
-def find_head(index: Index, label: int) -> Head:
+def find_head(index: EdgeIndex, label: int) -> Head:
     """Functionality is distinct subjects over facts, and distinct objects over facts of the inverse."""
     subjects, objects = index.edges(label)
     functional = int(len(np.unique(subjects)) < len(np.unique(objects)))
@@ -351,7 +346,7 @@ class Search:
     mining: Amie
 
     @property
-    def index(self) -> Index:
+    def index(self) -> EdgeIndex:
         """The edges of the graph."""
         return self.bodies.index
 
@@ -493,7 +488,11 @@ def _find_with_edge(search: Search, label: int, anchors: Anchors, surpassed: flo
 
 def _find_pairs(search: Search, first: Anchors, second: Anchors) -> Iterator[Found]:
     """An anchor of each variable. Either alone is not closed: no skyline."""
-    supports = _count_pairs(search, first, second)
+    counts = np.zeros((first.holders.shape[1], second.holders.shape[1]))
+    for part in slices(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
+        subjects, objects = search.head.subjects[part], search.head.objects[part]
+        counts += first.holders[subjects].toarray().T.astype(float) @ second.holders[objects].toarray().astype(float)
+    supports = counts.astype(np.int64)
     everything = np.ones(search.index.entities, dtype=np.int64)
     weights = [everything, everything]
     sizes = np.outer(first.among(everything), second.among(everything))
@@ -504,15 +503,6 @@ def _find_pairs(search: Search, first: Anchors, second: Anchors) -> Iterator[Fou
         if search.is_certain(support, pca_size):
             body = (first.labels[one], 0, first.entities[one]), (second.labels[other], 1, second.entities[other])
             yield Found(body, support, size, pca_size)
-
-
-def _count_pairs(search: Search, first: Anchors, second: Anchors) -> Longs:
-    """By anchor of 0 and anchor of 1: the facts of the head whose subject and object have them."""
-    counts = np.zeros((first.holders.shape[1], second.holders.shape[1]))
-    for part in slices(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
-        subjects, objects = search.head.subjects[part], search.head.objects[part]
-        counts += first.holders[subjects].toarray().T.astype(float) @ second.holders[objects].toarray().astype(float)
-    return counts.astype(np.int64)
 
 
 def _count_by_entity(search: Search, numbers: Any) -> Longs:
@@ -536,19 +526,15 @@ def mine(graph: Graph, relation: str, mining: Amie) -> tuple[Rule, ...]:
     """
     if relation not in graph.relations:
         raise ValueError(f"the graph has no relation {relation!r}: choose one of its {len(graph.relations)} relations")
-    bodies = _bodies(graph)
+    # Of the same arrays as before, the same; else of an index that is built now.
+    if not _latest or _latest[0][0].triples is not graph.triples:
+        _latest[:] = [(graph, Bodies(build_index(graph)))]
+    bodies = _latest[0][1]
     head = find_head(bodies.index, list(graph.relations).index(relation))
     if len(head.subjects) < mining.min_head_facts:
         return ()
     search = Search(bodies, head, mining)
     return tuple(_make_rule(graph, search, rule) for rule in _find_rules(search, graph.entities))
-
-
-def _bodies(graph: Graph) -> Bodies:
-    """Of the same arrays as before, the same; else of an index that is built now."""
-    if not _latest or _latest[0][0].triples is not graph.triples:
-        _latest[:] = [(graph, Bodies(build_index(graph)))]
-    return _latest[0][1]
 
 
 def _find_rules(search: Search, entities: Sequence[str]) -> Iterator[Found]:

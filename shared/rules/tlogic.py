@@ -193,24 +193,21 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
             choices, groups = edges.by_subject, at
         spans = choices.between(groups, 0, ranks if step == 1 else ranks + 1)
         backs = choices.places[edges.turned(path[:, -1])]
-        kept, drawn = _draw_without(choices, spans, backs, draw, rng)
+        # Which spans have a place beside the excluded one, and the place drawn in each of them.
+        # An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands
+        # for the other.
+        lies_inside = (spans.start <= backs) & (backs < spans.stop)
+        stop = spans.stop - lies_inside
+        without_kept = np.flatnonzero(spans.start < stop)
+        without_drawn = draw(choices, Spans(spans.start[without_kept], stop[without_kept]), rng)
+        kept, drawn = (
+            without_kept,
+            np.where(
+                lies_inside[without_kept] & (without_drawn == backs[without_kept]), stop[without_kept], without_drawn
+            ),
+        )
         path = np.column_stack((path[kept], choices.edges[drawn]))
     return path
-
-
-def _draw_without(
-    choices: Sorted, spans: Spans, excluded: Integers, draw: Draw, rng: np.random.Generator
-) -> tuple[Integers, Integers]:
-    """Which spans have a place beside the excluded one, and the place drawn in each of them.
-
-    An excluded place is of its span's last time, as the span's last place is: with equal weights, one stands for the
-    other.
-    """
-    lies_inside = (spans.start <= excluded) & (excluded < spans.stop)
-    stop = spans.stop - lies_inside
-    kept = np.flatnonzero(spans.start < stop)
-    drawn = draw(choices, Spans(spans.start[kept], stop[kept]), rng)
-    return kept, np.where(lies_inside[kept] & (drawn == excluded[kept]), stop[kept], drawn)
 
 
 def draw_uniformly(_choices: Sorted, spans: Spans, rng: np.random.Generator) -> Integers:
@@ -243,7 +240,7 @@ class Shapes(NamedTuple):
     """(bodies,): see `equalities`."""
 
 
-class Counts(NamedTuple):
+class WalkCounts(NamedTuple):
     """By body."""
 
     size: Integers
@@ -278,7 +275,7 @@ def equalities(edges: Edges, paths: Integers) -> Integers:
     return bits
 
 
-def sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.random.Generator) -> Counts:
+def sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.random.Generator) -> WalkCounts:
     """Of each body `samples` walks along its relations, no step earlier than the one before; duplicates count once.
 
     As in TLogic, walks that end before the body does are lost, and a step is drawn from those that are possible, so
@@ -289,10 +286,10 @@ def sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.ran
         _sample(edges, Shapes(*(column[start : start + step] for column in shapes)), heads, samples, rng)
         for start in range(0, len(shapes.equalities), step)
     ]
-    return Counts(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return WalkCounts(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.random.Generator) -> Counts:
+def _sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.random.Generator) -> WalkCounts:
     body = np.repeat(np.arange(len(shapes.equalities)), samples)
     spans = edges.of_relations(shapes.relations[body, 0])
     paths = edges.by_relation.edges[rng.integers(spans.start, spans.stop)][:, None]
@@ -305,7 +302,7 @@ def _sample(edges: Edges, shapes: Shapes, heads: Heads, samples: int, rng: np.ra
     return _count(edges, shapes, heads, distinct[:, 0], distinct[:, 1:])
 
 
-def count(edges: Edges, shapes: Shapes, heads: Heads) -> Counts:
+def count(edges: Edges, shapes: Shapes, heads: Heads) -> WalkCounts:
     """All bodies, `AT_ONCE` at a time."""
     size, support = np.zeros_like(shapes.equalities), np.zeros_like(shapes.equalities)
     for body, relations in enumerate(shapes.relations):
@@ -315,7 +312,7 @@ def count(edges: Edges, shapes: Shapes, heads: Heads) -> Counts:
             found = _count(edges, one, heads, np.zeros(len(paths), np.int64), paths)
             size[body] += found.size[0]
             support[body] += found.support[0]
-    return Counts(size, support)
+    return WalkCounts(size, support)
 
 
 def _extend(edges: Edges, paths: Integers, relations: Integers) -> Iterator[Integers]:
@@ -341,7 +338,7 @@ def _parts(lengths: Integers) -> Iterator[slice]:
         start = stop
 
 
-def _count(edges: Edges, shapes: Shapes, heads: Heads, body: Integers, paths: Integers) -> Counts:
+def _count(edges: Edges, shapes: Shapes, heads: Heads, body: Integers, paths: Integers) -> WalkCounts:
     """Of distinct paths those that are of their body's shape.
 
     As in TLogic, a body that names no entity twice is one of paths that do, too; any other asks for exactly its
@@ -354,7 +351,7 @@ def _count(edges: Edges, shapes: Shapes, heads: Heads, body: Integers, paths: In
         edges.pairs(edges.subject[paths[:, 0]], edges.object[paths[:, -1]]), edges.rank[paths[:, -1]]
     )
     bodies = len(shapes.equalities)
-    return Counts(np.bincount(body, minlength=bodies), np.bincount(body[follows], minlength=bodies))
+    return WalkCounts(np.bincount(body, minlength=bodies), np.bincount(body[follows], minlength=bodies))
 
 
 DRAWS = {"exponential": draw_recent, "uniform": draw_uniformly}
@@ -396,19 +393,17 @@ def _mine(graph: Graph, edges: Edges, heads: Integers, head: Step, length: int, 
     for example, size, support in zip(bodies[examples], counts.size.tolist(), counts.support.tolist(), strict=True):
         if size:
             entities = [edges.subject[example[0]], *edges.object[example]]
-            body = [_step(graph, number) for number in edges.relation[example].tolist()]
+            body = []
+            for number in edges.relation[example].tolist():
+                relations = len(graph.relations)
+                body.append((graph.relations[number % relations], number < relations))
             yield rule_of(head, body, number_variables(entities), support, size)
 
 
-def _counts(edges: Edges, shapes: Shapes, heads: Heads, mining: TLogic, rng: np.random.Generator) -> Counts:
+def _counts(edges: Edges, shapes: Shapes, heads: Heads, mining: TLogic, rng: np.random.Generator) -> WalkCounts:
     if mining.exact:
         return count(edges, shapes, heads)
     return sample(edges, shapes, heads, mining.samples, rng)
-
-
-def _step(graph: Graph, number: int) -> Step:
-    relations = len(graph.relations)
-    return graph.relations[number % relations], number < relations
 
 
 def _seed(seed: int, head: Step, length: int) -> int:

@@ -27,13 +27,12 @@ from shared.processes.children import limit_processor_time
 from shared.redaction import redact
 from shared.release import release
 from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
-from shared.runtime.queue import mark_ready_among, revive_calls
+from shared.runtime.queue import isolate, mark_ready_among, revive_calls
 from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
 from shared.settings import Plugins
 from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
-from shared.telemetry import row_spans
-from shared.telemetry import traces as traces_module
+from shared.telemetry import row_spans, traces
 
 # Replay a pipeline until it waits for missing replies. Pure: no I/O and no clock but the limit on endless steps.
 
@@ -111,18 +110,16 @@ class Replay(Generic[T]):
     def _run(self, value: Any) -> None:
         """Go on until it waits for calls; who yields none waits for nothing."""
         for _ in range(MOST_SLOTS):
-            self._wait_for(self._steps.send(value))
+            yielded = self._steps.send(value)
+            self._single = not isinstance(yielded, Sequence)
+            calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
+            if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
+                raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
+            self.calls = calls
             if self.calls:
                 return
             value = []
         raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
-
-    def _wait_for(self, yielded: Yielded) -> None:
-        self._single = not isinstance(yielded, Sequence)
-        calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
-        if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
-            raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
-        self.calls = calls
 
 
 # Make every pipeline's searches leave out documents that would reveal the answer, as `params.duplicates` says.
@@ -253,7 +250,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return [item_from_row(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
 
 
-class Jobs:
+class JobSpecs:
     """Cache of job specs by id. A spec is cached once its `prepared` is final, that is, once items are replayed."""
 
     def __init__(self) -> None:
@@ -328,29 +325,25 @@ def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
 
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
     try:
-        return _spec(row)
+        params = decode_params(row["params"])
+        return JobSpec(
+            id=row["id"],
+            pipeline=row["pipeline"],
+            dataset_id=row["dataset_id"],
+            params=params,
+            prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
+            limit=row["item_limit"],
+            pipeline_hash=row["pipeline_hash"],
+            release=(row["version"], row["commit"]),
+            binding=Binding(
+                pins=msgspec.convert(row["pins"], dict[str, Pin]),
+                params=params,
+                nonce=row["public_id"] if row["reuse"] == "none" else "",
+                job=row["public_id"],
+            ),
+        )
     except ValueError as error:  # not JSON, not UTF-8, or other fields
         return Unreadable(f"the job's parameters, models or gate decision cannot be read by this release: {error}")
-
-
-def _spec(row: RowMapping) -> JobSpec:
-    params = decode_params(row["params"])
-    return JobSpec(
-        id=row["id"],
-        pipeline=row["pipeline"],
-        dataset_id=row["dataset_id"],
-        params=params,
-        prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
-        limit=row["item_limit"],
-        pipeline_hash=row["pipeline_hash"],
-        release=(row["version"], row["commit"]),
-        binding=Binding(
-            pins=msgspec.convert(row["pins"], dict[str, Pin]),
-            params=params,
-            nonce=row["public_id"] if row["reuse"] == "none" else "",
-            job=row["public_id"],
-        ),
-    )
 
 
 # A sample's progress during an advance: its replay, its recorded steps, and the steps to be written.
@@ -515,9 +508,9 @@ async def record(
     # Later entries win, so each call gets the place of the most urgent sample.
     urgent_last = sorted(steps, key=lambda pair: -pair[0].place)
     wanted = {step.bound.key: (progress.place, step.bound) for progress, step in urgent_last}
-    created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
+    created = await insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
     ids = {key: found.call_id for key, found in known.items()} | created
-    ids |= await _find_existing(connection, sorted(wanted.keys() - ids.keys()))
+    ids |= await find_existing_calls(connection, sorted(wanted.keys() - ids.keys()))
     answered = {found.call_id for found in known.values() if found.raw}
     attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
     places = {ids[key]: place for key, (place, _) in wanted.items()}
@@ -530,7 +523,7 @@ async def record(
     return RecordedBatch(frozenset(bound.lane for key, (_, bound) in wanted.items() if ids[key] in fresh), attached)
 
 
-async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
+async def insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
     """Insert and enqueue calls sorted by key; return the ids of the new ones."""
     if not wanted:
         return {}
@@ -559,7 +552,7 @@ async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int,
     return ids
 
 
-async def _find_existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
+async def find_existing_calls(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
     if not keys:
         return {}
     ids = {row.key: row.id for row in await connection.execute(EXISTING, {"keys": keys})}
@@ -628,10 +621,31 @@ async def store_ended(connection: AsyncConnection, ended: Sequence[SampleProgres
     if not ended:
         return
     for progress in ended:
-        _refuse_unstorable(progress)
+        # Fail the sample alone if the database cannot hold its outcome, instead of the whole batch.
+        result = progress.replay.result
+        if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
+            progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
+        try:
+            canonical.encode(result)
+        except (TypeError, ValueError) as error:
+            progress.replay.fail("pipeline_error", f"cannot store the outcome: {error}")
+        if isinstance(result, Outcome) and "\0" in (result.answer or ""):
+            progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
     completed = [progress for progress in ended if progress.replay.failure is None]
     if completed:
-        await connection.execute(INSERT_OUTCOMES, _columns(completed))
+        results = [progress.replay.result for progress in completed]
+        outcomes = [result if isinstance(result, Outcome) else None for result in results]
+        verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
+        columns = {
+            "samples": [progress.sample_id for progress in completed],
+            "outcomes": [canonical.encode(result) for result in results],
+            "answers": [outcome.answer if outcome else None for outcome in outcomes],
+            "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
+            "correct": [verdict.correct if verdict else None for verdict in verdicts],
+            "strict": [verdict.strict if verdict else None for verdict in verdicts],
+            "records": [progress.record for progress in completed],
+        }
+        await connection.execute(INSERT_OUTCOMES, columns)
     failures = [progress.replay.failure or (None, None) for progress in ended]
     await connection.execute(
         END_SAMPLES,
@@ -676,34 +690,6 @@ async def fail_samples(connection: AsyncConnection, broken: Sequence[BrokenSampl
 
 def _make_storable(detail: str) -> str:
     return detail[:4000].replace("\0", "").encode(errors="replace").decode()
-
-
-def _refuse_unstorable(progress: SampleProgress) -> None:
-    """Fail the sample alone if the database cannot hold its outcome, instead of the whole batch."""
-    result = progress.replay.result
-    if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
-        progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
-    try:
-        canonical.encode(result)
-    except (TypeError, ValueError) as error:
-        progress.replay.fail("pipeline_error", f"cannot store the outcome: {error}")
-    if isinstance(result, Outcome) and "\0" in (result.answer or ""):
-        progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
-
-
-def _columns(completed: Sequence[SampleProgress]) -> dict[str, list[object]]:
-    results = [progress.replay.result for progress in completed]
-    outcomes = [result if isinstance(result, Outcome) else None for result in results]
-    verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
-    return {
-        "samples": [progress.sample_id for progress in completed],
-        "outcomes": [canonical.encode(result) for result in results],
-        "answers": [outcome.answer if outcome else None for outcome in outcomes],
-        "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
-        "correct": [verdict.correct if verdict else None for verdict in verdicts],
-        "strict": [verdict.strict if verdict else None for verdict in verdicts],
-        "records": [progress.record for progress in completed],
-    }
 
 
 # Advance ready samples: replay each as far as its replies go, and record what it waits for or how it ended.
@@ -760,27 +746,41 @@ class Advancer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._jobs = Jobs()
+        self._jobs = JobSpecs()
         self._cache = LibraryCache()
         self._library: dict[str, Document] = {}
         """Documents that the batch's replays read. Kept until the batch ends, even if evicted from the cache."""
 
     async def advance(self, limit: int = 200) -> AdvanceResult:
-        """Advance one batch of at most `limit` ready samples."""
-        return await self._advance_each(PICK, n=limit)
+        """Advance one batch of at most `limit` ready samples, or smaller ones if a sample stops it."""
+        try:
+            return await self._advance_picked(PICK, n=limit)
+        except BatchStopped as stopped:
+            rows = stopped.rows
+        results = await isolate(
+            rows, self._advance_again, self._give_up, is_defect=lambda error: isinstance(error, BatchStopped)
+        )
+        return AdvanceResult(
+            sum(result.samples for result in results),
+            frozenset[Lane]().union(*(result.lanes for result in results)),
+            frozenset[int]().union(*(result.jobs for result in results)),
+        )
 
-    async def _advance_each(self, pick: TextClause, **values: Any) -> AdvanceResult:
-        """Advance the samples that `pick` selects, in one batch or in smaller ones if a sample stops it."""
+    async def _advance_again(self, rows: Sequence[RowMapping]) -> AdvanceResult:
+        return await self._advance_picked(PICK_AGAIN, samples=[row["id"] for row in rows])
+
+    async def _advance_picked(self, pick: TextClause, **values: Any) -> AdvanceResult:
+        """Advance the samples that `pick` selects.
+
+        Raises:
+            BatchStopped: one of them may have to fail, so that the others can go on.
+        """
         while True:
             try:
                 return await self._batch(pick, values)
-            except BatchStopped as error:
-                stopped = error
-                break
             except CallVanished:
                 # A call failed for good between two statements and freed its key, so the batch can be repeated.
                 _log.info("a call failed while a sample was being attached to it; repeating the batch")
-        return await self._isolate(stopped)
 
     async def _batch(self, pick: TextClause, values: Mapping[str, Any]) -> AdvanceResult:
         self._library = {}
@@ -789,13 +789,19 @@ class Advancer:
             if not rows:
                 return NOTHING
             try:
-                done = await self._write(connection, rows)
+                batch, broken = await self._start(connection, rows)
+                await self._replay(connection, batch)
+                known = await self._drive(connection, batch)
+                written = await record(connection, batch, known)
+                await store_ended(connection, [progress for progress in batch if not progress.waits])
+                await fail_samples(connection, broken)
+                done = _BatchResult(batch, broken, written)
             except Exception as error:
                 if isinstance(error, CallVanished) or not concerns_rows(error):
                     raise
                 raise BatchStopped(rows) from error
         _log_failures(done)
-        if traces_module.is_on():
+        if traces.is_on():
             await row_spans.trace_samples(self._database, [sample for sample, _ in done.ended])
         if done.written.attached or any(progress.waits and not progress.steps for progress in done.batch):
             # A reply to a call that was there before may have been committed while this batch was not yet.
@@ -803,27 +809,8 @@ class Advancer:
             await revive_calls(self._database, done.written.attached)
         return AdvanceResult(len(rows), done.written.lanes, frozenset(job for _, job in done.ended))
 
-    async def _write(self, connection: AsyncConnection, rows: Sequence[RowMapping]) -> "_BatchResult":
-        """Replay the samples of these rows and store their progress."""
-        batch, broken = await self._start(connection, rows)
-        await self._replay(connection, batch)
-        known = await self._drive(connection, batch)
-        written = await record(connection, batch, known)
-        await store_ended(connection, [progress for progress in batch if not progress.waits])
-        await fail_samples(connection, broken)
-        return _BatchResult(batch, broken, written)
-
-    async def _isolate(self, stopped: BatchStopped) -> AdvanceResult:
-        """Advance the two halves of a batch separately; a batch of one sample fails that sample."""
-        if len(stopped.rows) == 1:
-            return await self._give_up(stopped.rows[0], stopped.__cause__)
-        samples = [row["id"] for row in stopped.rows]
-        middle = len(samples) // 2
-        first = await self._advance_each(PICK_AGAIN, samples=samples[:middle])
-        second = await self._advance_each(PICK_AGAIN, samples=samples[middle:])
-        return AdvanceResult(first.samples + second.samples, first.lanes | second.lanes, first.jobs | second.jobs)
-
-    async def _give_up(self, row: RowMapping, error: BaseException | None) -> AdvanceResult:
+    async def _give_up(self, row: RowMapping, stopped: Exception) -> AdvanceResult:
+        error = stopped.__cause__
         ids = _ids(row["public_id"], row["id"])
         _log.error("a sample cannot be advanced, so it fails: internal_error", exc_info=error, extra=ids)
         message = redact(f"{type(error).__name__}: {error}".partition("\n")[0])

@@ -381,12 +381,8 @@ async def resume(database: Database, public_id: uuid.UUID, versions: Collection[
             await connection.execute(RESUME, {"job": job.id})
         elif job.state not in RUNNABLE:
             raise state_conflict(public_id, job.state, "resumed")
-    await _revive(database, job.id)
-
-
-async def _revive(database: Database, job: int) -> None:
     async with database.transaction() as connection:
-        parked = list((await connection.execute(PARKED, {"job": job})).scalars())
+        parked = list((await connection.execute(PARKED, {"job": job.id})).scalars())
     for start in range(0, len(parked), PAUSED_AT_ONCE):
         await revive_calls(database, parked[start : start + PAUSED_AT_ONCE])
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical, suggestions
@@ -73,7 +73,21 @@ def parse_mining(values: Mapping[str, Any]) -> Mining:
     try:
         mining: Mining = msgspec.convert(values, Mining)
     except msgspec.ValidationError as error:
-        raise _to_invalid(str(error), values) from error
+        # Convert msgspec's message ("… - at `$.min_support`") to one that names `mining.min_support`.
+        message = str(error)
+        found = _AT.match(message)
+        words, at = (found["words"], found["path"]) if found else (message, None)
+        path = f"mining.{at}" if at else "mining"
+        if unknown := _UNKNOWN.match(words):
+            limits = next(each for each in Mining.__args__ if each.__struct_config__.tag == values.get("miner"))
+            known = ", ".join(limits.__struct_fields__)
+            hint = suggestions.make_hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
+            invalid = Invalid(f"`mining.{unknown['name']}`: the miner {values['miner']} has no such limit", hint=hint)
+        else:
+            miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)
+            which = f"the miners are {miners}" if "miner" in message else None
+            invalid = Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}", hint=which)
+        raise invalid from error
     return mining
 
 
@@ -117,22 +131,6 @@ async def _start(
         )
     if known is not None and known.state in ("mining", "ready"):
         return False
-    job = await _submit(connection, settings, asked, graph, dataset)
-    if known is not None:
-        await rules.restart_mining(connection, asked.name, job)
-    else:
-        await rules.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
-    return True
-
-
-def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> bool:
-    limits = msgspec.json.decode(canonical.encode(asked.mining))
-    return bank.graph_hash == graph.hash and bank.limits == limits
-
-
-async def _submit(
-    connection: AsyncConnection, settings: Settings, asked: BankRequest, graph: StoredGraph, dataset: str
-) -> int:
     name = await lifecycle.reserve_next(connection, f"mine-{asked.name}"[: lifecycle.LONGEST], ())
     submission = Submission(
         name=name,
@@ -144,8 +142,18 @@ async def _submit(
         submitted_by=asked.submitted_by,
     )
     draft = await Drafting(connection, settings).draft(submission)
-    (job,) = await insert(connection, settings, [draft])
-    return int((await connection.execute(SELECT_JOB_ID, {"job": job})).scalar_one())
+    (public_id,) = await insert(connection, settings, [draft])
+    job = int((await connection.execute(SELECT_JOB_ID, {"job": public_id})).scalar_one())
+    if known is not None:
+        await rules.restart_mining(connection, asked.name, job)
+    else:
+        await rules.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
+    return True
+
+
+def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> bool:
+    limits = msgspec.json.decode(canonical.encode(asked.mining))
+    return bank.graph_hash == graph.hash and bank.limits == limits
 
 
 def _memory_mib(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
@@ -177,7 +185,9 @@ async def _provide_dataset(database: Database, relations: Sequence[str]) -> str:
     """Create the dataset of these relations, in this order, unless it exists; return its name."""
     content = hashlib.sha256()
     for relation in relations:
-        content.update(canonical.digest(_item(relation)))
+        # The item that an upload of the relation as a question would have, for an equal hash.
+        item = DatasetItem(question=relation, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
+        content.update(canonical.digest(item))
     name = f"{PREFIX}{content.hexdigest()[:16]}"
     async with database.transaction() as connection:
         values = {"name": name, "hash": content.digest(), "items": len(relations)}
@@ -187,26 +197,6 @@ async def _provide_dataset(database: Database, relations: Sequence[str]) -> str:
             rows = {"dataset": created, "hashes": hashes, "questions": list(relations)}
             await connection.execute(INSERT_ITEMS, rows)
     return name
-
-
-def _item(relation: str) -> DatasetItem:
-    """Return the item that an upload of the relation as a question would have, for an equal hash."""
-    return DatasetItem(question=relation, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
-
-
-def _to_invalid(message: str, values: Mapping[str, Any]) -> Invalid:
-    """Convert msgspec's message ("… - at `$.min_support`") to one that names `mining.min_support`."""
-    found = _AT.match(message)
-    words, at = (found["words"], found["path"]) if found else (message, None)
-    path = f"mining.{at}" if at else "mining"
-    if unknown := _UNKNOWN.match(words):
-        limits = next(each for each in Mining.__args__ if each.__struct_config__.tag == values.get("miner"))
-        known = ", ".join(limits.__struct_fields__)
-        hint = suggestions.make_hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
-        return Invalid(f"`mining.{unknown['name']}`: the miner {values['miner']} has no such limit", hint=hint)
-    miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)
-    which = f"the miners are {miners}" if "miner" in message else None
-    return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}", hint=which)
 
 
 # Seal rule banks: when a mining job has ended, its replies become the bank in one transaction.
@@ -249,15 +239,14 @@ async def seal_bank(database: Database, name: str) -> None:
         elif job.state == "cancelled":
             await rules.end_without_rules(connection, taken.id, "cancelled", f"its job was cancelled; {AGAIN}")
         elif failed := (await connection.execute(FAILED, {"job": taken.job_id})).first():
-            await rules.end_without_rules(connection, taken.id, "failed", _reason(failed))
+            others = f", as could {failed.failed - 1} more" if failed.failed > 1 else ""
+            reason = (
+                f"relation {failed.relation!r} could not be mined{others}: {failed.failure}: {failed.detail}; {AGAIN}"
+            )
+            await rules.end_without_rules(connection, taken.id, "failed", reason)
         else:
             bank = await rules.get_bank(connection, name)
             await rules.store_rules(connection, bank, _read_mined_rules(connection, taken.job_id))
-
-
-def _reason(failed: Row[tuple[str, str, str, int]]) -> str:
-    others = f", as could {failed.failed - 1} more" if failed.failed > 1 else ""
-    return f"relation {failed.relation!r} could not be mined{others}: {failed.failure}: {failed.detail}; {AGAIN}"
 
 
 async def _read_mined_rules(connection: AsyncConnection, job: int) -> AsyncIterator[Sequence[Rule]]:

@@ -180,18 +180,13 @@ def _to_invalid(message: str) -> Invalid:
         hint = suggestions.make_hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
         return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=hint)
     if value := _UNLISTED.match(words):
-        hint = f"it is one of {', '.join(_list_allowed_values(path))}"
+        group: Any = Params()
+        *parents, leaf = path.split(".")[1:]
+        for name in parents:
+            group = getattr(group, name)
+        hint = f"it is one of {', '.join([value for value in get_args(get_type_hints(type(group))[leaf]) if value])}"
         return Invalid(f"`{path}`: {value['value']} is none of its values", hint=hint)
     return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}")
-
-
-def _list_allowed_values(path: str) -> list[str]:
-    """Return the allowed values of an enumerated parameter, such as `params.fusion.method`."""
-    group: Any = Params()
-    *parents, leaf = path.split(".")[1:]
-    for name in parents:
-        group = getattr(group, name)
-    return [value for value in get_args(get_type_hints(type(group))[leaf]) if value]
 
 
 def _fields(path: str) -> tuple[str, ...]:

@@ -38,11 +38,9 @@ from shared.settings import MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.statistics.intervals import fit_monotone
 from shared.storage import jobs, rules
-from shared.storage import labels as stored_labels
-from shared.storage import samples as stored_samples
 from shared.storage.database import try_decode_params
-from shared.storage.labels import CountedLabels, LabelSet
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.labels import count_labels, get_set
+from shared.storage.samples import SampleWithOutcome, list_labelled_items, read_gold_documents, stream_with_outcomes_in
 
 # Rows of models: what answers calls. A row's identity never changes; a changed model is another row.
 
@@ -166,7 +164,7 @@ async def retire(connection: AsyncConnection, device: str, name: str | None = No
     await connection.execute(RETIRE, {"device": device, "name": name})
 
 
-async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
+async def pin_model(connection: AsyncConnection, role: str, name: str) -> Pin:
     """Pin the newest row of the model called `name`.
 
     Raises:
@@ -242,14 +240,10 @@ _REQUEST = msgspec.json.Decoder(Request)
 def pins_of(pipeline: Registered, params: Params, calls: Iterable[Bound]) -> list[PluginPin]:
     """List the plug-ins that a job's replays need; `calls` are those of its dry run."""
     used = (pipeline.plugin, get_grader(params.grading.grader).plugin)
-    return [*(plugin for plugin in used if plugin is not None), *_templates(calls)]
-
-
-def _templates(calls: Iterable[Bound]) -> list[PluginPin]:
-    """List the operator's templates that these calls are rendered with, each once."""
+    # List the operator's templates that these calls are rendered with, each once.
     named = sorted({_REQUEST.decode(bound.body).template.partition("@")[0] for bound in calls})
     found = (get_usable(Kind.TEMPLATE, name) for name in named if name)
-    return [plugin.pin for plugin in found if plugin is not None]
+    return [*(plugin for plugin in used if plugin is not None), *[plugin.pin for plugin in found if plugin is not None]]
 
 
 def check_prompt(name: str) -> None:
@@ -330,7 +324,7 @@ async def calibrate_crag(
     judged = None if judged_by is None else await _labels_from_judge(connection, job, judged_by)
     pairs: list[tuple[float, bool]] = []
     skipped = 0
-    async for batch in stored_samples.stream_with_outcomes_in(connection, row):
+    async for batch in stream_with_outcomes_in(connection, row):
         labels = await _gold_labels(connection, row, batch) if judged is None else judged
         found = observations(batch, labels, job.evaluator)
         pairs += [pair for pair in found if pair is not None]
@@ -375,7 +369,7 @@ async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: 
             hint="name a job with `crag.evaluator=judge` over the same dataset and corpus",
         )
     labels: dict[int, bool] = {}
-    async for batch in stored_samples.stream_with_outcomes_in(connection, row):
+    async for batch in stream_with_outcomes_in(connection, row):
         for index, first in _list_first_decisions(batch, judge.evaluator):
             if first is not None:
                 labels[index] = first.action == ListAction.CORRECT
@@ -385,8 +379,8 @@ async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: 
 async def _gold_labels(connection: AsyncConnection, job: int, batch: Collection[SampleWithOutcome]) -> dict[int, bool]:
     """Return, for each labelled item of the batch, whether its first list holds a gold document."""
     indexes = [row.index for row, _ in batch]
-    known = await stored_samples.list_labelled_items(connection, job, min(indexes), max(indexes))
-    relevant = await stored_samples.read_gold_documents(connection, job, min(indexes), max(indexes))
+    known = await list_labelled_items(connection, job, min(indexes), max(indexes))
+    relevant = await read_gold_documents(connection, job, min(indexes), max(indexes))
     return gold_labels(batch, known, relevant)
 
 
@@ -456,18 +450,14 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
     if found.evaluator != params.evaluator:
         raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} evaluates by {found.evaluator}")
     if found.evaluator == "similarity":
-        await _check_embedder(connection, found, embedder)
+        # Raise Invalid unless the calibrating job used the same embedder, because thresholds apply to its cosines.
+        other = (await connection.execute(EMBEDDER_OF_JOB, {"job": found.id})).scalar()
+        if other != embedder:
+            raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder")
     limits = Limits(upper=found.calibration.upper.value, lower=found.calibration.lower.value)
     pinned = replace(params, calibrated_by=str(found.id), calibrated=limits)
     check_thresholds(pinned)
     return pinned
-
-
-async def _check_embedder(connection: AsyncConnection, found: Calibrated, embedder: str | None) -> None:
-    """Raise Invalid unless the calibrating job used the same embedder, because thresholds apply to its cosines."""
-    other = (await connection.execute(EMBEDDER_OF_JOB, {"job": found.id})).scalar()
-    if other != embedder:
-        raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder")
 
 
 @cache
@@ -566,10 +556,20 @@ async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibr
 
 
 async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, RatingJudge]:
-    of = await stored_labels.get_set(connection, name)
-    model, judge = await _find_judge(connection, of)
-    counted = await stored_labels.count_labels(connection, of, blind=True)
-    by_rating = _group_by_rating(counted)
+    of = await get_set(connection, name)
+    if of.what != "documents":
+        raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="a calibration needs one of `documents`")
+    row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
+    params, _ = try_decode_params(row.params if row else None, "")
+    if row is None or params is None:
+        raise Conflict(f"label set {of.name!r}: its job was purged, so the judge of its ratings is unknown")
+    model, judge = row.name, RatingJudge(model=row.hash, rubric=row.rubric, anchors=params.anchors)
+    counted = await count_labels(connection, of, blind=True)
+    by_rating: defaultdict[Any, list[float]] = defaultdict(list)
+    for task in counted.tasks:
+        given = [float(value) for value in counted.labels.get(task.number, {}).values() if value is not None]
+        if given:
+            by_rating[task.value].append(fmean(given))
     tasks = sum(map(len, by_rating.values()))
     if tasks < FEWEST:
         labelled = format_count(tasks, "task has", "tasks have")
@@ -582,37 +582,11 @@ async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalib
         RatingWorth(rating=rating, tasks=weights[rating - 1], mean=means[rating - 1], worth=worth[rating - 1])
         for rating in range(1, 6)
     )
-    identity = canonical.digest([judge, of.hash, _sort_votes(counted), worth]).hex()
+    votes = ((number, *vote) for number, said in counted.labels.items() for vote in said.items())
+    identity = canonical.digest([judge, of.hash, sorted(vote for vote in votes if vote[-1] is not None), worth]).hex()
     return LabelCalibration(
         set=name, hash=identity, judge=model, judge_hash=judge.model, tasks=tasks, ratings=ratings
     ), judge
-
-
-async def _find_judge(connection: AsyncConnection, of: LabelSet) -> tuple[str, RatingJudge]:
-    """Return the name and the identity of the judge that rated the set's documents."""
-    if of.what != "documents":
-        raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="a calibration needs one of `documents`")
-    row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
-    params, _ = try_decode_params(row.params if row else None, "")
-    if row is None or params is None:
-        raise Conflict(f"label set {of.name!r}: its job was purged, so the judge of its ratings is unknown")
-    return row.name, RatingJudge(model=row.hash, rubric=row.rubric, anchors=params.anchors)
-
-
-def _group_by_rating(counted: CountedLabels) -> dict[Any, list[float]]:
-    """Group the mean label of each labelled task by the judge's rating."""
-    found: defaultdict[Any, list[float]] = defaultdict(list)
-    for task in counted.tasks:
-        given = [float(value) for value in counted.labels.get(task.number, {}).values() if value is not None]
-        if given:
-            found[task.value].append(fmean(given))
-    return found
-
-
-def _sort_votes(counted: CountedLabels) -> list[Any]:
-    """Return all labels that count, in a fixed order."""
-    votes = ((number, *vote) for number, said in counted.labels.items() for vote in said.items())
-    return sorted(vote for vote in votes if vote[-1] is not None)
 
 
 # Pin what a rule-guided job needs at submission, and check which rule banks it may follow.

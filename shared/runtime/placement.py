@@ -30,23 +30,21 @@ def estimate_all(models: Mapping[str, Model], devices: Iterable[Device]) -> dict
 
 def estimate_one(model: Model, *, on_gpu: bool) -> int:
     """Return the memory of one model; 0 if nothing is declared and nothing can be estimated."""
+    if model.footprint_mib or model.path is None:
+        architecture = None
+    else:
+        try:
+            architecture = _read(model.path, model.path.stat().st_mtime_ns)
+        except (MetadataError, OSError):
+            architecture = None
     memory = estimate_memory(
         declared_mib=model.footprint_mib,
-        architecture=_architecture(model),
+        architecture=architecture,
         context=model.context,
         parallel=model.parallel,
         on_gpu=on_gpu,
     )
     return memory.at(model.parallel)
-
-
-def _architecture(model: Model) -> Architecture | None:
-    if model.footprint_mib or model.path is None:
-        return None
-    try:
-        return _read(model.path, model.path.stat().st_mtime_ns)
-    except (MetadataError, OSError):
-        return None
 
 
 @cache

@@ -201,7 +201,12 @@ def _make_up_reply(call: Call) -> Reply:
         case Judge():
             return Rated(rating=3, text="[[3]]")
         case Write() | Generate():
-            return _make_up_text(call)
+            if isinstance(call, Generate):
+                tokens = (Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
+                # Each draw another answer: these are compared, and what has none is not rated.
+                return Generated(text=f"\\boxed{{{call.draw}}}", tokens=tokens)
+            lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
+            return Generated(text="\n".join(lines))
         case Converse():
             return Generated(text="?")
         case Grade():
@@ -220,31 +225,18 @@ def _make_up_measurement(call: Embed | Verify | Estimate | FindRules | Mine) -> 
             # Hard: the dearer path is priced.
             return Estimated(probability=1.0)
         case FindRules():
-            return _make_up_rules(call)
+            # The replies that cost most: the judge must name the relation, and rules are as long as possible.
+            if not call.relation:
+                return FoundRules(relation=None, phrases={} if call.question else {"relation": "relation"})
+            found = tuple(NumberedRule(number, _make_up_rule(number)) for number in range(call.choice.most))
+            return FoundRules(relation=call.relation, rules=found)
         case Mine():
             return Mined(rules=())
-
-
-def _make_up_rules(call: FindRules) -> FoundRules:
-    """Return the replies that cost most: the judge must name the relation, and rules are as long as possible."""
-    if not call.relation:
-        return FoundRules(relation=None, phrases={} if call.question else {"relation": "relation"})
-    found = tuple(NumberedRule(number, _make_up_rule(number)) for number in range(call.choice.most))
-    return FoundRules(relation=call.relation, rules=found)
 
 
 def _make_up_rule(number: int) -> Rule:
     body = (Atom(f"first {number}", 0, 2), Atom(f"second {number}", 2, 3), Atom(f"third {number}", 3, 1))
     return Rule(head=Atom("relation", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
-
-
-def _make_up_text(call: Write | Generate) -> Generated:
-    if isinstance(call, Generate):
-        tokens = (Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
-        # Each draw another answer: these are compared, and what has none is not rated.
-        return Generated(text=f"\\boxed{{{call.draw}}}", tokens=tokens)
-    lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
-    return Generated(text="\n".join(lines))
 
 
 def _make_up_hit(index: str, rank: int) -> Hit:

@@ -25,13 +25,11 @@ from shared.lease.lease import Guards
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app, queue_key
 from shared.runtime import heartbeats
-from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import read_code
-from shared.runtime.worker import Executor, LaneWorker
+from shared.runtime.worker import Executor, LaneWorker, trace_executors
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
-from shared.telemetry import logs
-from shared.telemetry import traces as traces_module
+from shared.telemetry import logs, traces
 from shared.telemetry.traces import SpanRef
 
 # Watchdog for Celery: end a worker that takes no tick although some are queued, so that it is started again.
@@ -121,33 +119,40 @@ class ForkedWorker:
         self._ticker = Ticker(app, self._redis)
         urls = [device.guard_url for device in settings.all_devices() if device.guard_url]
         guards = Guards(self._redis, urls, settings.service_key)
-        self._tools = Tools(settings, Database(settings.database_url, pinned=True), guards)
+        self.tools = Tools(settings, Database(settings.database_url, pinned=True), guards)
         self._worker: LaneWorker | None = None
 
     def drain(self, tick: SpanRef | None) -> None:
         """Handle one tick; `tick` is the sender's span."""
-        with traces_module.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
-            self._loop.run_until_complete(self._drain())
+        with traces.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
+            self._loop.run_until_complete(self.drain_lane())
 
-    async def _drain(self) -> None:
+    async def drain_lane(self) -> None:
+        """Answer the calls of the lane that can be answered now."""
         worker = self._worker = self._worker or await self._make()
         await worker.drain()
 
     async def _make(self) -> LaneWorker:
-        return self._worker_of(await self._executors(self._tools), self._settings.workers)
+        return self._worker_of(await self._executors(self.tools), self._settings.workers)
 
     def _worker_of(self, executors: Mapping[str, Executor], limits: Workers, *, mines: bool = False) -> LaneWorker:
         return LaneWorker(
             self._lane,
-            self._tools.database,
+            self.tools.database,
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
-            guards=self._tools.guards,
-            executors=worker_runtime.trace_executors(executors, self._tools.database),
+            guards=self.tools.guards,
+            executors=trace_executors(executors, self.tools.database),
             ticker=self._ticker,
             limits=limits,
             stopping=self._stopping,
             mines=mines,
         )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.tools.database.close()
+        await self.tools.guards.close()
+        await self._redis.aclose()
 
     def mine(self, miners: Miners) -> None:
         """Mine until told to stop, also after errors."""
@@ -156,7 +161,7 @@ class ForkedWorker:
     async def _mine(self, miners: Miners) -> None:
         # One relation per claim, so that a kill loses only what its processes were working on.
         limits = self._settings.workers.model_copy(update={"chunk": 1, "streams": self._settings.workers.miners})
-        async with miners(self._tools) as executors:
+        async with miners(self.tools) as executors:
             while not self._stopping():
                 try:
                     await self._worker_of(executors, limits, mines=True).mine()
@@ -203,7 +208,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
 
     @app.task(name=DRAIN, bind=True)  # type: ignore[untyped-decorator]
     def drain(task: Any) -> None:
-        forked.drain(traces_module.parse_traceparent((task.request.headers or {}).get("traceparent")))
+        forked.drain(traces.parse_traceparent((task.request.headers or {}).get("traceparent")))
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
     def keep_logging(**_: object) -> None:

@@ -1,7 +1,7 @@
 """Execute calls to models: render the prompt, send it through the guard, parse the reply. Both workers use it."""
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,7 +10,7 @@ from shared.calls import Completion, End, ModelCall, Prompt, Request, seed_of, t
 from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
 from shared.rag.prompts import PARSERS, TemplateChanged, list_references, parse_rating, render_request
-from shared.replies import Document, Failure, FailureKind, Generated, Reply
+from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Lapse, Release, Wait
 from shared.storage.database import Database
@@ -55,9 +55,24 @@ class PromptExecutor:
         prompts, refused = {}, []
         for call in calls:
             try:
-                prompts[call.id] = _model_call(call, requests[call.id], documents)
+                request = requests[call.id]
+                if request.decoding is None:
+                    raise ValueError(f"call {call.id} has no decoding")
+                prompts[call.id] = ModelCall(
+                    id=call.id,
+                    model_id=call.model_id,
+                    prompt=render_request(request, documents),
+                    decoding=request.decoding,
+                    seed=seed_of(call.key),
+                    logprobs=request.logprobs,
+                )
             except (TemplateChanged, KeyError) as error:
-                refused.append(_refuse_call(call, repr(error)))
+                detail = repr(error)
+                now = datetime.now(UTC)
+                reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
+                refused.append(
+                    AnsweredCall(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
+                )
         return prompts, refused
 
 
@@ -65,19 +80,6 @@ def _end_unanswered(completion: Completion) -> Lapse | Release | Wait:
     if completion.end is End.WAITS:
         return Wait(completion.id, completion.what, completion.detail)
     return Lapse(completion.id) if completion.end is End.LAPSED else Release(completion.id)
-
-
-def _model_call(call: ClaimedCall, request: Request, documents: Mapping[str, Document]) -> ModelCall:
-    if request.decoding is None:
-        raise ValueError(f"call {call.id} has no decoding")
-    return ModelCall(
-        id=call.id,
-        model_id=call.model_id,
-        prompt=render_request(request, documents),
-        decoding=request.decoding,
-        seed=seed_of(call.key),
-        logprobs=request.logprobs,
-    )
 
 
 def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
@@ -100,12 +102,6 @@ def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
         truncated_by=completion.finish_reason if truncated and completion.finish_reason != LENGTH else "",
         tokens=completion.tokens,
     )
-
-
-def _refuse_call(call: ClaimedCall, detail: str) -> AnsweredCall:
-    now = datetime.now(UTC)
-    reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
-    return AnsweredCall(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
 
 
 def _receipt(completion: Completion, prompt: Prompt) -> Receipt:

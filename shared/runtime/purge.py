@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from sqlalchemy import text
@@ -295,24 +295,24 @@ async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
             raise await make_not_found(connection, kind, name)
         users = (await connection.execute(USERS[kind], {"id": number})).all()
         if users:
-            raise _make_in_use_error(kind, name, users)
+            live = [user for user in users if user.ended_at is None]
+            shown = live or users
+            names = ", ".join(f"{user.name} ({user.state})" for user in shown[:NAMED])
+            more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
+            if live:
+                in_use_error = Conflict(
+                    f"{kind} {name!r} is used by live jobs: {names}{more}", hint="wait for them, or cancel them"
+                )
+            else:
+                in_use_error = Conflict(
+                    f"{kind} {name!r} is needed by the reports of ended jobs: {names}{more}",
+                    hint="purge these jobs first: mathrag purge JOB...",
+                )
+            raise in_use_error
         if kind == "corpus" and (graph := (await connection.execute(GRAPH, {"id": number})).scalar()):
             raise Conflict(f"corpus {name!r} belongs to graph {graph!r}", hint=f"mathrag graph delete {graph}")
         await database.record_operation(connection, actor, "delete", f"{kind} {name}")
         await connection.execute(DELETE[kind], {"id": number})
-
-
-def _make_in_use_error(kind: Kind, name: str, users: Sequence[Any]) -> Conflict:
-    live = [user for user in users if user.ended_at is None]
-    shown = live or users
-    names = ", ".join(f"{user.name} ({user.state})" for user in shown[:NAMED])
-    more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
-    if live:
-        return Conflict(f"{kind} {name!r} is used by live jobs: {names}{more}", hint="wait for them, or cancel them")
-    return Conflict(
-        f"{kind} {name!r} is needed by the reports of ended jobs: {names}{more}",
-        hint="purge these jobs first: mathrag purge JOB...",
-    )
 
 
 # Delete chats some hours after they ended. This needs the database's owner.

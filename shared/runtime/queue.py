@@ -204,18 +204,13 @@ async def end_outages(connection: AsyncConnection, models: Sequence[int]) -> Non
 async def sweep_outages(database: Database, worker: str, outage_s: float) -> list[int]:
     """Fail calls that waited for too long and forget outages without waiting calls; return the failed calls."""
     lanes = [lane.value for lane in Lane]
-    failed = await _fail_overdue(database, worker, lanes, outage_s)
-    async with database.transaction() as connection:
-        await connection.execute(FORGET, {"lanes": lanes})
-    return failed
-
-
-async def _fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
-    """Fail the calls that had waited for `outage_s` at the last failed probe of their server."""
+    # Fail the calls that had waited for `outage_s` at the last failed probe of their server.
     failed: list[int] = []
     while calls := await _fail_some(database, worker, lanes, outage_s):
         await mark_ready_samples(database, calls)
         failed += calls
+    async with database.transaction() as connection:
+        await connection.execute(FORGET, {"lanes": lanes})
     return failed
 
 
@@ -225,12 +220,18 @@ async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outa
         rows = (await connection.execute(OVERDUE, values)).all()
         if not rows:
             return []
+        replies = []
+        for row in rows:
+            waited_s = (row.tried_at - row.since).total_seconds()
+            since = row.since.astimezone(UTC).strftime("%H:%M:%S")
+            message = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
+            replies.append(canonical.encode(Failure(kind=FailureKind.UNAVAILABLE, detail=message[:500])))
         calls = [row.call_id for row in rows]
         attempts = {
             "calls": calls,
             "token": uuid.uuid4(),  # this transaction claims and answers them
             "outcome": FailureKind.UNAVAILABLE.value,
-            "replies": [canonical.encode(_failure(row)) for row in rows],
+            "replies": replies,
             "worker": worker,
             "started": [row.since for row in rows],
             "ended": [row.tried_at for row in rows],
@@ -239,13 +240,6 @@ async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outa
         await connection.execute(ENDED_OUTAGE, {"calls": calls})
         await connection.execute(FAILED_OF_MODEL, {"calls": sorted(failed)})
     return calls
-
-
-def _failure(row: Row[tuple[int, str, str, datetime, datetime]]) -> Failure:
-    waited_s = (row.tried_at - row.since).total_seconds()
-    since = row.since.astimezone(UTC).strftime("%H:%M:%S")
-    message = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
-    return Failure(kind=FailureKind.UNAVAILABLE, detail=message[:500])
 
 
 # What a worker submits for a call: the reply, and the receipt that tells where and when it was made.
@@ -411,11 +405,45 @@ class Committed(NamedTuple):
     """Samples that became ready by the whole group commit."""
 
 
+async def isolate(
+    batch: Sequence[T],
+    run: Callable[[Sequence[T]], Awaitable[R]],
+    fail: Callable[[T, Exception], Awaitable[R]],
+    *,
+    is_defect: Callable[[Exception], bool] = concerns_rows,
+    is_open: Callable[[T], bool] = lambda _: True,
+) -> list[R]:
+    """Run a batch so that a member that cannot be run fails alone.
+
+    If `run` raises an error that is a defect of the members, the two halves of those that are still open run
+    separately, and so on; `fail` gets the member that raises alone, and its error.
+    """
+    try:
+        return [await run(batch)]
+    except Exception as error:
+        if not is_defect(error):
+            raise
+        if len(batch) == 1:
+            return [await fail(batch[0], error)]
+    left = [each for each in batch if is_open(each)]
+    middle = len(left) // 2
+    return [
+        result
+        for half in (left[:middle], left[middle:])
+        if half
+        for result in await isolate(half, run, fail, is_defect=is_defect, is_open=is_open)
+    ]
+
+
 class PendingAnswers(NamedTuple):
     """Answers that wait for a group commit."""
 
     token: uuid.UUID
     answers: Sequence[AnsweredCall]
+
+
+ClaimedAnswer = tuple[uuid.UUID, AnsweredCall]
+"""An answer, with the token of its claim."""
 
 
 class ReplyStore:
@@ -429,7 +457,9 @@ class ReplyStore:
     async def store(self, together: Sequence[PendingAnswers]) -> list[Committed]:
         """Commit these answers as a group; return their results in order."""
         whole = [(each.token, reply) for each in together for reply in each.answers if not reply.is_infrastructure]
-        done, refused = await self._accept_each(whole) if whole else ([], [])
+        accepted = await isolate(whole, self._accept, self._refuse) if whole else []
+        done = [call for each in accepted if isinstance(each, list) for call in each]
+        refused = [each for each in accepted if isinstance(each, tuple)]
         charged: list[int] = []
         for token, answers in together:
             broken = [answer for answer in answers if answer.is_infrastructure]
@@ -447,24 +477,8 @@ class ReplyStore:
             for _, answers in together
         ]
 
-    async def _accept_each(
-        self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]
-    ) -> tuple[list[int], list[tuple[uuid.UUID, AnsweredCall]]]:
-        """Store replies; return the calls still held, and a failure for each reply that cannot be stored."""
-        try:
-            return await self._accept(answers), []
-        except Exception as error:
-            if not concerns_rows(error):
-                raise
-            if len(answers) == 1:
-                _log.exception("the reply to call %d cannot be stored", answers[0][1].call_id)
-                return [], [(answers[0][0], fail_unstorable(answers[0][1], error))]
-        middle = len(answers) // 2
-        first, refused = await self._accept_each(answers[:middle])
-        second, others = await self._accept_each(answers[middle:])
-        return first + second, refused + others
-
-    async def _accept(self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]) -> list[int]:
+    async def _accept(self, answers: Sequence[ClaimedAnswer]) -> list[int] | ClaimedAnswer:
+        """Store replies; return the calls whose claim was still held."""
         answers = sorted(answers, key=lambda pair: pair[1].call_id)
         tokens = [token for token, _ in answers]
         values = {"tokens": tokens, "worker": self._worker, **to_columns([answer for _, answer in answers])}
@@ -478,6 +492,12 @@ class ReplyStore:
         stored = {"calls": values["calls"], "tokens": tokens}
         return await retry_through_outage(lambda: self._database.column(ACCEPTED, stored), self._ttl)
 
+    async def _refuse(self, answer: ClaimedAnswer, error: Exception) -> list[int] | ClaimedAnswer:
+        """Return a failure in place of a reply that cannot be stored."""
+        token, call = answer
+        _log.error("the reply to call %d cannot be stored", call.call_id, exc_info=error)
+        return token, fail_unstorable(call, error)
+
     async def _retry(self, token: uuid.UUID, answers: Sequence[AnsweredCall]) -> list[int]:
         """Charge infrastructure failures; return the charged calls."""
         by_call = {answer.call_id: answer for answer in answers}
@@ -485,32 +505,27 @@ class ReplyStore:
             rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
             for row in rows:
                 answer = by_call[row.call_id]
-                final = row.tries + 1 >= RETRIES or _exceeds_bounds(answer)
-                await connection.execute(REJECT, self._rejection(token, answer, final=final))
+                exceeds_bounds = isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS
+                final = exceeds_bounds or row.tries + 1 >= RETRIES
+                rejection = {
+                    "call": answer.call_id,
+                    "accepted": final,
+                    "token": token,
+                    "outcome": outcome_name(answer.reply),
+                    "reply": canonical.encode(answer.reply),
+                    "worker": self._worker,
+                    "device": answer.receipt.device,
+                    "epoch": answer.receipt.epoch,
+                    "started": answer.receipt.started_at,
+                    "ended": answer.receipt.ended_at,
+                }
+                await connection.execute(REJECT, rejection)
                 if final:
                     await connection.execute(DELETE_CALL, {"call": row.call_id})
                     await connection.execute(FAILED, {"call": row.call_id})
                 else:
                     await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
         return [row.call_id for row in rows]
-
-    def _rejection(self, token: uuid.UUID, answer: AnsweredCall, *, final: bool) -> dict[str, object]:
-        return {
-            "call": answer.call_id,
-            "accepted": final,
-            "token": token,
-            "outcome": outcome_name(answer.reply),
-            "reply": canonical.encode(answer.reply),
-            "worker": self._worker,
-            "device": answer.receipt.device,
-            "epoch": answer.receipt.epoch,
-            "started": answer.receipt.started_at,
-            "ended": answer.receipt.ended_at,
-        }
-
-
-def _exceeds_bounds(answer: AnsweredCall) -> bool:
-    return isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS
 
 
 # Park calls that no live sample waits for: they leave the queue until `readiness.revive_calls` queues them again.
@@ -796,6 +811,12 @@ async def _charge(
     answered = set((await connection.execute(DROP_ANSWERED, {"calls": [row.call_id for row in locked]})).scalars())
     rows = [row for row in locked if row.call_id not in answered]
     poisoned = [row.call_id for row in rows if row.lapses + 1 >= LAPSES]
+    replies = []
+    for row in rows:
+        lapses = row.lapses + 1
+        claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
+        left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
+        replies.append(canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left)))
     await connection.execute(
         RECORD,
         {
@@ -803,20 +824,13 @@ async def _charge(
             "accepted": [row.call_id in poisoned for row in rows],
             "tokens": [row.token for row in rows],
             "outcomes": [FailureKind.POISONED if row.call_id in poisoned else "lapsed" for row in rows],
-            "replies": [_lapse_reply(row.lapses + 1) for row in rows],
+            "replies": replies,
             "worker": worker,
         },
     )
     await connection.execute(CHARGE, {"calls": [row.call_id for row in rows if row.call_id not in poisoned]})
     await connection.execute(DELETE_CALLS, {"calls": poisoned})
     return poisoned
-
-
-def _lapse_reply(lapses: int) -> bytes:
-    """Encode the failure of an attempt after `lapses` lapsed claims of its call."""
-    claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
-    left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
-    return canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left))
 
 
 # The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.

@@ -33,20 +33,43 @@ from shared.plurals import format_count
 from shared.rag.grading import choose_marking_grader
 from shared.release import checkout
 from shared.runtime import lifecycle
-from shared.runtime import pins as pins_runtime
 from shared.runtime.advance import JobSpec
 from shared.runtime.lifecycle import make_next_name
 from shared.runtime.parameters import check_grader, check_grading
-from shared.runtime.pins import check_prompt, pins_of, with_rubric
+from shared.runtime.pins import (
+    bank_identity,
+    check_prompt,
+    miner_identity,
+    pin_built_in,
+    pin_embedder,
+    pin_grader,
+    pin_identity,
+    pin_indexes,
+    pin_judge_calibration,
+    pin_model,
+    pin_reranker,
+    pin_rulerag,
+    pin_thresholds,
+    pins_of,
+    with_rubric,
+)
 from shared.runtime.price import dry_run
 from shared.samples import Conversation, DatasetItem, Item
 from shared.settings import Limits, Settings
 from shared.shapes import Kind
-from shared.storage import database as storage
 from shared.storage import rules
-from shared.storage.database import Database, copy, make_not_found, sql, try_decode_params
+from shared.storage.database import (
+    Accepted,
+    Database,
+    KeyedRequest,
+    copy,
+    make_not_found,
+    run_once,
+    sql,
+    try_decode_params,
+)
 from shared.storage.jobs import JOB_COLUMNS, JOB_FIELDS, SELECTED_FIELDS, JobFields
-from shared.telemetry import traces as traces_module
+from shared.telemetry import traces
 
 # A job as it is requested, before anything that it names is looked up.
 
@@ -164,7 +187,7 @@ class Drafting:
     def __init__(self, connection: AsyncConnection, settings: Settings) -> None:
         self._connection = connection
         self._settings = settings
-        self._known: dict[bytes, Any] = {}
+        self._known: dict[tuple[Callable[..., Awaitable[Any]], bytes], Any] = {}
 
     async def draft(self, submission: Submission, questions: int | None = None) -> Draft:
         """Draft the job; the operator's default models fill the roles that it does not name.
@@ -189,7 +212,7 @@ class Drafting:
         corpus = await self._look_up_once(_corpus, submission.corpus)
         pins = await self._pins(submission, corpus)
         if submission.corpus is not None and not pipeline.ignores("crag.similarity"):
-            crag = await self._look_up_once(pins_runtime.pin_thresholds, submission.params.crag, submission.corpus)
+            crag = await self._look_up_once(pin_thresholds, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
             submission = msgspec.structs.replace(submission, params=params)
         submission = await self._with_judge(pipeline, submission, pins.get("judge"))
@@ -216,7 +239,7 @@ class Drafting:
             return submission
         if submission.params.gate.calibrated is not None and submission.requeued_from is None:
             raise Invalid("`params.gate.calibrated`: is filled in at submission", hint="leave it out")
-        params = await self._look_up_once(pins_runtime.pin_judge_calibration, submission.params, pin)
+        params = await self._look_up_once(pin_judge_calibration, submission.params, pin)
         return msgspec.structs.replace(submission, params=params)
 
     async def _with_guidance(
@@ -228,7 +251,7 @@ class Drafting:
         params = submission.params
         if params.rulerag.phrases and submission.requeued_from is None:
             raise Invalid("`params.rulerag.phrases`: is filled in at submission", hint="leave it out")
-        rulerag = await self._look_up_once(pins_runtime.pin_rulerag, params, corpus, has_judge)
+        rulerag = await self._look_up_once(pin_rulerag, params, corpus, has_judge)
         return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rulerag=rulerag))
 
     async def _pins(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
@@ -237,7 +260,7 @@ class Drafting:
             return {"mine": await self._look_up_once(_miner, submission.graph)}
         params = submission.params
         if submission.pipeline == EMBEDDING:
-            return {"embed": await self._look_up_once(pins_runtime.pin_embedder)}
+            return {"embed": await self._look_up_once(pin_embedder)}
         if submission.imported is not None:
             return await self._grading_pins(submission)
         pins = await self._look_up_once(_models, submission.models, corpus, submission.corpus, self._settings.roles)
@@ -254,7 +277,7 @@ class Drafting:
         return {**kept, **await self._look_up_once(_grader, grader, "judge" in kept)}
 
     async def _look_up_once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
-        key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
+        key = look_up, canonical.encode([each for each in named if each is not self._settings])
         if key not in self._known:
             self._known[key] = await look_up(self._connection, *named)
         return self._known[key]
@@ -329,33 +352,29 @@ async def _models(
         near = suggestions.find_nearest(unknown[0], roles)
         message = f"`models`: no role {unknown[0]!r}; the roles are {', '.join(sorted(roles))}"
         raise Invalid(message, hint=near and f"did you mean {near!r}?")
-    pins = {**await pins_runtime.pin_built_in(connection), "rerank": await pins_runtime.pin_reranker(connection)}
+    pins = {**await pin_built_in(connection), "rerank": await pin_reranker(connection)}
     for role, name in {**roles, **named}.items():
-        pins[role] = await pins_runtime.pin(connection, role, name)
+        pins[role] = await pin_model(connection, role, name)
     if corpus is not None and corpus_name is not None:
-        pins |= await pins_runtime.pin_indexes(connection, corpus, corpus_name)
+        pins |= await pin_indexes(connection, corpus, corpus_name)
     return pins
 
 
 async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
     """Pin the sparse index of the corpus that `crag` falls back to."""
     found = await _corpus(connection, corpus or None)
-    return {} if found is None else {"fallback": (await pins_runtime.pin_indexes(connection, found, corpus))["sparse"]}
+    return {} if found is None else {"fallback": (await pin_indexes(connection, found, corpus))["sparse"]}
 
 
 async def _miner(connection: AsyncConnection, graph: str) -> Pin:
-    return await pins_runtime.pin_identity(connection, pins_runtime.miner_identity(graph))
+    return await pin_identity(connection, miner_identity(graph))
 
 
 async def _rules(connection: AsyncConnection, bank: str) -> dict[str, Pin]:
     """Pin the content of the rule bank that the job follows."""
     if not bank:
         return {}
-    return {
-        "rules": await pins_runtime.pin_identity(
-            connection, pins_runtime.bank_identity(await rules.get_sealed_hash(connection, bank))
-        )
-    }
+    return {"rules": await pin_identity(connection, bank_identity(await rules.get_sealed_hash(connection, bank)))}
 
 
 def _with_grading(submission: Submission, declared: str | None) -> Submission:
@@ -371,7 +390,7 @@ async def _grader(connection: AsyncConnection, name: str, has_judge: bool) -> di
         hint = "name one with --model judge=NAME, configure `roles.judge`, or choose another grader"
         raise Invalid("`params.grading.grader`: `rubric` needs a judge model, and there is none", hint=hint)
     check_grader(name)
-    return {"grade": await pins_runtime.pin_grader(connection, choose_marking_grader(name))}
+    return {"grade": await pin_grader(connection, choose_marking_grader(name))}
 
 
 def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, list[Bound]]:
@@ -541,8 +560,8 @@ async def submit(database: Database, settings: Settings, submission: Submission)
 
 
 async def submit_once(
-    database: Database, settings: Settings, submission: Submission, keyed: storage.KeyedRequest | None
-) -> storage.Accepted:
+    database: Database, settings: Settings, submission: Submission, keyed: KeyedRequest | None
+) -> Accepted:
     """Insert the job, or find the one that the same request created before.
 
     Raises:
@@ -558,9 +577,9 @@ async def submit_once(
         return (await insert(connection, settings, [draft]))[0]
 
     async with database.transaction() as connection:
-        accepted = await storage.run_once(connection, keyed, make)
+        accepted = await run_once(connection, keyed, make)
     if not accepted.replayed:
-        traces_module.link(traces_module.make_job_ref(accepted.job))
+        traces.link(traces.make_job_ref(accepted.job))
         _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
     return accepted
 
@@ -575,24 +594,20 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
     """
     await admit(connection, settings.limits, drafts)
     turns = await take_turns(connection, drafts)
-    drafts = await _with_own_names(connection, drafts)
-    rows = await to_thread.run_sync(_rows, drafts, turns)
-    inserted = (await connection.execute(INSERT_JOBS, {name: [row[name] for row in rows] for name in rows[0]})).all()
-    calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
-    await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
-    await lifecycle.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
-    return [row["public_id"] for row in rows]
-
-
-async def _with_own_names(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[Draft]:
-    """Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name."""
+    # Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name.
     named = [draft.submission for draft in drafts if not draft.submission.online]
     await lifecycle.reserve(connection, [each.name for each in named if each.requeued_from is None])
     given: dict[uuid.UUID, str] = {}
     for each in named:
         if each.requeued_from is not None:
             given[each.requeued_from] = await lifecycle.reserve_next(connection, each.name, given.values())
-    return [_rename(draft, given) for draft in drafts]
+    drafts = [_rename(draft, given) for draft in drafts]
+    rows = await to_thread.run_sync(_rows, drafts, turns)
+    inserted = (await connection.execute(INSERT_JOBS, {name: [row[name] for row in rows] for name in rows[0]})).all()
+    calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
+    await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
+    await lifecycle.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
+    return [row["public_id"] for row in rows]
 
 
 def _rename(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -21,11 +22,10 @@ from shared.redaction import redact
 from shared.replies import Failure, FailureKind, Retrieved
 from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
-from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, lapse, outcome_name
+from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, isolate, lapse, outcome_name
 from shared.settings import Workers
 from shared.storage.database import Database, is_passing, retry_through_outage, sql
-from shared.telemetry import logs
-from shared.telemetry import traces as traces_module
+from shared.telemetry import logs, traces
 from shared.telemetry.traces import SpanRef
 
 # Batch a stream by time, so that replies of a slow model are committed one by one and of a fast one in batches.
@@ -152,7 +152,14 @@ class Chunks:
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
         try:
-            await self._execute(claim, claim.calls, epoch, open_calls)
+            await isolate(
+                claim.calls,
+                partial(self._stream, claim, epoch, open_calls),
+                partial(self._fail, claim, open_calls),
+                # Neither the lease, nor a process that is gone, nor an outage of the database is a defect of calls.
+                is_defect=lambda error: not (isinstance(error, NotGranted | StreamBroken) or is_passing(error)),
+                is_open=lambda call: call.id in open_calls,
+            )
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             self.progress.sources_changed = True
@@ -173,43 +180,27 @@ class Chunks:
         finally:
             renewing.cancel()
 
-    async def _execute(
-        self, claim: Claim, calls: Sequence[ClaimedCall], epoch: int | None, open_calls: set[int]
-    ) -> None:
-        """Run calls of a chunk and remove them from `open_calls` as they end.
-
-        If the executor fails, the two halves of the remaining calls run separately, so that a call that cannot be
-        executed fails alone.
-        """
-        try:
-            await self._stream(claim, calls, epoch, open_calls)
-        except (NotGranted, StreamBroken):
-            raise
-        except Exception as error:
-            if is_passing(error):  # an outage of the database is not a defect of the calls
-                raise
-            _log.exception("%d calls failed together", len(calls))
-            problem = repr(error)
-        else:
-            return
-        if len(calls) == 1:
-            await self._fail(claim, {calls[0].id}, problem)
-            open_calls.discard(calls[0].id)
-            return
-        left = [call for call in calls if call.id in open_calls]
-        for half in (left[: len(left) // 2], left[len(left) // 2 :]):
-            if half:
-                await self._execute(claim, half, epoch, open_calls)
-
     async def _stream(
-        self, claim: Claim, calls: Sequence[ClaimedCall], epoch: int | None, open_calls: set[int]
+        self, claim: Claim, epoch: int | None, open_calls: set[int], calls: Sequence[ClaimedCall]
     ) -> None:
+        """Run calls of a chunk and remove them from `open_calls` as they end."""
         executor = self._executors[calls[0].role]
         async with aclosing(batch_by_time(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
             async for batch in batches:
                 answers = [each for each in batch if isinstance(each, AnsweredCall)]
                 await self._commit(claim, answers)
-                await self._give_back(claim, batch)
+                released = [each.call_id for each in batch if isinstance(each, Release)]
+                lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
+                if released:
+                    await self._claims.release(claim.token, released)
+                if lapsed:
+                    await self._lapse(claim, lapsed)
+                if waits := [each for each in batch if isinstance(each, Wait)]:
+                    _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
+                    self.progress.sources_changed = True
+                    waiting = [each.call_id for each in waits]
+                    model = claim.calls[0].model_id
+                    await self._claims.wait(claim.token, waiting, model, waits[0].what, waits[0].said)
                 if claim.tries and answers:
                     await self._claims.end_outage(claim.calls[0].model_id)
                     self.progress.sources_changed = True
@@ -225,31 +216,14 @@ class Chunks:
         if stale:
             _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
 
-    async def _fail(self, claim: Claim, calls: set[int], detail: str) -> None:
-        """Charge calls that could not be executed; they are tried again and finally fail with `detail`."""
+    async def _fail(self, claim: Claim, open_calls: set[int], call: ClaimedCall, error: Exception) -> None:
+        """Charge a call that could not be executed; it is tried again and finally fails with the error."""
+        _log.error("call %d cannot be executed", call.id, exc_info=error)
         now = datetime.now(UTC)
-        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redact(detail)[:500])
+        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redact(repr(error))[:500])
         receipt = Receipt(started_at=now, ended_at=now)
-        await self._commit(
-            claim, [AnsweredCall(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)]
-        )
-
-    async def _give_back(self, claim: Claim, batch: list[CallEnd]) -> None:
-        released = [each.call_id for each in batch if isinstance(each, Release)]
-        lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
-        if released:
-            await self._claims.release(claim.token, released)
-        if lapsed:
-            await self._lapse(claim, lapsed)
-        await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
-
-    async def _wait_for(self, claim: Claim, waits: list[Wait]) -> None:
-        if not waits:
-            return
-        _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
-        self.progress.sources_changed = True
-        calls = [each.call_id for each in waits]
-        await self._claims.wait(claim.token, calls, claim.calls[0].model_id, waits[0].what, waits[0].said)
+        await self._commit(claim, [AnsweredCall(call_id=call.id, reply=failure, receipt=receipt)])
+        open_calls.discard(call.id)
 
     async def _lapse(self, claim: Claim, calls: list[int]) -> None:
         await retry_through_outage(
@@ -333,13 +307,13 @@ class LaneWorker:
         self._lane = lane
         self._mines = mines
         self._database = database
-        self._guards = guards
-        self._ticker = ticker
+        self.guards = guards
+        self.ticker = ticker
         self._limits = limits
         self._stopping = stopping
         self._claims = Claims(database, name, limits.claim_ttl_s)
         self._chunks = Chunks(database, executors, self._claims, name=name, limits=limits)
-        self._advancer = Advancer(database)
+        self.advancer = Advancer(database)
         self._progress = self._chunks.progress
         self._sources = ReadyModels((), 0.0)
         self._advanced_at = 0.0
@@ -349,9 +323,9 @@ class LaneWorker:
 
         While Redis is away, no next tick can be sent, so the worker continues as long as a lease is open.
         """
-        await self._ticker.clear_tick(self._lane)
+        await self.ticker.clear_tick(self._lane)
         seconds = self._limits.tick_s
-        while await self._work(seconds) and not await self._ticker.tick(self._lane) and await self._holds_lease():
+        while await self._work(seconds) and not await self.ticker.tick(self._lane) and await self._holds_lease():
             seconds = min(UNSENT_S, self._limits.tick_s)
 
     async def mine(self) -> None:
@@ -376,7 +350,7 @@ class LaneWorker:
                     started = await self._fill(running) if not late else False
                     if started and not helped:  # other workers of this lane, if there are any
                         helped = True
-                        await self._ticker.tick(self._lane)
+                        await self.ticker.tick(self._lane)
                     advanced = await self._advance() if self._is_due(running) else False
                 except SQLAlchemyError as error:
                     started, advanced = await self._outlast(error), False
@@ -392,7 +366,7 @@ class LaneWorker:
 
     async def _holds_lease(self) -> bool:
         """Tell whether a lease is open and this worker was not told to stop."""
-        leases = (await self._guards.read_leases()).values()
+        leases = (await self.guards.read_leases()).values()
         return not self._stopping() and any(lease is not None and lease.phase is Phase.OPEN for lease in leases)
 
     async def _outlast(self, error: SQLAlchemyError) -> bool:
@@ -421,10 +395,10 @@ class LaneWorker:
         any_advanced = False
         self._progress.ready, self._advanced_at = 0, time.monotonic()
         until = self._advanced_at + ADVANCE_FOR_S
-        while (advanced := await self._advancer.advance()).samples:
+        while (advanced := await self.advancer.advance()).samples:
             any_advanced = True
             for lane in advanced.lanes:
-                await self._ticker.tick(lane)
+                await self.ticker.tick(lane)
             if advanced.jobs:
                 await lifecycle.finish_due_jobs(self._database, lifecycle.SMALL)
             if time.monotonic() >= until:
@@ -449,7 +423,7 @@ class LaneWorker:
 
     async def _look(self) -> ReadyModels:
         """Find the models with pending calls that may be sent now, those without a lease first."""
-        leases = await self._guards.read_leases()
+        leases = await self.guards.read_leases()
         async with self._database.statement() as connection:
             found = (await connection.execute(SOURCES, {"lane": self._lane.value, "mines": self._mines})).all()
         self._sources = ReadyModels(tuple(_list_callable_models(found, leases)), time.monotonic())
@@ -496,7 +470,7 @@ WAITERS = sql("""
 
 def trace_executors(executors: Mapping[str, Executor], database: Database) -> Mapping[str, Executor]:
     """Wrap the executors in spans if tracing is on."""
-    if not traces_module.is_on():
+    if not traces.is_on():
         return executors
     return {role: TracedExecutor(role, executor, database) for role, executor in executors.items()}
 
@@ -511,8 +485,15 @@ class TracedExecutor:
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
         """Yield the executor's results; receipts name the chunk's trace."""
-        links = [traces_module.find_current(), *await self._waiters(calls)]
-        with traces_module.span(f"chunk {self._role}", self._attributes(calls, epoch), links=links, root=True) as span:
+        links = [traces.find_current(), *await self._waiters(calls)]
+        attributes = {
+            traces.SPAN_KIND: traces.CHAIN,
+            "mathrag.role": self._role,
+            "mathrag.calls": len(calls),
+            "mathrag.model_id": calls[0].model_id,
+            "mathrag.epoch": epoch,
+        }
+        with traces.span(f"chunk {self._role}", attributes, links=links, root=True) as span:
             _log.debug("chunk of %d %s calls", len(calls), self._role)
             by_id = {call.id: call for call in calls}
             async for ended in self._executor.run(calls, epoch):
@@ -528,34 +509,21 @@ class TracedExecutor:
         async with self._database.transaction() as connection:
             values = {"calls": [call.id for call in calls], "links": LINKS}
             rows = (await connection.execute(WAITERS, values)).all()
-        return [traces_module.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
-
-    def _attributes(self, calls: Sequence[ClaimedCall], epoch: int | None) -> traces_module.Attributes:
-        return {
-            traces_module.SPAN_KIND: traces_module.CHAIN,
-            "mathrag.role": self._role,
-            "mathrag.calls": len(calls),
-            "mathrag.model_id": calls[0].model_id,
-            "mathrag.epoch": epoch,
-        }
+        return [traces.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
 
     def _note(self, call: ClaimedCall, ended: AnsweredCall) -> None:
         """Record the span of a search or a grade; the guard records those of model calls."""
-        kind = traces_module.KINDS_OF_ROLE.get(self._role)
+        kind = traces.KINDS_OF_ROLE.get(self._role)
         if kind is not None:
             failure = outcome_name(ended.reply) if isinstance(ended.reply, Failure) else None
-            attributes = {traces_module.SPAN_KIND: kind, "mathrag.call.id": call.id, **_hit_attributes(ended)}
-            if traces_module.keeps_content():
-                attributes[traces_module.INPUT] = call.request.decode()
+            # Ids and scores of retrieved documents; ids are hashes, so this reveals no content.
+            hits = ended.reply.hits if isinstance(ended.reply, Retrieved) else ()
+            found: dict[str, str | float] = {}
+            for rank, hit in enumerate(hits):
+                found[traces.document_attribute(rank, "id")] = hit.document
+                found[traces.document_attribute(rank, "score")] = hit.score
+            attributes = {traces.SPAN_KIND: kind, "mathrag.call.id": call.id, **found}
+            if traces.keeps_content():
+                attributes[traces.INPUT] = call.request.decode()
             receipt = ended.receipt
-            traces_module.add_past_span(self._role, receipt.started_at, receipt.ended_at, attributes, failure=failure)
-
-
-def _hit_attributes(ended: AnsweredCall) -> dict[str, str | float]:
-    """Return ids and scores of retrieved documents; ids are hashes, so this reveals no content."""
-    hits = ended.reply.hits if isinstance(ended.reply, Retrieved) else ()
-    found: dict[str, str | float] = {}
-    for rank, hit in enumerate(hits):
-        found[traces_module.document_attribute(rank, "id")] = hit.document
-        found[traces_module.document_attribute(rank, "score")] = hit.score
-    return found
+            traces.add_past_span(self._role, receipt.started_at, receipt.ended_at, attributes, failure=failure)

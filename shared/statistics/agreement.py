@@ -73,7 +73,14 @@ def estimate_krippendorffs_alpha(
         units: the ratings of each rated thing; units with fewer than two ratings are ignored.
         ratings, level, seed: as for `estimate_cohens_kappa`.
     """
-    tables = [_make_coincidence_table(unit, ratings) for unit in units if len(unit) > 1]
+    tables = []
+    for unit in units:
+        if len(unit) > 1:
+            # Count all ordered pairs of the unit's ratings; they weigh as much together as it has ratings.
+            import numpy as np
+
+            counts = np.bincount(unit, minlength=ratings).astype(float)
+            tables.append((np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1))
     return _estimate(tables, lambda tables: _compute_alpha(tables, level), seed)
 
 
@@ -83,14 +90,6 @@ def _make_pair_table(pair: tuple[int, int], ratings: int) -> "Array":
     table = np.zeros((ratings, ratings))
     table[pair] = 1
     return table
-
-
-def _make_coincidence_table(unit: Sequence[int], ratings: int) -> "Array":
-    """Count all ordered pairs of the unit's ratings; they weigh as much together as it has ratings."""
-    import numpy as np
-
-    counts = np.bincount(unit, minlength=ratings).astype(float)
-    return (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
 
 
 def _compute_kappa(tables: "Array", level: Level) -> "Array":

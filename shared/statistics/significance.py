@@ -27,7 +27,14 @@ def compute_exact_p(sizes: Counter[int], total: int) -> float | None:
         return 1.0
     if len(sizes) == 1:
         return _sign_test(*next(iter(sizes.items())), total)
-    return _enumerate_signs(sizes, total) if sizes.total() <= MAX_ENUMERATED else None
+    if sizes.total() <= MAX_ENUMERATED:
+        import numpy as np
+
+        sums = np.zeros(1, dtype=np.int64)
+        for size in sizes.elements():
+            sums = np.concatenate([sums - size, sums + size])
+        return float(np.mean(np.abs(sums) >= abs(total)))
+    return None
 
 
 def _sign_test(size: int, count: int, total: int) -> float:
@@ -35,15 +42,6 @@ def _sign_test(size: int, count: int, total: int) -> float:
 
     positive = (count + total // size) // 2
     return float(binomtest(positive, count).pvalue)
-
-
-def _enumerate_signs(sizes: Counter[int], total: int) -> float:
-    import numpy as np
-
-    sums = np.zeros(1, dtype=np.int64)
-    for size in sizes.elements():
-        sums = np.concatenate([sums - size, sums + size])
-    return float(np.mean(np.abs(sums) >= abs(total)))
 
 
 # Test whether two systems differ on the same questions, with Holm's correction for several tests.
@@ -122,7 +120,9 @@ def compare_paired(left: Sequence[float], right: Sequence[float]) -> Difference 
     deviation = _standard_deviation(differences, centre) if len(set(units)) > 1 else 0.0
     p = compute_exact_p(Counter(abs(unit) for unit in units if unit), sum(units))
     if p is None:
-        p = _student_p(centre / deviation, n)
+        from scipy import stats  # slow to import, and most processes never need it
+
+        p = float(2 * stats.t.sf(abs(centre / deviation) * math.sqrt(n), n - 1))
     return Difference(
         value=centre,
         low=centre - half if deviation else None,
@@ -153,12 +153,6 @@ def adjust_holm(p: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(p) - place) * p[at]))
         adjusted[at] = least
     return adjusted
-
-
-def _student_p(effect: float, n: int) -> float:
-    from scipy import stats  # slow to import, and most processes never need it
-
-    return float(2 * stats.t.sf(abs(effect) * math.sqrt(n), n - 1))
 
 
 def _mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:

@@ -14,8 +14,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical
 from shared.errors import PreconditionFailed
 from shared.params import drop_removed
-from shared.storage import database as storage
-from shared.storage.database import Database
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    cursor_scope,
+    decode_cursor,
+    make_page,
+    record_operation,
+)
 
 Tree = Mapping[str, Any]
 
@@ -27,7 +34,7 @@ INSERT = text("""
     INSERT INTO configurations (version, document, changed_by) VALUES (:version, CAST(:document AS json), :actor)
     ON CONFLICT DO NOTHING RETURNING version""")
 VERSIONS = text(f"{SELECT} WHERE version = ANY(:versions)")
-SCOPE = storage.cursor_scope("configurations")
+SCOPE = cursor_scope("configurations")
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +104,7 @@ async def insert_next(connection: AsyncConnection, actor: str, found: Configurat
     values = {"version": version, "document": canonical.encode({"params": params}).decode(), "actor": actor}
     if (await connection.execute(INSERT, values)).first() is None:
         raise _version_conflict(version)
-    await storage.record_operation(connection, actor, "configuration change", f"version {version}")
+    await record_operation(connection, actor, "configuration change", f"version {version}")
 
 
 def check_version(found: Configuration, versions: Collection[int] | None) -> None:
@@ -115,13 +122,13 @@ def _version_conflict(version: int) -> PreconditionFailed:
     return PreconditionFailed(f"the configuration is at version {version}", hint=hint)
 
 
-async def list_versions(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Configuration]:
+async def list_versions(database: Database, limit: int, cursor: str | None = None) -> Page[Configuration]:
     """List all versions, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_configuration(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(each.version for each in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(each.version for each in found[:limit][-1:]))
 
 
 def _configuration(row: RowMapping) -> Configuration:

@@ -12,8 +12,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, Invalid, NotFound
 from shared.replies import CorpusRecord
-from shared.storage import database as storage
-from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+)
 
 # Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
 
@@ -23,7 +32,7 @@ COLUMNS = """
     (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = storage.cursor_scope("corpora")
+SCOPE = cursor_scope("corpora")
 # Uploads may share documents and insert them in batches; running one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
@@ -113,7 +122,18 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
     digest = _CorpusDigest()
     async for records in batches:
         batch = _hash_records(records)
-        await _insert(connection, corpus, digest.documents, batch)
+        # Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones.
+        documents = {each.hash: each.record.document for each in batch}
+        stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
+        for known in stored:
+            del documents[known]
+        new = [(key, document.problem, document.text) for key, document in documents.items()]
+        await copy(connection, "documents", DOCUMENTS, new)
+        members = [
+            (corpus, ordinal, each.record.external_id, each.hash, msgspec.json.encode(each.record.meta).decode())
+            for ordinal, each in enumerate(batch, start=digest.documents)
+        ]
+        await copy(connection, "corpus_documents", MEMBERS, members)
         digest.add(batch)
     if digest.documents == 0:
         raise Invalid("the upload holds no documents", hint="send one JSON object per line")
@@ -139,21 +159,6 @@ def _hash_records(records: Sequence[CorpusRecord]) -> list[_HashedRecord]:
     return [_HashedRecord(bytes.fromhex(record.document.hash), record) for record in records]
 
 
-async def _insert(connection: AsyncConnection, corpus: int, first: int, batch: Sequence[_HashedRecord]) -> None:
-    """Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones."""
-    documents = {each.hash: each.record.document for each in batch}
-    stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
-    for known in stored:
-        del documents[known]
-    new = [(key, document.problem, document.text) for key, document in documents.items()]
-    await copy(connection, "documents", DOCUMENTS, new)
-    members = [
-        (corpus, ordinal, each.record.external_id, each.hash, msgspec.json.encode(each.record.meta).decode())
-        for ordinal, each in enumerate(batch, start=first)
-    ]
-    await copy(connection, "corpus_documents", MEMBERS, members)
-
-
 async def get(database: Database, name: str) -> Corpus:
     """Get the corpus called `name`.
 
@@ -167,13 +172,13 @@ async def get(database: Database, name: str) -> Corpus:
     return _corpus(row)
 
 
-async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Corpus]:
+async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> Page[Corpus]:
     """List corpora, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_corpus(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
 
 
 def _corpus(row: RowMapping) -> Corpus:

@@ -415,18 +415,15 @@ async def run_once(
         raise InProgress(f"`Idempotency-Key`: {keyed.key!r} is being used right now", hint="send it again in a second")
     found = (await connection.execute(FOUND, names)).first()
     if found is None:
-        return await _remember(connection, keyed, await make())
+        job = await make()
+        await connection.execute(REMEMBER, {**msgspec.structs.asdict(keyed), "job": job})
+        await connection.execute(FORGET)
+        return Accepted(job, replayed=False)
     if found.body_hash != keyed.body_hash:
         raise IdempotencyMismatch(
             f"`Idempotency-Key`: {keyed.key!r} was sent with another request", hint="a new request needs a new key"
         )
     return Accepted(uuid.UUID(str(found.public_id)), replayed=True)
-
-
-async def _remember(connection: AsyncConnection, keyed: KeyedRequest, job: uuid.UUID) -> Accepted:
-    await connection.execute(REMEMBER, {**msgspec.structs.asdict(keyed), "job": job})
-    await connection.execute(FORGET)
-    return Accepted(job, replayed=False)
 
 
 # The database: one engine per process, short transactions, and two sets of planner settings.

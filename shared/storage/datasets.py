@@ -14,16 +14,25 @@ from shared.calls import Expected
 from shared.errors import Conflict, Invalid
 from shared.samples import DatasetItem, FactQuery, Item
 from shared.storage import corpora
-from shared.storage import database as storage
 from shared.storage.corpora import LONGEST_TEXT, Shown
-from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+)
 
 # Store datasets: named, ordered lists of questions.
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = storage.cursor_scope("datasets")
+SCOPE = cursor_scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
 INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
 ITEM_COLUMNS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
@@ -98,7 +107,13 @@ async def create(
         row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
         digest = Digest(grader)
         if row is not None:
-            dataset = await _check_same_content(_dataset(row), batches, digest)
+            dataset = _dataset(row)
+            async for batch in batches:
+                digest.add(batch)
+            if digest.content.hex() != dataset.hash:
+                raise Conflict(
+                    f"dataset {dataset.name!r} exists with other items or another grader", hint="choose another name"
+                )
             return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
         await copy(connection, "items", ITEM_COLUMNS, _rows(number, batches, digest))
@@ -107,16 +122,6 @@ async def create(
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
         row = (await connection.execute(ONE, {"name": name})).mappings().one()
         return CreatedDataset(dataset=_dataset(row), new=True, alternatives=digest.alternatives)
-
-
-async def _check_same_content(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], digest: Digest) -> Dataset:
-    async for batch in batches:
-        digest.add(batch)
-    if digest.content.hex() != dataset.hash:
-        raise Conflict(
-            f"dataset {dataset.name!r} exists with other items or another grader", hint="choose another name"
-        )
-    return dataset
 
 
 async def _rows(
@@ -131,11 +136,15 @@ async def _rows(
 def item_row(dataset: int, ordinal: int, item: DatasetItem) -> tuple[Any, ...]:
     """Make the row of an item, with the columns of `ITEMS`."""
     known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
-    return (dataset, ordinal, _hash(item), *known, item.alternatives, _json(item.expected), _json(item.query))
-
-
-def _hash(item: DatasetItem) -> bytes:
-    return bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash)
+    return (
+        dataset,
+        ordinal,
+        bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash),
+        *known,
+        item.alternatives,
+        _json(item.expected),
+        _json(item.query),
+    )
 
 
 def _json(said: object | None) -> str | None:
@@ -156,13 +165,13 @@ async def get(database: Database, name: str) -> Dataset:
     return _dataset(row)
 
 
-async def list_datasets(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Dataset]:
+async def list_datasets(database: Database, limit: int, cursor: str | None = None) -> Page[Dataset]:
     """List datasets, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_dataset(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
 
 
 def _dataset(row: RowMapping) -> Dataset:
@@ -343,7 +352,7 @@ class DocumentPreview(Shown, frozen=True, kw_only=True):
 Preview = TypeVar("Preview", ItemPreview, DocumentPreview)
 
 
-async def list_items(database: Database, dataset: str, limit: int, cursor: str | None) -> storage.Page[ItemPreview]:
+async def list_items(database: Database, dataset: str, limit: int, cursor: str | None) -> Page[ItemPreview]:
     """List a dataset's items in order.
 
     Raises:
@@ -353,17 +362,13 @@ async def list_items(database: Database, dataset: str, limit: int, cursor: str |
     return await list_items_of(database, await get(database, dataset), limit, cursor)
 
 
-async def list_items_of(
-    database: Database, dataset: Dataset, limit: int, cursor: str | None
-) -> storage.Page[ItemPreview]:
+async def list_items_of(database: Database, dataset: Dataset, limit: int, cursor: str | None) -> Page[ItemPreview]:
     """List the items of a dataset that is already loaded."""
-    scope = storage.cursor_scope("items", dataset=str(dataset.id))
+    scope = cursor_scope("items", dataset=str(dataset.id))
     return await _page(database, ItemPreview, SELECT_ITEM_PREVIEWS, {"dataset": dataset.id}, scope, limit, cursor)
 
 
-async def list_documents(
-    database: Database, corpus: str, limit: int, cursor: str | None
-) -> storage.Page[DocumentPreview]:
+async def list_documents(database: Database, corpus: str, limit: int, cursor: str | None) -> Page[DocumentPreview]:
     """List a corpus's documents in order.
 
     Raises:
@@ -375,9 +380,9 @@ async def list_documents(
 
 async def list_documents_of(
     database: Database, corpus: corpora.Corpus, limit: int, cursor: str | None
-) -> storage.Page[DocumentPreview]:
+) -> Page[DocumentPreview]:
     """List the documents of a corpus that is already loaded."""
-    scope = storage.cursor_scope("documents", corpus=str(corpus.id))
+    scope = cursor_scope("documents", corpus=str(corpus.id))
     values = {"corpus": corpus.id, "most": LONGEST_TEXT}
     return await _page(database, DocumentPreview, DOCUMENTS, values, scope, limit, cursor)
 
@@ -385,10 +390,10 @@ async def list_documents_of(
 async def _page(
     database: Database, kind: type[Preview], statement: TextClause, values: Mapping[str, object],
     scope: str, limit: int, cursor: str | None,
-) -> storage.Page[Preview]:  # fmt: skip
+) -> Page[Preview]:  # fmt: skip
     """Fetch the rows of `statement` after the cursor's ordinal as instances of `kind`."""
-    after = storage.decode_cursor(cursor, scope, 1)[0] if cursor else FIRST
+    after = decode_cursor(cursor, scope, 1)[0] if cursor else FIRST
     async with database.transaction() as connection:
         found = await connection.execute(statement, {**values, "after": after, "n": limit + 1})
         rows = [kind(**row) for row in found.mappings()]
-    return storage.make_page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))
+    return make_page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))

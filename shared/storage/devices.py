@@ -3,14 +3,12 @@
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage import database as storage
-from shared.storage.database import Database, sql
+from shared.storage.database import Database, record_operation, sql
 
 # Devices as operators see them: resident models, measured memory, recent flips, and drains.
 
@@ -110,7 +108,7 @@ async def _set_drained(database: Database, device: str, actor: str, *, drained: 
     async with database.transaction() as connection:
         if (await connection.execute(SET, values)).first() is not None:
             action = "gpu.drain" if drained else "gpu.release"
-            await storage.record_operation(connection, actor, action, device, **({"reason": reason} if reason else {}))
+            await record_operation(connection, actor, action, device, **({"reason": reason} if reason else {}))
 
 
 async def load_device(database: Database, device: str) -> DeviceState:
@@ -139,11 +137,12 @@ async def _load_resident_models(connection: AsyncConnection, residency: RowMappi
 
 def _flip(row: RowMapping) -> Flip:
     copied = ("epoch", "cause", "state", "reason", "wanted_at", "opened_at", "closed_at", "declared_mib")
-    return Flip(models=row["names"], load_s=_load_s(row["servers"]), **{field: row[field] for field in copied})
-
-
-def _load_s(servers: Sequence[dict[str, Any]]) -> float | None:
-    return round(sum(server["seconds"] for server in servers), 3) if servers else None
+    servers = row["servers"]
+    return Flip(
+        models=row["names"],
+        load_s=round(sum(server["seconds"] for server in servers), 3) if servers else None,
+        **{field: row[field] for field in copied},
+    )
 
 
 async def list_model_names(connection: AsyncConnection, ids: Sequence[int]) -> list[str]:

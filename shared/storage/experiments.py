@@ -14,9 +14,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
 from shared.errors import Conflict
-from shared.storage import database as storage
 from shared.storage import jobs as stored_jobs
-from shared.storage.database import Database, is_usable, make_not_found, sql
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    cursor_scope,
+    decode_cursor,
+    is_usable,
+    make_not_found,
+    make_page,
+    sql,
+)
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
@@ -51,7 +60,7 @@ LIST = text("""
 REFUSED, PURGED = "refused", "purged"
 """States of a cell without a job, and of a cell whose job was purged."""
 LIVE = ("preparing", "running", "paused", "finalizing", "cancelling")
-SCOPE = storage.cursor_scope("experiments")
+SCOPE = cursor_scope("experiments")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +177,17 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
     """Load the experiment with this row id, given its jobs."""
     values = {"experiment": experiment}
     row = (await connection.execute(ONE, values)).one()
-    cells = [_cell(each) for each in (await connection.execute(CELLS, values)).mappings()]
+    cells = []
+    for each in (await connection.execute(CELLS, values)).mappings():
+        gone = REFUSED if each["refused"] is not None else PURGED
+        cells.append(
+            Cell(
+                point=msgspec.json.decode(each["point"]),
+                job=uuid.UUID(str(each["job"])) if each["job"] else None,
+                state=each["state"] or gone,
+                **{name: each[name] for name in _COPIED},
+            )
+        )
     found = list(of.values())
     states = Counter(job.state for job in found)
     counted = {
@@ -176,6 +195,13 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         for name in stored_jobs.RequestCounts.__struct_fields__
     }
     state = state_of(states)
+    # Estimate the remaining seconds from the common pace of all jobs, because they share their models.
+    paces = [job.pace for job in found]
+    firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
+    ended = sum(count for count, _, _ in paces)
+    seconds = stored_jobs.estimate_seconds(
+        counted["in_progress"], ended, min(firsts, default=None), max(lasts, default=None)
+    )
     return Standing(
         id=uuid.UUID(str(row.public_id)),
         name=row.name,
@@ -187,7 +213,7 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         ended_at=_find_last_end(state, [job.ended_at for job in found]),
         baseline=msgspec.json.decode(row.document)["baseline"],
         request_counts=stored_jobs.RequestCounts(**counted),
-        eta_seconds=_estimate_seconds([job.pace for job in found], counted["in_progress"]),
+        eta_seconds=seconds,
         grid=cells,
     )
 
@@ -195,29 +221,28 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
 async def load_members(connection: AsyncConnection, experiment: int) -> dict[int, Member]:
     """Load the jobs of the experiment's cells by row id."""
     found = (await connection.execute(STANDING, {"experiment": experiment})).all()
-    return {job.id: _member(job) for job in found}
+    return {
+        job.id: Member(
+            id=uuid.UUID(str(job.public_id)),
+            state=job.state,
+            request_counts=stored_jobs.count_requests(
+                job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
+            ),
+            gate=stored_jobs.decode_gate(job.prepared),
+            created_at=job.created_at,
+            ended_at=job.ended_at,
+            pace=(job.completed + job.failed, job.first, job.last),
+        )
+        for job in found
+    }
 
 
-def _member(job: Any) -> Member:
-    return Member(
-        id=uuid.UUID(str(job.public_id)),
-        state=job.state,
-        request_counts=stored_jobs.count_requests(
-            job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
-        ),
-        gate=stored_jobs.decode_gate(job.prepared),
-        created_at=job.created_at,
-        ended_at=job.ended_at,
-        pace=(job.completed + job.failed, job.first, job.last),
-    )
-
-
-async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Entry]:
+async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> Page[Entry]:
     """List experiments, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).all()
-    return storage.make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
+    return make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
 
 
 def _entry(row: Any) -> Entry:
@@ -234,29 +259,12 @@ def _entry(row: Any) -> Entry:
     )
 
 
-def _cell(row: Any) -> Cell:
-    gone = REFUSED if row["refused"] is not None else PURGED
-    return Cell(
-        point=msgspec.json.decode(row["point"]),
-        job=uuid.UUID(str(row["job"])) if row["job"] else None,
-        state=row["state"] or gone,
-        **{name: row[name] for name in _COPIED},
-    )
-
-
 _COPIED = ("index", "dataset", "corpus", "variant", "pipeline", "seed", "job_name", "refused")
 
 
 def _find_last_end(state: str, ends: Sequence[datetime | None]) -> datetime | None:
     """Return the end of the last job once all have ended, otherwise None."""
     return None if state in ("running", "cancelling") else max((end for end in ends if end), default=None)
-
-
-def _estimate_seconds(paces: Sequence[tuple[int, datetime | None, datetime | None]], in_progress: int) -> int | None:
-    """Estimate the remaining seconds from the common pace of all jobs, because they share their models."""
-    firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
-    ended = sum(count for count, _, _ in paces)
-    return stored_jobs.estimate_seconds(in_progress, ended, min(firsts, default=None), max(lasts, default=None))
 
 
 # Write experiments: insert one with its cells, and replace jobs of cells that did not end well.

@@ -22,8 +22,17 @@ from shared.rules import graph as graph_module
 from shared.rules.graph import Graph
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
-from shared.storage import database as storage
-from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+)
 
 # Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory.
 
@@ -121,7 +130,7 @@ ONE = text(f"{FROM} WHERE g.name = :name")
 LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
 CHUNK = 10_000
 """Facts formatted at a time."""
-SCOPE = storage.cursor_scope("graphs")
+SCOPE = cursor_scope("graphs")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
 INSERT = text("""
     INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
@@ -196,7 +205,23 @@ async def create(
             raise Conflict(f"graph {name!r} exists with other facts", hint="choose another name")
         stored = await corpora.store(connection, name, documents)
         if row is None:
-            await _insert(connection, name, upload, digest, stored.corpus.id)
+            graph, unit, phrases = upload
+            words = canonical.encode(phrases) if phrases else None
+            counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
+            order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
+            largest_relations = msgspec.json.encode(
+                [{"relation": graph.relations[at], "facts": int(counts[at])} for at in order]
+            ).decode()
+            values = {
+                "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
+                "relations": len(graph.relations), "time_unit": unit, "corpus": stored.corpus.id,
+                "largest": largest_relations,
+                "first_time": None if graph.times is None else int(graph.times.min()),
+                "last_time": None if graph.times is None else int(graph.times.max()),
+                "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
+            }  # fmt: skip
+            number = int((await connection.execute(INSERT, values)).scalar_one())
+            await store_graph(connection, number, graph)
         found = (await connection.execute(ONE, {"name": name})).mappings().one()
         return CreatedGraph(graph=_graph(found), new=row is None)
 
@@ -221,27 +246,6 @@ def format_tsv(upload: GraphFacts) -> Iterator[str]:
             continue
         steps = graph.times[first : first + CHUNK].tolist()
         yield from (f"{line}\t{graph_module.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
-
-
-async def _insert(connection: AsyncConnection, name: str, upload: GraphFacts, digest: bytes, corpus: int) -> None:
-    graph, unit, phrases = upload
-    words = canonical.encode(phrases) if phrases else None
-    values = {
-        "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
-        "relations": len(graph.relations), "time_unit": unit, "corpus": corpus,
-        "largest": _encode_largest_relations(graph),
-        "first_time": None if graph.times is None else int(graph.times.min()),
-        "last_time": None if graph.times is None else int(graph.times.max()),
-        "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
-    }  # fmt: skip
-    number = int((await connection.execute(INSERT, values)).scalar_one())
-    await store_graph(connection, number, graph)
-
-
-def _encode_largest_relations(graph: Graph) -> str:
-    counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
-    order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
-    return msgspec.json.encode([{"relation": graph.relations[at], "facts": int(counts[at])} for at in order]).decode()
 
 
 async def get(database: Database, name: str) -> StoredGraph:
@@ -274,13 +278,13 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
         return stored, GraphFacts(await load_graph(connection, stored.id), stored.time_unit, words)
 
 
-async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> storage.Page[StoredGraph]:
+async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> Page[StoredGraph]:
     """List graphs, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_graph(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
 
 
 async def delete(database: Database, name: str) -> StoredGraph:

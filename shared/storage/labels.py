@@ -13,9 +13,19 @@ from shared import canonical
 from shared.calls import Expected
 from shared.errors import Conflict, NotFound
 from shared.shapes import KINDS, Content, Value, What, parse_label
-from shared.storage import database as storage
 from shared.storage import jobs
-from shared.storage.database import Database, check_name, copy, make_not_found, sql
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+    sql,
+)
 
 # Draw the tasks of a label set from a job's judged documents or graded answers, each at most once.
 
@@ -104,7 +114,7 @@ COLUMNS = """
     FROM label_sets s"""
 ONE = text(f"{COLUMNS} WHERE s.name = :name")
 LIST = text(f"{COLUMNS} WHERE s.id < :before ORDER BY s.id DESC LIMIT :n")
-SCOPE = storage.cursor_scope("label sets")
+SCOPE = cursor_scope("label sets")
 PROGRESS = text("""
     WITH counted AS (
         SELECT DISTINCT ON (l.set_id, l.number, l.labeller) l.set_id, l.labeller, l.value, t.system
@@ -192,8 +202,29 @@ async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tup
         await connection.execute(LOCK)
         known = await _find_set(connection, check_name(wanted.name))
         if known is not None:
-            return await _check_same_set(connection, known, wanted), False
-        await _store(connection, wanted, made_by)
+            same = (known.what, known.size, known.seed) == (wanted.what, wanted.size, wanted.seed)
+            if not same or wanted.job not in (known.job, known.job_name):
+                raise Conflict(f"label set {known.name!r} exists with other tasks", hint="choose another name")
+            return (await _with_labellers(connection, [known]))[0], False
+        job_id = await jobs.resolve(connection, wanted.job)
+        job = (await connection.execute(JOB, {"job": job_id})).one()
+        if job.ended_at is None:
+            hint = "wait until it has ended, or cancel it"
+            raise Conflict(f"job {job.name!r} is still {job.state}; only an ended job can be labelled", hint=hint)
+        drawn, eligible = await draw_tasks(connection, job_id, wanted.what, wanted.size, wanted.seed)
+        if not drawn:
+            why, hint = NOTHING[wanted.what]
+            raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)
+        values = {
+            **wanted._asdict(), "job": job.public_id, "job_name": job.name, "job_id": job_id, "eligible": eligible,
+            "tasks": len(drawn), "hash": _hash(wanted.what, drawn), "made_by": made_by,
+        }  # fmt: skip
+        number = (await connection.execute(INSERT_LABEL_SET, values)).scalar_one()
+        rows = [
+            (number, place, each.item, each.repeat, canonical.encode(each.content), str(each.system))
+            for place, each in enumerate(drawn, start=1)
+        ]
+        await copy(connection, "label_tasks", TASKS, rows)
         return await get_set(connection, wanted.name), True
 
 
@@ -209,13 +240,13 @@ async def get_set(connection: AsyncConnection, name: str) -> LabelSet:
     return (await _with_labellers(connection, [found]))[0]
 
 
-async def list_label_sets(database: Database, limit: int, cursor: str | None = None) -> storage.Page[LabelSet]:
+async def list_label_sets(database: Database, limit: int, cursor: str | None = None) -> Page[LabelSet]:
     """List label sets, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
         found = await _with_labellers(connection, [_set(row) for row in rows])
-    return storage.make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
 
 
 async def _find_set(connection: AsyncConnection, name: str) -> LabelSet | None:
@@ -233,35 +264,6 @@ async def _with_labellers(connection: AsyncConnection, sets: Sequence[LabelSet])
     for row in (await connection.execute(PROGRESS, {"sets": list(found)})).mappings():
         found[row["set_id"]].append(Labeller(**{name: row[name] for name in Labeller.__struct_fields__}))
     return [msgspec.structs.replace(each, labellers=tuple(found[each.id])) for each in sets]
-
-
-async def _check_same_set(connection: AsyncConnection, known: LabelSet, wanted: LabelSetDraft) -> LabelSet:
-    same = (known.what, known.size, known.seed) == (wanted.what, wanted.size, wanted.seed)
-    if not same or wanted.job not in (known.job, known.job_name):
-        raise Conflict(f"label set {known.name!r} exists with other tasks", hint="choose another name")
-    return (await _with_labellers(connection, [known]))[0]
-
-
-async def _store(connection: AsyncConnection, wanted: LabelSetDraft, made_by: str) -> None:
-    job_id = await jobs.resolve(connection, wanted.job)
-    job = (await connection.execute(JOB, {"job": job_id})).one()
-    if job.ended_at is None:
-        hint = "wait until it has ended, or cancel it"
-        raise Conflict(f"job {job.name!r} is still {job.state}; only an ended job can be labelled", hint=hint)
-    drawn, eligible = await draw_tasks(connection, job_id, wanted.what, wanted.size, wanted.seed)
-    if not drawn:
-        why, hint = NOTHING[wanted.what]
-        raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)
-    values = {
-        **wanted._asdict(), "job": job.public_id, "job_name": job.name, "job_id": job_id, "eligible": eligible,
-        "tasks": len(drawn), "hash": _hash(wanted.what, drawn), "made_by": made_by,
-    }  # fmt: skip
-    number = (await connection.execute(INSERT_LABEL_SET, values)).scalar_one()
-    rows = [
-        (number, place, each.item, each.repeat, canonical.encode(each.content), str(each.system))
-        for place, each in enumerate(drawn, start=1)
-    ]
-    await copy(connection, "label_tasks", TASKS, rows)
 
 
 def _hash(what: What, drawn: Sequence[DrawnTask]) -> bytes:

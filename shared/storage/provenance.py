@@ -39,8 +39,8 @@ from shared.records import (
 from shared.replies import Document, Generated, Rated, Reply, Retrieved
 from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
-from shared.storage import samples as stored_samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
+from shared.storage.samples import find_sample, read_gold_documents
 
 # Cache documents by hash in each process, for replays and prompts.
 
@@ -163,7 +163,7 @@ async def load_provenance(
         steps = await _steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
         params, _ = try_decode_params(row["params"], "")
-        ended = await stored_samples.find_sample(connection, job, index, repeat)
+        ended = await find_sample(connection, job, index, repeat)
         text = _text(steps, outcome, params)
         return Provenance(
             index=row["ordinal"],
@@ -172,7 +172,7 @@ async def load_provenance(
             text=text,
             equations=await to_thread.run_sync(_equations, text),
             scored_by=find_scorer(outcome.trace) if outcome else None,
-            relevant=(await stored_samples.read_gold_documents(connection, job, index, index)).get(index),
+            relevant=(await read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
@@ -232,7 +232,9 @@ async def _steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> 
     calls = {"calls": [row["call_id"] for row in rows]}
     attempts: dict[int, list[tuple[bool, Attempt]]] = defaultdict(list)
     for row in (await connection.execute(ATTEMPTS, calls)).mappings():
-        attempts[row["call_id"]].append((row["accepted"], _attempt(row)))
+        reply, problem = try_decode(row["reply"], REPLY, "the reply")
+        rest = {field: value for field, value in row.items() if field not in ("call_id", "accepted", "reply")}
+        attempts[row["call_id"]].append((row["accepted"], Attempt(reply=reply, unreadable=problem, **rest)))
     sources = {row["call_id"]: _source(row) for row in (await connection.execute(SOURCES, calls)).mappings()}
     requests = {row["request"] for row in rows if prompts and row["role"] in ROLES}
     texts = await render_prompts(connection, LibraryCache(), requests)
@@ -258,31 +260,23 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
     )  # fmt: skip
     accepted = next((attempt for accepted, attempt in attempts if accepted), None)
     started = accepted.started_at if accepted else None
+    request, _ = try_decode(row["request"], Request, "")
+    if request is None or request.decoding is None:
+        sent = None
+    else:
+        decoding = request.decoding
+        seed = seed_of(bytes.fromhex(row["key"]))
+        sent = Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
     return Step(
         request=msgspec.Raw(row["request"]),
         source=source,
-        sent=_read_sent(row),
+        sent=sent,
         prompt=prompt,
         queue_ms=(started - row["queued_at"]).total_seconds() * 1000 if started else None,
         attempt=accepted,
         other_attempts=tuple(attempt for accepted, attempt in attempts if not accepted),
         **{field: row[field] for field in copied},
     )
-
-
-def _read_sent(row: RowMapping) -> Sent | None:
-    request, _ = try_decode(row["request"], Request, "")
-    if request is None or request.decoding is None:
-        return None
-    decoding = request.decoding
-    seed = seed_of(bytes.fromhex(row["key"]))
-    return Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
-
-
-def _attempt(row: RowMapping) -> Attempt:
-    reply, problem = try_decode(row["reply"], REPLY, "the reply")
-    rest = {field: value for field, value in row.items() if field not in ("call_id", "accepted", "reply")}
-    return Attempt(reply=reply, unreadable=problem, **rest)
 
 
 async def _documents(connection: AsyncConnection, hashes: Iterable[str]) -> dict[str, Document]:
@@ -459,21 +453,14 @@ async def stream_results(database: Database, job: int, *, prompts: bool = False)
     extract = find_extractor(params)
     async for batch in samples.stream_with_outcomes(database, job):
         async with database.transaction() as connection:
-            calls = await _load_call_results(connection, job, batch, prompts=prompts)
+            # Load the model calls by item and repeat, in the order of the sample's requests.
+            first, last = batch[0][0], batch[-1][0]
+            place = {"first": first.index, "first_repeat": first.repeat, "last": last.index, "last_repeat": last.repeat}
+            calls: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
+            for row in await connection.execute(SELECT_CALL_RESULTS, {"job": job, "prompts": prompts, **place}):
+                calls[row.ordinal, row.repeat].append(row)
             prompt_texts = await render_prompts(connection, library, _generate_requests(calls)) if prompts else {}
         yield [_row(row, outcome, calls[row.index, row.repeat], prompt_texts, extract) for row, outcome in batch]
-
-
-async def _load_call_results(
-    connection: AsyncConnection, job: int, batch: Sequence[samples.SampleWithOutcome], *, prompts: bool
-) -> dict[tuple[int, int], list[Any]]:
-    """Load the model calls by item and repeat, in the order of the sample's requests."""
-    first, last = batch[0][0], batch[-1][0]
-    place = {"first": first.index, "first_repeat": first.repeat, "last": last.index, "last_repeat": last.repeat}
-    found: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
-    for row in await connection.execute(SELECT_CALL_RESULTS, {"job": job, "prompts": prompts, **place}):
-        found[row.ordinal, row.repeat].append(row)
-    return found
 
 
 def _generate_requests(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
@@ -491,7 +478,11 @@ def _row(
         if isinstance(reply, Generated) and call.role == "generate":
             said.append((reply.text, call.request))
         if isinstance(reply, Rated):
-            rated.append((_document(call.request), reply.rating))
+            # The hash of the rated document; empty if the request names none or several.
+            request = try_decode(call.request, Request, "")[0]
+            value = request.values.get("document") if request is not None else None
+            document = value.doc if isinstance(value, DocumentRef) else ""
+            rated.append((document, reply.rating))
     chosen = find_answering_text([each for each, _ in said], outcome, extract)
     asked = next((request for each, request in reversed(said) if each == chosen), None)
     return ResultRow(
@@ -504,10 +495,3 @@ def _row(
         seconds=round(sum(float(call.seconds or 0) for call in calls), 6),
         **msgspec.structs.asdict(row),
     )
-
-
-def _document(raw: bytes) -> str:
-    """Return the hash of the rated document; empty if the request names none or several."""
-    request = try_decode(raw, Request, "")[0]
-    value = request.values.get("document") if request is not None else None
-    return value.doc if isinstance(value, DocumentRef) else ""

@@ -16,8 +16,17 @@ from shared.errors import Conflict, Invalid, NotFound
 from shared.replies import Miner, NumberedRule, Rule
 from shared.samples import Phrase
 from shared.storage import database, devices
-from shared.storage import database as storage
-from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.database import (
+    LARGEST_KEY,
+    Database,
+    Page,
+    check_name,
+    copy,
+    cursor_scope,
+    decode_cursor,
+    make_not_found,
+    make_page,
+)
 from shared.storage.devices import ModelJob
 
 # Store rule banks: named, ordered lists of rules. A sealed bank is final and identified by its content's hash.
@@ -30,7 +39,7 @@ FROM = """
     FROM rule_banks b LEFT JOIN graphs g ON g.id = b.graph_id LEFT JOIN jobs j ON j.id = b.job_id"""
 ONE = text(f"{FROM} WHERE b.name = :name")
 LIST = text(f"{FROM} WHERE b.id < :before ORDER BY b.id DESC LIMIT :n")
-SCOPE = storage.cursor_scope("rules")
+SCOPE = cursor_scope("rules")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag rule banks'))")
 INSERT = text("""
     INSERT INTO rule_banks (name, state, graph_id, graph_hash, miner, limits, relations, job_id)
@@ -127,13 +136,13 @@ async def find_bank(connection: AsyncConnection, name: str) -> RuleBank | None:
     return None if row is None else _bank(row)
 
 
-async def list_banks(database: Database, limit: int, cursor: str | None = None) -> storage.Page[RuleBank]:
+async def list_banks(database: Database, limit: int, cursor: str | None = None) -> Page[RuleBank]:
     """List banks, newest first."""
-    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_bank(row) for row in rows]
-    return storage.make_page(found, limit, SCOPE, *(bank.id for bank in found[:limit][-1:]))
+    return make_page(found, limit, SCOPE, *(bank.id for bank in found[:limit][-1:]))
 
 
 async def get_sealed_hash(connection: AsyncConnection, name: str) -> str:

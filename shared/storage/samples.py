@@ -165,31 +165,20 @@ async def find_endings(
     relevant = await read_gold_documents(
         connection, job, min(each.index for each in wrong), max(each.index for each in wrong)
     )
-    made = await _read_calls(connection, wrong, await _find_extractor(connection, job))
-    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)
-    return [endings.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
-
-
-async def _find_extractor(connection: AsyncConnection, job: int) -> Extract:
-    """Return the function by which the job finds an answer in a text; that of mathematics if its grader is unknown."""
+    # The function by which the job finds an answer in a text; that of mathematics if its grader is unknown.
     params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
     known, _ = try_decode(params, _EndingParams, "")
     name = known.grading.grader if known else ""
-    return get_grader(name if name in grader_names() else "").extract
-
-
-async def _read_calls(
-    connection: AsyncConnection, asked: Sequence[EndingSubject], extract: Extract
-) -> dict[int, _AnswerHistory]:
-    """Read each sample's searches and generated texts."""
-    made, answers = {each.sample: _AnswerHistory() for each in asked}, {each.sample: each.answer for each in asked}
+    extract = get_grader(name if name in grader_names() else "").extract
+    made, answers = {each.sample: _AnswerHistory() for each in wrong}, {each.sample: each.answer for each in wrong}
     async for row in await connection.stream(CALLS, {"samples": list(made)}):
         if row.role == "retrieve":
             made[row.sample_id].searched = True
         elif row.reply is not None:
             written, _ = try_decode(row.reply, _ReplyText, "")
             made[row.sample_id].add(written.text if written else "", answers[row.sample_id], extract)
-    return made
+    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)
+    return [endings.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
 
 
 def _decide_endings(
@@ -380,17 +369,16 @@ async def list_samples(
         scope = storage.cursor_scope(
             "samples", job=str(job), **{name: str(value) for name, value in only.asked.items()}
         )
-        after = _to_place(storage.decode_cursor(cursor, scope, 2)) if cursor else START
+        if cursor:
+            index, repeat = storage.decode_cursor(cursor, scope, 2)
+            after = index, repeat
+        else:
+            after = START
         if not only.asked:
             found = (await _read(connection, job, after, limit + 1)).found
             return _page([row for row, _ in found], limit, scope, None)
         rows, stopped = await _search(connection, job, after, limit + 1, only)
     return _page(rows, limit, scope, stopped)
-
-
-def _to_place(key: tuple[int, ...]) -> Place:
-    index, repeat = key
-    return index, repeat
 
 
 def _page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> storage.Page[SampleRow]:
@@ -418,7 +406,8 @@ async def _search(
             after = until - 1, LAST_REPEAT
             break
         after, size = read.place, BATCH
-    return found, after if await _has_more(connection, job, after) else None
+    place = {"ordinal": after[0], "repeat": after[1]}
+    return found, after if bool((await connection.execute(BEHIND, {"job": job, **place})).scalar_one()) else None
 
 
 async def _find_window_end(connection: AsyncConnection, job: int, after: Place, only: SampleSelection) -> int | None:
@@ -432,11 +421,6 @@ async def _find_window_end(connection: AsyncConnection, job: int, after: Place, 
             return None
     items = max(1, WINDOW // int(row.repeats))
     return min(after[0] + 1 + items, LAST)
-
-
-async def _has_more(connection: AsyncConnection, job: int, after: Place) -> bool:
-    place = {"ordinal": after[0], "repeat": after[1]}
-    return bool((await connection.execute(BEHIND, {"job": job, **place})).scalar_one())
 
 
 async def stream_ended(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[SampleRow]]:
@@ -497,7 +481,19 @@ async def _read(
     rows = found.mappings().all()
     read = [(row, *try_decode(row["outcome"], Outcome, "its outcome")) for row in rows]
     kept = [each for each in read if only.has(each[1])]
-    ends = await find_endings(connection, job, [_subject(row, outcome) for row, outcome, _ in kept])
+    ends = await find_endings(
+        connection,
+        job,
+        [
+            EndingSubject(
+                sample=row["id"],
+                index=row["ordinal"],
+                answer=outcome.answer if outcome else None,
+                facts=facts_of(row, outcome),
+            )
+            for row, outcome, _ in kept
+        ],
+    )
     traced = [
         (_make_row(row, outcome, problem, ended), outcome)
         for (row, outcome, problem), ended in zip(kept, ends, strict=True)
@@ -505,15 +501,6 @@ async def _read(
     ]
     last = (rows[-1]["ordinal"], rows[-1]["repeat"]) if rows else after
     return _ReadBatch(traced, len(rows), last)
-
-
-def _subject(row: RowMapping, outcome: Outcome | None) -> EndingSubject:
-    return EndingSubject(
-        sample=row["id"],
-        index=row["ordinal"],
-        answer=outcome.answer if outcome else None,
-        facts=facts_of(row, outcome),
-    )
 
 
 def _make_row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: EndedSample | None) -> SampleRow:

@@ -29,7 +29,11 @@ QUIET = {
 def configure(settings: Telemetry, service: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to `stream` (stderr), each line with the service's name."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_make_formatter(service, as_json=_is_json(settings)))
+    if settings.log_format != "auto":
+        is_json = settings.log_format == "json"
+    else:
+        is_json = "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINERS)
+    handler.setFormatter(_make_formatter(service, as_json=is_json))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
@@ -47,12 +51,6 @@ def bind(**fields: object) -> None:
 def bind_in_block(**fields: object) -> AbstractContextManager[None]:
     """Add fields to the lines that are written inside the block."""
     return structlog.contextvars.bound_contextvars(**fields)
-
-
-def _is_json(settings: Telemetry) -> bool:
-    if settings.log_format != "auto":
-        return settings.log_format == "json"
-    return "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINERS)
 
 
 def _make_formatter(service: str, *, as_json: bool) -> logging.Formatter:

@@ -7,7 +7,7 @@ Jobs and samples run for hours across processes, so no process could hold their 
 import uuid
 from collections.abc import Sequence
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.database import Database, SampleState, sql
@@ -16,7 +16,6 @@ from shared.telemetry.traces import (
     INPUT,
     OUTPUT,
     SPAN_KIND,
-    Attributes,
     add_past_span,
     keeps_content,
     make_job_ref,
@@ -42,11 +41,22 @@ async def trace_samples(database: Database, samples: Sequence[int]) -> None:
         rows = (await connection.execute(SAMPLES, {"samples": list(samples)})).all()
     for row in rows:
         job = uuid.UUID(str(row.public_id))
+        attributes = {
+            SPAN_KIND: CHAIN,
+            "mathrag.job.id": str(row.public_id),
+            "mathrag.sample.id": row.id,
+            "mathrag.sample.index": row.ordinal,
+            "mathrag.sample.repeat": row.repeat,
+            "mathrag.sample.state": SampleState(row.state).word,
+            "mathrag.sample.extraction": row.extraction,
+            "mathrag.sample.correct": row.correct,
+        }
+        sample_attributes = attributes | {INPUT: row.question, OUTPUT: row.answer} if keeps_content() else attributes
         add_past_span(
             f"sample {row.pipeline}" if row.kind == "item" else f"prepare {row.pipeline}",
             row.begun_at,
             row.ended_at,
-            _sample_attributes(row),
+            sample_attributes,
             ref=make_sample_ref(job, row.id),
             parent=make_job_ref(job),
             failure=row.failure,
@@ -74,17 +84,3 @@ async def trace_job(connection: AsyncConnection, job: int) -> None:
         events=events,
         failure=row.state if row.state == "failed" else None,
     )
-
-
-def _sample_attributes(row: Row[tuple[object, ...]]) -> Attributes:
-    attributes = {
-        SPAN_KIND: CHAIN,
-        "mathrag.job.id": str(row.public_id),
-        "mathrag.sample.id": row.id,
-        "mathrag.sample.index": row.ordinal,
-        "mathrag.sample.repeat": row.repeat,
-        "mathrag.sample.state": SampleState(row.state).word,
-        "mathrag.sample.extraction": row.extraction,
-        "mathrag.sample.correct": row.correct,
-    }
-    return attributes | {INPUT: row.question, OUTPUT: row.answer} if keeps_content() else attributes

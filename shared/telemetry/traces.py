@@ -174,8 +174,13 @@ def add_past_span(
     """Make a span of something that has ended, with the ids of `ref` if given."""
     token = chosen_ids.set(ref)
     try:
+        # The context of a past span: its parent's; without one, a root if it has chosen ids, else the current.
+        if parent is None:
+            parent_context = Context() if ref else None
+        else:
+            parent_context = trace.set_span_in_context(NonRecordingSpan(_span_context(parent)), Context())
         made = _tracer.start_span(
-            name, context=_parent_context(ref, parent), attributes=drop_none(attributes), start_time=_to_ns(begun)
+            name, context=parent_context, attributes=drop_none(attributes), start_time=_to_ns(begun)
         )
     finally:
         chosen_ids.reset(token)
@@ -209,13 +214,6 @@ def make_server_options() -> Any:
 
 def _is_polled(scope: Mapping[str, Any]) -> bool:
     return scope.get("path") in UNTRACED
-
-
-def _parent_context(ref: SpanRef | None, parent: SpanRef | None) -> Context | None:
-    """Return the context of a past span: its parent's; without one, a root if it has chosen ids, else the current."""
-    if parent is None:
-        return Context() if ref else None
-    return trace.set_span_in_context(NonRecordingSpan(_span_context(parent)), Context())
 
 
 def _span_context(ref: SpanRef) -> SpanContext:
@@ -257,19 +255,17 @@ def record_answer(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
     }
     noted.set_attributes(drop_none(attributes))
     if keeps_content():
-        noted.set_attributes(_make_content(text_of(call.prompt), answer.text))
+        prompt = text_of(call.prompt)
+        content = {
+            INPUT: prompt,
+            OUTPUT: answer.text,
+            INPUT_MESSAGES: _message("user", prompt),
+            OUTPUT_MESSAGES: _message("assistant", answer.text),
+        }
+        noted.set_attributes(content)
     failure = answer.failure or (answer.end if answer.end is not End.ANSWERED else None)
     if failure:
         fail(noted, failure.value)
-
-
-def _make_content(prompt: str, text: str) -> dict[str, str]:
-    return {
-        INPUT: prompt,
-        OUTPUT: text,
-        INPUT_MESSAGES: _message("user", prompt),
-        OUTPUT_MESSAGES: _message("assistant", text),
-    }
 
 
 def _message(role: str, text: str) -> str:

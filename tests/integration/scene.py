@@ -437,7 +437,7 @@ async def job_states(database: Database) -> list[str]:
 def install(monkeypatch: pytest.MonkeyPatch, name: str, run: Pipeline, prepare: Prepare | None = None) -> None:
     """Register a pipeline for one test; the same name again is a changed pipeline."""
     registry.names()
-    monkeypatch.setitem(registry._registered, name, registry.Registered(name, run, prepare))
+    monkeypatch.setitem(registry.registered, name, registry.Registered(name, run, prepare))
 
 
 def two_questions(sample: Sample, _params: Params, _library: Library) -> Steps:

@@ -367,7 +367,7 @@ async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
         await answer(database, await claimed(database), BROKEN)
         await let_pauses_pass(database)
     last = await claimed(database)
-    name = {"before the insert": "_insert_calls", "between insert and select": "_find_existing"}[gap]
+    name = {"before the insert": "insert_calls", "between insert and select": "find_existing_calls"}[gap]
     real, fails = getattr(advance_runtime, name), [answer(database, last, BROKEN)]
 
     async def gapped(*arguments: object) -> object:

@@ -93,7 +93,7 @@ async def worker(database: Database, redis: Redis) -> AsyncIterator[Callable[[La
 
 async def look(schedulers: list[Scheduler]) -> None:
     for scheduler in schedulers:
-        await scheduler._look()
+        await scheduler.look()
 
 
 async def opened(database: Database, redis: Redis, device: str) -> residencies.ResidencyRow:

@@ -55,7 +55,7 @@ class Rig:
         return {DEVICE: self.lease}
 
     async def flip(self) -> tuple[tuple[int, ...], str] | None:
-        await self.scheduler._look()
+        await self.scheduler.look()
         async with self.database.transaction() as connection:
             newest = await residencies.find_newest(connection, DEVICE)
             if newest is None or newest.state != "wanted":
@@ -74,7 +74,7 @@ class Rig:
     async def work(self) -> None:
         for lane in (*Lane, Lane.JUDGE):  # once more: what was generated is graded
             worker = scene.worker(self.database, lane, self.executor)
-            worker._guards = self  # type: ignore[assignment]
+            worker.guards = self  # type: ignore[assignment]
             await worker.drain()
 
     async def run(self) -> list[str]:

@@ -344,7 +344,7 @@ async def test_a_new_guard_closes_a_dead_ones_residency_and_the_scheduler_wants_
 async def _held(settings: Settings, database: Database, redis: Redis) -> tuple[str, str | None]:
     scheduler = Scheduler(settings, database, redis)
     async with database.snapshot() as connection:
-        _, held, _ = await scheduler._observer.observe(connection)
+        _, held, _ = await scheduler.observer.observe(connection)
     assert held is not None
     return held.state, held.reason
 

@@ -150,7 +150,7 @@ async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
         async def advance(self) -> AdvanceResult:
             return NOTHING if executor.ran else AdvanceResult(200, frozenset(), frozenset())
 
-    busy._advancer = Endless()  # type: ignore[assignment]
+    busy.advancer = Endless()  # type: ignore[assignment]
     with anyio.fail_after(60):
         await busy.drain()
     assert len(executor.ran) == 1

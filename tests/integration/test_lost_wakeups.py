@@ -307,7 +307,7 @@ async def insert_against_each_other(database: Database, asked: tuple[str, str]) 
         asyncio.TaskGroup() as group,
         holder.engine.connect() as connection,
     ):
-        await advance_runtime._insert_calls(connection, [(100, blocker.steps[0].bound)])  # type: ignore[attr-defined]
+        await advance_runtime.insert_calls(connection, [(100, blocker.steps[0].bound)])  # type: ignore[attr-defined]
         group.create_task(insert(one, samples[0], asked[0]))
         await somebody_waits(database)
         group.create_task(insert(two, samples[1], asked[1]))
@@ -325,13 +325,13 @@ async def test_advances_that_ask_for_the_same_calls_in_any_order_do_not_deadlock
 
 
 async def test_unsorted_keys_would_deadlock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    insert_sorted = advance_runtime._insert_calls
+    insert_sorted = advance_runtime.insert_calls
 
     async def insert_unsorted(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
         order = [KEYS[key] for key in ("amb" if len(wanted) == 3 else "bam")]
         return await insert_sorted(connection, sorted(wanted, key=lambda each: order.index(each[1].key)))
 
-    monkeypatch.setattr(advance_runtime, "_insert_calls", insert_unsorted)
+    monkeypatch.setattr(advance_runtime, "insert_calls", insert_unsorted)
     with pytest.raises(ExceptionGroup) as raised:
         await insert_against_each_other(database, ("amb", "ba"))
     [error] = raised.value.exceptions
@@ -411,7 +411,7 @@ async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
         lanes = [Lane.JUDGE, Lane.JUDGE, Lane.JUDGE, Lane.GENERATE, Lane.GENERATE]
         for other, lane, executor in zip(others, lanes, executors, strict=True):
             one = worker(other, lane, executor, chunk=6)
-            one._ticker = bells  # type: ignore[assignment]
+            one.ticker = bells  # type: ignore[assignment]
             serving.append(asyncio.create_task(bells.serve(lane, one.drain)))
         quiet = asyncio.create_task(bells.quiet.wait())
         async with asyncio.timeout(240):

@@ -247,7 +247,7 @@ async def test_a_model_server_that_is_killed_closes_its_residency_and_the_schedu
 
         await until(closed)
         async with Redis.from_url(settings.redis_url) as redis, database.snapshot() as connection:
-            _, held, _ = await Scheduler(settings, database, redis)._observer.observe(connection)
+            _, held, _ = await Scheduler(settings, database, redis).observer.observe(connection)
         assert held is not None
         assert (held.state, held.reason) == ("closed", "server_exit")
         second = await want(database, "world-judge")

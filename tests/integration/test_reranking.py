@@ -18,8 +18,7 @@ from shared.models.retriever_client import RetrieverClient
 from shared.models.servers import sigmoid
 from shared.pipelines.binding import Pin
 from shared.replies import Failure, FailureKind, Reply, Scored
-from shared.runtime import pins as pins_runtime
-from shared.runtime.pins import NO_RERANKER
+from shared.runtime.pins import NO_RERANKER, pin_reranker
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import Lapse, Release, Wait
 from shared.settings import Reranker, Retrieval, Settings
@@ -80,7 +79,7 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
                 while before == await scalar(database, REGISTERED):  # noqa: ASYNC110 - the row is all there is
                     await asyncio.sleep(0.01)
             executor = RerankExecutor(database, settings)
-            executor._retriever = RetrieverClient(client, settings)
+            executor.retriever = RetrieverClient(client, settings)
             yield Setting(client, executor)
 
     return started
@@ -88,7 +87,7 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
 
 async def pinned(database: Database) -> Pin:
     async with database.transaction() as connection:
-        return await pins_runtime.pin_reranker(connection)
+        return await pin_reranker(connection)
 
 
 async def replies(database: Database) -> list[Reply]:

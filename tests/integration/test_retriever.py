@@ -382,14 +382,14 @@ async def test_a_corpus_larger_than_a_batch_is_read_whole(
 async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
     settings: Settings, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builds._make
+    real = builds.make_index
 
     async def replaced(*arguments: Any) -> Any:
         made = await real(*arguments)
         await run_sql(database, r"UPDATE corpora SET hash = '\x00'")
         return made
 
-    monkeypatch.setattr(builds, "_make", replaced)
+    monkeypatch.setattr(builds, "make_index", replaced)
     with pytest.raises(Conflict, match="deleted or replaced while it was indexed"):
         await builds.build_corpus(database, settings.data_dir, [Bm25()], BuildQueue(), corpus)
     assert [row.sparse_index for row in await rows(database, "SELECT sparse_index FROM corpora")] == [None]

@@ -59,7 +59,7 @@ def scheduler(settings: Settings, database: Database, redis: Redis, ticks: list[
 
 async def test_work_for_a_model_that_is_not_resident_is_a_wish(scheduler: Scheduler, database: Database) -> None:
     generator = await work_for_the_generator(database)
-    assert await scheduler._look()
+    assert await scheduler.look()
     assert await wishes(database) == [([generator], "first")]
 
 
@@ -70,7 +70,7 @@ async def test_the_lease_turns_to_draining_with_the_new_epoch(
     lease = RedisLease(redis, DEVICE)
     epoch = await hold(database, await model(database, "a-judge"))
     await lease.publish(epoch, Phase.OPEN, (1,))
-    await scheduler._look()
+    await scheduler.look()
     wanted = await scalar(database, "SELECT max(epoch) FROM residencies")
     assert await lease.read() == DeviceLease(epoch=int(str(wanted)), phase=Phase.DRAINING, models=())
 
@@ -95,26 +95,26 @@ async def test_two_schedulers_at_once_flip_once(
     for one in schedulers:
         in_step(one)
     with anyio.fail_after(60):
-        await asyncio.gather(*(one._look() for one in schedulers))
+        await asyncio.gather(*(one.look() for one in schedulers))
     assert await wishes(database) == [([generator], "drained")]
 
 
 async def test_a_look_while_flipping_wants_nothing(scheduler: Scheduler, database: Database) -> None:
     generator = await work_for_the_generator(database)
     for _ in range(3):
-        await scheduler._look()
+        await scheduler.look()
     assert await wishes(database) == [([generator], "first")]
 
 
 async def test_the_resident_model_keeps_the_device_while_it_has_calls(scheduler: Scheduler, database: Database) -> None:
     generator = await work_for_the_generator(database)
     await hold(database, generator)
-    await scheduler._look()
+    await scheduler.look()
     async with database.transaction() as connection:
         await connection.execute(
             text("UPDATE queue SET token = gen_random_uuid(), claim_until = now() + interval '1 minute'")
         )
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
 
 
@@ -123,7 +123,7 @@ async def test_a_ready_sample_holds_a_flip(scheduler: Scheduler, database: Datab
     await hold(database, await model(database, "a-judge"))
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE samples SET state = 0 WHERE id = (SELECT min(id) FROM samples)"))
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
 
 
@@ -147,7 +147,7 @@ async def test_a_reply_whose_sample_is_not_marked_ready_prevents_a_flip(
     await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     await _accept_first_reply(database)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
     assert await scalar(database, "SELECT count(*) FROM samples WHERE state = 0") == 1
     assert ticks == [Lane.JUDGE]
@@ -159,15 +159,15 @@ async def test_a_sample_that_its_worker_marks_ready_after_the_snapshot_prevents_
     await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     call = await _accept_first_reply(database)
-    observe = scheduler._observer.observe
+    observe = scheduler.observer.observe
 
     async def observe_then_mark(connection: AsyncConnection) -> tuple[WorkloadSnapshot, DeviceResidency | None, bool]:
         observed = await observe(connection)
         assert await mark_ready_samples(database, [call])
         return observed
 
-    scheduler._observer.observe = observe_then_mark  # type: ignore[method-assign]
-    await scheduler._look()
+    scheduler.observer.observe = observe_then_mark  # type: ignore[method-assign]
+    await scheduler.look()
     assert await wishes(database) == []
 
 
@@ -177,7 +177,7 @@ async def test_a_closed_residency_is_wanted_anew_with_its_reason_as_cause(
 ) -> None:
     generator = await work_for_the_generator(database)
     epoch = await hold(database, generator, "closed", reason)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], reason)]
     assert int(str(await scalar(database, "SELECT max(epoch) FROM residencies"))) > epoch
 
@@ -193,11 +193,11 @@ async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Sched
             )
             assert epoch is not None
             await residencies.set_state(connection, epoch, state, datetime.now(UTC))
-            _, held, _ = await scheduler._observer.observe(connection)
+            _, held, _ = await scheduler.observer.observe(connection)
         assert held is not None
         counts.append((held.state, held.failures))
     assert counts == [("quarantined", 1), ("quarantined", 2), ("open", 0), ("quarantined", 1)]
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []  # too early
 
 
@@ -258,7 +258,7 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
     await advance(database)
     for passed in (0.0, settings.patience_s):
         hands.now += passed
-        await scheduler._look()
+        await scheduler.look()
         assert await wishes(database) == []
     async with database.transaction() as connection:  # one search is answered: progress
         await connection.execute(
@@ -268,10 +268,10 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
             )
         )
     hands.now += 1
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
     hands.now += settings.patience_s + 1
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "cpu_stalled")]
 
 
@@ -280,7 +280,7 @@ async def test_grades_never_hold_a_flip(scheduler: Scheduler, database: Database
     await worker(database, Lane.GENERATE, ScriptedExecutor()).drain()
     assert await rows(database, "SELECT DISTINCT role FROM calls c JOIN queue q ON q.call_id = c.id") == [("grade",)]
     async with database.snapshot() as connection:
-        picture, _, _ = await scheduler._observer.observe(connection)
+        picture, _, _ = await scheduler.observer.observe(connection)
     assert (picture.loads, picture.cpu_calls) == ((), 0)
 
 
@@ -293,15 +293,15 @@ async def test_with_redis_down_no_flip_begins(
     await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     monkeypatch.setattr(Redis, "ping", down)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
 
 
 async def test_without_jobs_nothing_is_live(scheduler: Scheduler, database: Database) -> None:
     await furnish(database, 1)
-    assert not await scheduler._look()
+    assert not await scheduler.look()
     await submit_job(database, "closed-book")
-    assert await scheduler._look()
+    assert await scheduler.look()
 
 
 async def test_the_sweep_ticks_the_lanes_that_have_work(
@@ -315,14 +315,14 @@ async def test_the_sweep_ticks_the_lanes_that_have_work(
 async def test_the_loop_outlives_a_failed_look_and_is_woken(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, failures = scheduler._look, [RuntimeError("the database is away")]
+    look, failures = scheduler.look, [RuntimeError("the database is away")]
 
     async def failing() -> bool:
         if failures:
             raise failures.pop()
         return await look()
 
-    monkeypatch.setattr(scheduler, "_look", failing)
+    monkeypatch.setattr(scheduler, "look", failing)
     running = asyncio.create_task(scheduler.run())
     generator = await work_for_the_generator(database)
     scheduler.wake()
@@ -352,9 +352,9 @@ async def test_gated_jobs_need_a_load_a_stage(
     for _ in range(20):
         for lane in Lane:
             one = worker(database, lane, executor)
-            one._guards = Leases(DeviceLease(epoch=1, phase=Phase.OPEN, models=tuple(resident)))  # type: ignore[assignment]
+            one.guards = Leases(DeviceLease(epoch=1, phase=Phase.OPEN, models=tuple(resident)))  # type: ignore[assignment]
             await one.drain()
-        await scheduler._look()
+        await scheduler.look()
         for models, _cause in await wishes(database):
             resident[:] = models  # type: ignore[assignment]
             async with database.transaction() as connection:
@@ -375,9 +375,9 @@ async def test_a_job_whose_pins_cannot_be_read_does_not_stop_the_device(
     generator = await work_for_the_generator(database)
     await submit_job(database, "closed-book", name="broken")
     await run_sql(database, "UPDATE jobs SET pins = CAST(:pins AS jsonb) WHERE name = 'broken'", pins=pins)
-    await scheduler._look()
+    await scheduler.look()
     await advance(database)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "first")]
     failed = await rows(
         database,

@@ -67,7 +67,7 @@ async def both_wait(database: Database) -> tuple[int, int]:
 
 async def seen(scheduler: Scheduler, database: Database) -> tuple[WorkloadSnapshot, DeviceResidency]:
     async with database.snapshot() as connection:
-        work, held, _ = await scheduler._observer.observe(connection)
+        work, held, _ = await scheduler.observer.observe(connection)
     assert held is not None
     return work, held
 
@@ -82,10 +82,10 @@ async def test_a_job_that_starves_is_flipped_for_when_it_has_waited_long_enough(
     _, generator = await both_wait(database)
     for passed in (0.0, MAX_WAIT):
         hands.now += passed
-        await scheduler._look()
+        await scheduler.look()
         assert await wishes(database) == []
     hands.now += 0.5
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "aged")]
     plan: Any = await scalar(database, "SELECT plan FROM residencies WHERE state = 'wanted'")
     assert plan["starved_s"] == MAX_WAIT + 0.5
@@ -97,10 +97,10 @@ async def test_an_old_residency_gives_way_to_a_job_that_comes_and_starves(
 ) -> None:
     await furnish(database)
     await hold(database, await job(database, "busy", "a-judge"))
-    await scheduler._look()
+    await scheduler.look()
     hands.now += MAX_RESIDENCY + 1
     generator = await job(database, "starving", "a-generator")
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "bounded")]
 
 
@@ -123,7 +123,7 @@ async def test_jobs_that_have_work_for_the_resident_model_do_not_starve(
     await hold(database, await model(database, "a-judge"))
     for _ in range(20):
         hands.now += MAX_WAIT
-        await scheduler._look()
+        await scheduler.look()
     assert await wishes(database) == []
     work, held = await seen(scheduler, database)
     assert set(starved_s(work).values()) == {None}
@@ -148,7 +148,7 @@ async def test_whoever_was_served_starves_from_the_beginning(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
     judge, generator = await both_wait(database)
-    await scheduler._look()
+    await scheduler.look()
     hands.now += MAX_WAIT / 2
     work, _ = await seen(scheduler, database)
     assert starved_s(work)[generator] == MAX_WAIT / 2
@@ -164,9 +164,9 @@ async def test_a_job_of_a_model_that_nobody_serves_starves_for_itself(
 ) -> None:
     _, generator = await both_wait(database)
     await scene.run_sql(database, "UPDATE models SET served = false WHERE id = :m", m=generator)
-    await scheduler._look()
+    await scheduler.look()
     hands.now += 100 * MAX_WAIT
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
 
 
@@ -183,10 +183,10 @@ async def test_a_question_waits_for_its_patience_and_is_flipped_for_then(
     generator = await ask(database)
     for passed in (0.0, PATIENCE - 0.1):
         hands.now += passed
-        await scheduler._look()
+        await scheduler.look()
         assert await wishes(database) == []
     hands.now += 0.1
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "online")]
 
 
@@ -195,13 +195,13 @@ async def test_the_way_back_is_an_ordinary_flip(scheduler: Scheduler, database: 
     judge = await job(database, "busy", "a-judge")
     generator = await ask(database)
     await hold(database, generator)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
     asked = await scene.claim(database, 1)
     assert asked is not None
     await scene.answer(database, asked)
     await advance(database)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([judge], "drained")]
 
 
@@ -328,20 +328,20 @@ async def test_the_tail_of_a_stream_waits_for_more_and_not_for_long(
 ) -> None:
     judge, generator = await stream(database, scheduler)
     for _ in range(8):
-        await scheduler._look()
+        await scheduler.look()
         assert await wishes(database) == []
         hands.now += 0.99
     await job(database, "more", "a-judge", reuse="none")  # is worked on: no idle time
-    await scheduler._look()
+    await scheduler.look()
     hands.now += 60
-    await scheduler._look()
+    await scheduler.look()
     await scene.run_sql(database, "DELETE FROM queue WHERE model_id = :m", m=judge)
     for _ in range(2):
-        await scheduler._look()
+        await scheduler.look()
         hands.now += 0.05
     assert await wishes(database) == []
     hands.now += 1
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "drained")]
     plan: Any = await scalar(database, "SELECT plan FROM residencies WHERE state = 'wanted'")
     assert plan["idle_s"] >= plan["flip_s"] == pytest.approx(8.0)
@@ -352,7 +352,7 @@ async def test_a_job_alone_does_not_wait_for_its_tail(scheduler: Scheduler, data
     await scene.run_sql(
         database, "UPDATE jobs SET created_at = now() - interval '1 hour' WHERE id = (SELECT min(id) FROM jobs)"
     )
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == [([generator], "drained")]
 
 

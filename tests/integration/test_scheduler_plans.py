@@ -52,7 +52,7 @@ async def plan_of_row(database: Database) -> Any:
 
 async def test_what_fits_together_is_resident_together(scheduler: Make, database: Database) -> None:
     judge, generator = await judging(database)
-    await scheduler(2 * MIB)._look()
+    await scheduler(2 * MIB).look()
     assert await wishes(database) == [(sorted([judge, generator]), "first")]
     found = await plan_of_row(database)
     assert found["predicted_mib"] == 2 * MIB
@@ -62,14 +62,14 @@ async def test_what_fits_together_is_resident_together(scheduler: Make, database
 async def test_what_does_not_fit_together_is_staged(scheduler: Make, database: Database) -> None:
     judge, generator = await judging(database)
     one = scheduler(2 * MIB - 1)
-    await one._look()
+    await one.look()
     assert len(await wishes(database)) == 1
     found = await plan_of_row(database)
     assert found["why"].startswith("staged: loads 2, flips 1")
     await run_sql(database, "UPDATE residencies SET state = 'open', opened_at = now()")
     held = (await scalar(database, "SELECT models[1] FROM residencies"),)
     await run_sql(database, "DELETE FROM queue WHERE model_id = :m", m=held[0])
-    await one._look()
+    await one.look()
     assert await wishes(database) == [([judge if held[0] == generator else generator], "drained")]
 
 
@@ -85,7 +85,7 @@ async def test_with_fewer_slots_two_models_may_fit(scheduler: Make, database: Da
         " WHERE needs_lease",
         shape=shape,
     )
-    await scheduler(2 * MIB - 40)._look()
+    await scheduler(2 * MIB - 40).look()
     assert await wishes(database) == [(sorted([judge, generator]), "first")]
     found = await plan_of_row(database)
     assert found["predicted_mib"] <= 2 * MIB - 40
@@ -94,7 +94,7 @@ async def test_with_fewer_slots_two_models_may_fit(scheduler: Make, database: Da
 
 async def test_what_fits_nowhere_is_wanted_all_the_same(scheduler: Make, database: Database) -> None:
     await judging(database)
-    await scheduler(MIB - 1)._look()
+    await scheduler(MIB - 1).look()
     ((models, cause),) = await wishes(database)
     assert (len(models), cause) == (1, "first")  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ async def test_a_device_with_work_makes_no_plan(
         raise AssertionError("a plan was made")
 
     monkeypatch.setattr(scheduler_module.LivePlan, "groups", plan)
-    await scheduler(2 * MIB)._look()
+    await scheduler(2 * MIB).look()
     assert await wishes(database) == []
 
 
@@ -121,7 +121,7 @@ async def test_a_plan_that_cannot_be_made_does_not_stop_the_device(
 
     monkeypatch.setattr(scheduler_module, "plan", plan)
     await judging(database)
-    await scheduler(2 * MIB)._look()
+    await scheduler(2 * MIB).look()
     ((models, _),) = await wishes(database)
     assert len(models) == 1  # type: ignore[arg-type]
     assert "too many choices" in caplog.text

@@ -66,7 +66,7 @@ class Stack:
         )  # fmt: skip
 
     async def _opened(self, guards: Guards) -> None:
-        await Scheduler(self.settings, self.database, self.redis)._look()
+        await Scheduler(self.settings, self.database, self.redis).look()
         with anyio.fail_after(120):
             while True:
                 lease = (await guards.read_leases()).get("cpu:0")

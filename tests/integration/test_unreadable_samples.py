@@ -73,7 +73,7 @@ async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
 ) -> None:
     seen.describe("the pipeline of a running job is taken away; the other job's samples are in the same batches")
     await two_jobs(database, monkeypatch)
-    monkeypatch.delitem(registry._registered, "asking")
+    monkeypatch.delitem(registry.registered, "asking")
     detail = await both_end(database, BOTH)
     assert "the job's pipeline is not installed: no pipeline 'asking'; there are: " in detail
     seen.note("its samples failed as unreadable; the other job completed")
@@ -136,7 +136,7 @@ async def test_a_calibration_that_cannot_be_read_fails_its_job_in_words(
     install(monkeypatch, "calibrated", one_question, registry.get("mathrag-gate").prepare)
     await submit_job(database, "calibrated")
     await submit_job(database, "closed-book")
-    monkeypatch.delitem(registry._registered, "calibrated")
+    monkeypatch.delitem(registry.registered, "calibrated")
     await drain(database, ScriptedExecutor())
     assert await job_states(database) == ["failed", "completed"]
     reason = str(await scalar(database, "SELECT reason FROM jobs WHERE state = 'failed'"))

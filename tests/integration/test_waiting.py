@@ -202,7 +202,7 @@ async def test_the_sweeper_fails_what_is_overdue(database: Database, redis_url: 
     await let_it_last(database, 11)
     settings = Settings(database_url="unused", redis_url=redis_url, workers=Workers(outage_s=10))
     sweeper = Sweeper(settings, database, None)  # type: ignore[arg-type]
-    sweeper._ticker = SilentTicker()  # type: ignore[assignment]
+    sweeper.ticker = SilentTicker()  # type: ignore[assignment]
     await sweeper.run_once()
     assert await scalar(database, "SELECT count(*) FROM attempts WHERE outcome = 'unavailable' AND accepted") == 5
 
@@ -227,14 +227,14 @@ async def test_calls_that_wait_for_a_server_hold_back_a_flip_for_no_longer_than_
     await submit_job(database, "closed-book")
     await submit_job(database, "mathrag-gate", name="searches")
     await advance(database)
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
     for role in ("dense", "sparse"):
         await wait(database, await claim(database, role=role))
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
     hands.now += Settings(database_url="unused").patience_s + 1
-    await scheduler._look()
+    await scheduler.look()
     assert [cause for _, cause in await wishes(database)] == ["cpu_stalled"]
 
 
@@ -245,10 +245,10 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
     async with database.transaction() as connection:
         await queue.note_outage(connection, [await model(database)], "device cpu:0 to load it", "refused", 30)
     await run_sql(database, "UPDATE outages SET since = since - interval '1 h'")
-    await scheduler._look()
+    await scheduler.look()
     assert await wishes(database) == []
     await let_it_be_time(database)
-    await scheduler._look()
+    await scheduler.look()
     assert [cause for _, cause in await wishes(database)] == ["first"]
 
 

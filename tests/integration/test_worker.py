@@ -65,7 +65,7 @@ def generator(
 ) -> LaneWorker:
     made = worker(database, Lane.GENERATE, executor, **limits)
     if lease is not None:
-        made._guards = Leases(lease)  # type: ignore[assignment]
+        made.guards = Leases(lease)  # type: ignore[assignment]
     return made
 
 
@@ -144,7 +144,7 @@ async def test_leased_models_are_not_claimed_without_the_lease(database: Databas
         assert not executor.ran
         assert await queue(database) == [(False, 0, 0)] * 4
     nobody = worker(database, Lane.GENERATE, executor)
-    nobody._guards = Leases(None)  # type: ignore[assignment]
+    nobody.guards = Leases(None)  # type: ignore[assignment]
     await nobody.drain()
     assert not executor.ran
 
@@ -161,11 +161,11 @@ async def test_models_that_need_no_lease_run_without_one(database: Database) -> 
     await submit_job(database, "hybrid")
     executor = ScriptedExecutor()
     judge = worker(database, Lane.JUDGE, executor)
-    judge._guards = Leases(None)  # type: ignore[assignment]
+    judge.guards = Leases(None)  # type: ignore[assignment]
     await judge.drain()
     assert len(executor.ran) == 4
     assert await rows(database, "SELECT DISTINCT epoch FROM attempts") == [(None,)]
-    assert judge._ticker.ticks.count(Lane.GENERATE) >= 1  # type: ignore[attr-defined]
+    assert judge.ticker.ticks.count(Lane.GENERATE) >= 1  # type: ignore[attr-defined]
 
 
 async def test_a_stale_result_is_logged_and_changes_nothing(
@@ -308,8 +308,8 @@ async def test_a_worker_advances_wakes_the_other_lane_and_ends_the_job(database:
     executor = ScriptedExecutor()
     first = worker(database, Lane.GENERATE, executor)
     await first.drain()
-    assert isinstance(first._ticker, SilentTicker)
-    assert Lane.JUDGE in first._ticker.ticks
+    assert isinstance(first.ticker, SilentTicker)
+    assert Lane.JUDGE in first.ticker.ticks
     assert await job_states(database) == ["running"]
     await worker(database, Lane.JUDGE, executor).drain()
     assert await job_states(database) == ["completed"]
@@ -319,7 +319,7 @@ async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
     await furnish(database, items=1)
     idle = worker(database, Lane.JUDGE, ScriptedExecutor())
     await idle.drain()
-    assert idle._ticker.ticks == []  # type: ignore[attr-defined]
+    assert idle.ticker.ticks == []  # type: ignore[attr-defined]
 
 
 async def test_an_executor_that_crashes_once_charges_no_call(database: Database) -> None:
@@ -334,7 +334,7 @@ async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -
     await submit_job(database, "closed-book")
     working_alone = worker(database, Lane.GENERATE, ScriptedExecutor())
     await working_alone.drain()
-    assert working_alone._ticker.ticks == [Lane.GENERATE, Lane.GENERATE, Lane.JUDGE]  # type: ignore[attr-defined]
+    assert working_alone.ticker.ticks == [Lane.GENERATE, Lane.GENERATE, Lane.JUDGE]  # type: ignore[attr-defined]
 
 
 class Brittle(ScriptedExecutor):

@@ -46,9 +46,7 @@ async def worker(
     settings = Settings(database_url=database_url, redis_url=redis_url, guard_url=guard.url)
     child = ForkedWorker(Lane.GENERATE, settings, celery_app(redis_url, 60), executors, lambda: False)
     yield child
-    await child._tools.database.close()
-    await child._tools.guards.close()
-    await child._redis.aclose()
+    await child.close()
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ async def queued(database: Database, redis_url: str) -> None:
 async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
     worker: ForkedWorker, database: Database
 ) -> None:
-    await worker._drain()
+    await worker.drain_lane()
     assert await scalar(database, ANSWERED) == 3
 
 
@@ -73,7 +71,7 @@ async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given
     worker: ForkedWorker, database: Database, guard: ChatServer
 ) -> None:
     guard.respond = lambda _: as_json({"device": "cpu:9", "state": "open"})
-    await worker._drain()
+    await worker.drain_lane()
     assert await scalar(database, ANSWERED) == 0
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL AND not_before IS NULL") == 3
 
@@ -83,15 +81,15 @@ async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
     worker: ForkedWorker, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, guard.respond = guard.respond, lambda _: Reply(status=503)
-    await worker._drain()  # what it advances gives its lane work, and a tick
+    await worker.drain_lane()  # what it advances gives its lane work, and a tick
     async with Redis.from_url(redis_url) as redis:
         assert await redis.exists("mathrag:tick:generate")
-        await worker._drain()
+        await worker.drain_lane()
         assert not await redis.exists("mathrag:tick:generate")
     assert guard.url in caplog.text
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL") == 3
     guard.respond = own
-    await worker._drain()
+    await worker.drain_lane()
     assert await scalar(database, ANSWERED) == 3
 
 
@@ -101,7 +99,7 @@ async def test_a_guard_that_is_away_is_not_asked_at_every_look(
     guard.respond = lambda _: Reply(status=503)
     monkeypatch.setattr(lease, "PAUSE_S", 3600.0)
     for _ in range(3):
-        assert await worker._tools.guards.read_leases() == {}
+        assert await worker.tools.guards.read_leases() == {}
     assert len(guard.seen) == 1
 
 
@@ -163,9 +161,7 @@ async def cut_off(
     app = celery_app(url, 60)
     child = ForkedWorker(Lane.GENERATE, settings, app, executors, lambda: model_that_cuts.stopping)
     yield child
-    await child._tools.database.close()
-    await child._tools.guards.close()
-    await child._redis.aclose()
+    await child.close()
     app.close()
 
 
@@ -174,7 +170,7 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_le
     cut_off: ForkedWorker, database: Database
 ) -> None:
     await advance(database)
-    await cut_off._drain()
+    await cut_off.drain_lane()
     assert await scalar(database, ANSWERED) == 3
 
 
@@ -186,7 +182,7 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
     async with Redis.from_url(redis_url) as redis:
         (key,) = [key async for key in redis.scan_iter("mathrag:gpu:*:lease")]
         await redis.persist(key)  # a lease without a time to live cannot be believed
-    await cut_off._drain()
+    await cut_off.drain_lane()
     assert await scalar(database, ANSWERED) == 1
     assert await scalar(database, FREE) == 2
 
@@ -197,7 +193,7 @@ async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
 ) -> None:
     await advance(database)
     model_that_cuts.stops_worker = True
-    await cut_off._drain()
+    await cut_off.drain_lane()
     assert await scalar(database, ANSWERED) == 1
     assert await scalar(database, FREE) == 2
 

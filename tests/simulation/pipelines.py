@@ -70,4 +70,4 @@ PIPELINES = {
 def install() -> None:
     """Register them; again is harmless."""
     registry.names()
-    registry._registered.update(PIPELINES)
+    registry.registered.update(PIPELINES)

@@ -69,9 +69,9 @@ class PacedScheduler(scheduler.Scheduler):
 
     _began_s = 0.0
 
-    async def _look(self) -> bool:
+    async def look(self) -> bool:
         self._began_s = current().world.loop.time()
-        return await super()._look()
+        return await super().look()
 
     def _decide(self, picture: WorkloadSnapshot, held: DeviceResidency | None, **more: Any) -> Target | None:
         target = super()._decide(picture, held, **more)
@@ -83,7 +83,7 @@ class PacedScheduler(scheduler.Scheduler):
         await current().world.until_changed(seconds, self._woken, PICTURED)
 
 
-class PacedService(app_module.Service):
+class PacedService(app_module.GuardService):
     """The real one, likewise."""
 
     async def _pause(self, seconds: float) -> None:

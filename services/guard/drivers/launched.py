@@ -467,24 +467,21 @@ class ExternalProgramDriver:
             DriverError: it did not become ready; the message says why.
         """
         try:
-            return await self._launch_program(parallel)
+            request = LaunchRequest(self._name, self._model, parallel)
+            key, (port, spare) = secrets.token_urlsafe(16), _find_free_ports(2)
+            launch = commands.build_launch(request, port=port, spare=spare, key=key)
+            weights = await watch_weights(self._model.path) if self._model.path else None
+            async with AsyncExitStack() as stack:
+                tree = await start(launch.arguments, launch.environment, self._owner)
+                server = ExternalProgramServer(tree, f"http://127.0.0.1:{port}", key, request, weights)
+                stack.push_async_callback(server.stop)
+                await self._wait_until_ready(self._await_ready(server), tree)
+                stack.pop_all()
+                return server
         except DriverError as error:
             raise DriverError(f"model {self._name!r}: its server {error}") from error
         except httpx2.HTTPError as error:
             raise DriverError(f"model {self._name!r}: its server broke the connection: {error!r}") from error
-
-    async def _launch_program(self, parallel: int) -> "ExternalProgramServer":
-        request = LaunchRequest(self._name, self._model, parallel)
-        key, (port, spare) = secrets.token_urlsafe(16), _find_free_ports(2)
-        launch = commands.build_launch(request, port=port, spare=spare, key=key)
-        weights = await watch_weights(self._model.path) if self._model.path else None
-        async with AsyncExitStack() as stack:
-            tree = await start(launch.arguments, launch.environment, self._owner)
-            server = ExternalProgramServer(tree, f"http://127.0.0.1:{port}", key, request, weights)
-            stack.push_async_callback(server.stop)
-            await self._wait_until_ready(self._await_ready(server), tree)
-            stack.pop_all()
-            return server
 
     async def _await_ready(self, server: "ExternalProgramServer") -> None:
         while not await server.is_ready():  # noqa: ASYNC110 - the program sends no event when it is ready

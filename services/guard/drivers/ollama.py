@@ -228,7 +228,16 @@ class OllamaDriver:
 
     async def _load(self, api: Ollama) -> "OllamaServer":
         pulled = await api.require_pulled(self._tag)
-        await self._clear_server(api)
+        # Unload what a killed guard has left.
+        if foreign := await self._find_foreign_model(api):
+            raise DriverError(foreign)
+        left = [each for each in await api.list_resident() if each.digest not in _loaded[api.url].values()]
+        for each in left:
+            with suppress(OllamaFailed):  # its tag may have been removed
+                await api.unload(each.name)
+        if not await wait_until_gone(api, {each.digest for each in left}, self._device.free_timeout_s):
+            names = ", ".join(each.name for each in left)
+            raise DriverError(f"{api.url} does not unload {names}; if it stays for {KEEP_S} s, restart the server")
         wanted = ExpectedModel(tag=self._tag, pulled=pulled, context=self._model.context, on_gpu=self._on_gpu)
         _loaded[api.url][self._tag] = wanted.pulled.digest
         runner = RunnerProcess(api.url, await api.find_weights(self._tag))
@@ -242,22 +251,6 @@ class OllamaDriver:
             raise DriverError(problem)
         await runner.look_after_load()
         return OllamaServer(api, wanted, found, runner, self._device.free_timeout_s)
-
-    async def _clear_server(self, api: Ollama) -> None:
-        """Unload what a killed guard has left.
-
-        Raises:
-            DriverError: the server holds models of others, or does not unload; the message names them.
-        """
-        if foreign := await self._find_foreign_model(api):
-            raise DriverError(foreign)
-        left = [each for each in await api.list_resident() if each.digest not in _loaded[api.url].values()]
-        for each in left:
-            with suppress(OllamaFailed):  # its tag may have been removed
-                await api.unload(each.name)
-        if not await wait_until_gone(api, {each.digest for each in left}, self._device.free_timeout_s):
-            names = ", ".join(each.name for each in left)
-            raise DriverError(f"{api.url} does not unload {names}; if it stays for {KEEP_S} s, restart the server")
 
     async def _find_foreign_model(self, api: Ollama) -> str | None:
         """Find a model that is not this guard's to unload: one of another client, or of a server that was killed."""

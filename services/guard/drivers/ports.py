@@ -165,14 +165,11 @@ class Confirmation:
         begun_before = self._begun_checks
         async with self._lock:
             if self._found is None or self._begun_checks == begun_before:
-                self._found = await self._begin()
+                now = asyncio.get_running_loop().time
+                await asyncio.sleep(max(0.0, self._began_at + IDLE_INTERVAL_S - now()))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._idle.wait(), max(0.0, self._began_at + INTERVAL_S - now()))
+                self._begun_checks += 1
+                self._began_at, self._found = now(), None
+                self._found = await self._run_check()
             return self._found
-
-    async def _begin(self) -> bool:
-        now = asyncio.get_running_loop().time
-        await asyncio.sleep(max(0.0, self._began_at + IDLE_INTERVAL_S - now()))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), max(0.0, self._began_at + INTERVAL_S - now()))
-        self._begun_checks += 1
-        self._began_at, self._found = now(), None
-        return await self._run_check()

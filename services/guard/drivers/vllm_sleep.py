@@ -41,7 +41,13 @@ class VllmSleepDriver(ExternalProgramDriver):
         slots = parallel or self._model.parallel
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None and sleeper.alive and sleeper.request.parallel == slots:
-            await self._wake(sleeper)
+            try:
+                async with asyncio.timeout(self._device.load_timeout_of(self._model)):
+                    await _switch_sleep(sleeper, "/wake_up", asleep=False)
+                    await self._verify(sleeper)
+            except (DriverError, httpx2.HTTPError, TimeoutError) as error:
+                await sleeper.stop()
+                raise DriverError(f"model {self._name!r}: its server did not wake and was ended: {error!r}") from error
         else:
             if sleeper is not None:
                 await sleeper.stop()
@@ -59,15 +65,6 @@ class VllmSleepDriver(ExternalProgramDriver):
         """Read the weights ahead unless the server sleeps: then they are already in the host's memory."""
         if self._sleeper is None or not self._sleeper.alive:
             await super().warm()
-
-    async def _wake(self, sleeper: ExternalProgramServer) -> None:
-        try:
-            async with asyncio.timeout(self._device.load_timeout_of(self._model)):
-                await _switch_sleep(sleeper, "/wake_up", asleep=False)
-                await self._verify(sleeper)
-        except (DriverError, httpx2.HTTPError, TimeoutError) as error:
-            await sleeper.stop()
-            raise DriverError(f"model {self._name!r}: its server did not wake and was ended: {error!r}") from error
 
     async def put_to_sleep(self, server: ExternalProgramServer) -> None:
         """Put the server to sleep, or end it if that fails or the host has too little memory."""

@@ -22,7 +22,6 @@ from shared import shapes
 from shared.access.filters import OPEN, SAFE, refuse
 from shared.bearer import key_of
 from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
-from shared.shapes import Scope as shapes_Scope
 from shared.shapes import allows
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database
@@ -218,15 +217,15 @@ def wants_page(scope: Scope) -> bool:
 
 Handler = Callable[..., Any]
 
-_declared: dict[Handler, shapes_Scope | None] = {}
+_declared: dict[Handler, shapes.Scope | None] = {}
 
 
-def declare_scope(handler: Handler, scope: shapes_Scope | None) -> None:
+def declare_scope(handler: Handler, scope: shapes.Scope | None) -> None:
     """Require `scope` of the keys that call `handler`; None admits everybody."""
     _declared[handler] = scope
 
 
-def get_declared_scope(handler: Handler) -> shapes_Scope | None:
+def get_declared_scope(handler: Handler) -> shapes.Scope | None:
     """Return the scope that `handler` requires; None if it is open to everybody.
 
     Raises:
@@ -253,7 +252,7 @@ async def authorise(request: Request) -> None:
         check_scope(request.state.scopes, scope)
 
 
-def check_scope(scopes: Collection[str], wanted: shapes_Scope) -> None:
+def check_scope(scopes: Collection[str], wanted: shapes.Scope) -> None:
     """Check that a key with these scopes has `wanted`.
 
     Raises:
@@ -283,23 +282,22 @@ class Identity:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         try:
-            await self._identify(scope)
+            state = scope.setdefault("state", {})
+            state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
+            state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
+            if not (self._keyring is None or scope["path"] in OPEN or is_open(scope["path"])):
+                found = await self._find(scope, self._keyring)
+                state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
         except Unauthorized as error:
             if wants_page(scope):
-                return await _sign_in(scope)(scope, receive, send)
+                query = scope["query_string"].decode("latin-1")
+                wanted = scope["path"] + (f"?{query}" if query else "")
+                back = f"?next={quote(wanted, safe='/')}" if scope["method"] in SAFE else ""
+                return await RedirectResponse(SIGN_IN + back, 303)(scope, receive, send)
             return await refuse(error, scope, receive, send)
         except MathragError as error:
             return await refuse(error, scope, receive, send)
         return await self._app(scope, receive, send)
-
-    async def _identify(self, scope: Scope) -> None:
-        state = scope.setdefault("state", {})
-        state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
-        state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
-        if self._keyring is None or scope["path"] in OPEN or is_open(scope["path"]):
-            return
-        found = await self._find(scope, self._keyring)
-        state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
 
     async def _find(self, scope: Scope, keyring: Keyring) -> ValidKey:
         database: Database = scope["app"].state.deps.admission
@@ -324,14 +322,6 @@ class Identity:
             raise Unauthorized("the session has ended", hint=f"sign in again: {SIGN_IN}")
         scope["state"]["csrf"] = session.csrf
         return found
-
-
-def _sign_in(scope: Scope) -> RedirectResponse:
-    """Redirect to the sign-in page, and from there back to the requested page."""
-    query = scope["query_string"].decode("latin-1")
-    wanted = scope["path"] + (f"?{query}" if query else "")
-    back = f"?next={quote(wanted, safe='/')}" if scope["method"] in SAFE else ""
-    return RedirectResponse(SIGN_IN + back, 303)
 
 
 def _get_actor(request: Request) -> str:

@@ -48,7 +48,12 @@ class ConcurrencyLimit:
         self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = _find_kind(scope)
+        if scope["type"] != "http":
+            kind = None
+        else:
+            kind = next(
+                (kind for kind in KINDS if scope["method"] == kind.method and kind.path.fullmatch(scope["path"])), None
+            )
         if kind is None:
             return await self._app(scope, receive, send)
         most: int = getattr(self._limits, kind.setting)
@@ -62,12 +67,6 @@ class ConcurrencyLimit:
             return await self._app(scope, receive, send)
         finally:
             self._running[kind.setting] -= 1
-
-
-def _find_kind(scope: Scope) -> RequestKind | None:
-    if scope["type"] != "http":
-        return None
-    return next((kind for kind in KINDS if scope["method"] == kind.method and kind.path.fullmatch(scope["path"])), None)
 
 
 # Adds the security headers to every answer: no type guessing, no framing, no scripts, no caching.
@@ -90,19 +89,16 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _add(MutableHeaders(scope=message), secure=scope["scheme"] == "https")
+                headers = MutableHeaders(scope=message)
+                for name, value in ALWAYS.items():
+                    headers.setdefault(name, value)
+                # Answers with an ETag may be cached and revalidated; all others must not be stored.
+                headers.setdefault("Cache-Control", "private, no-cache" if "etag" in headers else "no-store")
+                if scope["scheme"] == "https":
+                    headers.setdefault("Strict-Transport-Security", HSTS)
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
-
-
-def _add(headers: MutableHeaders, *, secure: bool) -> None:
-    for name, value in ALWAYS.items():
-        headers.setdefault(name, value)
-    # Answers with an ETag may be cached and revalidated; all others must not be stored.
-    headers.setdefault("Cache-Control", "private, no-cache" if "etag" in headers else "no-store")
-    if secure:
-        headers.setdefault("Strict-Transport-Security", HSTS)
 
 
 # Refuses values that cannot be stored, in every part of a request and before every route, and names the field.
@@ -135,7 +131,12 @@ async def check_storable(request: Request) -> None:
             _check((name,), text)
     # Forms are checked where they are read (`web.page.checked_form`).
     if request.scope["route"].body_field is not None and not is_form(request):
-        check_body(await _read_body(request))
+        # The body as FastAPI has parsed it; the route itself refuses invalid JSON.
+        try:
+            body = await request.json()
+        except (ValueError, RecursionError):
+            body = None
+        check_body(body)
 
 
 def check_body(body: Any) -> None:
@@ -153,14 +154,6 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").startswith(
         ("application/x-www-form-urlencoded", "multipart/form-data")
     )
-
-
-async def _read_body(request: Request) -> Any:
-    """Return the body as FastAPI has parsed it; the route itself refuses invalid JSON."""
-    try:
-        return await request.json()
-    except (ValueError, RecursionError):
-        return None
 
 
 def _walk_values(body: Any) -> Iterator[tuple[Place, Any]]:

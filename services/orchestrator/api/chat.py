@@ -1,7 +1,6 @@
 """Serves `POST /v1/chat`: answers one question by a job of one sample, and waits for it."""
 
 import uuid
-from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +17,7 @@ from shared.lease import residencies
 from shared.pipelines import registry
 from shared.pipelines.switches import covers
 from shared.runtime import submit as submitting
-from shared.runtime.advance import Jobs
+from shared.runtime.advance import JobSpecs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
 from shared.runtime.submit import Submission, submit
@@ -86,7 +85,11 @@ class ChatRequest(BaseModel):
         params = parse_params(self.params, holding.params)
         check_read(self.params, [(pipeline, params)])
         given = frozenset(list_known_paths(self.params))
-        _check_ungraded(given, pipeline)
+        own = (registry.get(pipeline).reads or ()) if pipeline in registry.names() else ()
+        for path in sorted(given):
+            if covers(path, UNGRADED) and not covers(path, own):
+                problem = "a chat would not read it, because its question has no expected answer"
+                raise Invalid(f"`params.{path}`: {problem}", hint="leave it out, or submit a job over a dataset")
         return Submission(
             name="chat",
             dataset=submitting.dataset_name(self.question),
@@ -99,15 +102,6 @@ class ChatRequest(BaseModel):
             rank=submitting.RANK,
             online=True,
         )
-
-
-def _check_ungraded(given: Collection[str], pipeline: str) -> None:
-    """Refuse parameters that matter only where an answer is compared with an expected one: a question has none."""
-    own = (registry.get(pipeline).reads or ()) if pipeline in registry.names() else ()
-    for path in sorted(given):
-        if covers(path, UNGRADED) and not covers(path, own):
-            problem = "a chat would not read it, because its question has no expected answer"
-            raise Invalid(f"`params.{path}`: {problem}", hint="leave it out, or submit a job over a dataset")
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,32 +155,23 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     until the resident model has no work left, for `device.online_patience_s` at most; then the resident model is
     unloaded, and loaded again afterwards (`price.loads_back`). Asking the same question again costs nothing.
     """
-    resident = await _list_resident_models(deps)
+    async with deps.database.transaction() as connection:
+        newest = [await residencies.find_newest(connection, device.id) for device in deps.settings.all_devices()]
+    resident = {each.device: each.models for each in newest if each is not None and each.state == "open"}
     submission = request.submission(await configurations.load_newest(deps.database))
     submission = msgspec.structs.replace(submission, submitted_by=caller.name)
     await submitting.provide_dataset(deps.database, request.question)
     job = await submit(deps.database, deps.settings, submission)
-    stated = await _estimate_price(deps, job, resident, request.question)
+    async with deps.database.transaction() as connection:
+        row = await jobs.resolve(connection, str(job))
+        spec = (await JobSpecs().load(connection, {row}, set()))[row]
+        stated = await price_question(connection, resident, spec, Item(ordinal=0, question=request.question))
     deps.wake()
     await submitting.wait_for_job(deps.database, job, request.wait_s)
     answer = await _answer(deps, job, stated, request.corpus)
     if answer.state in TERMINAL:
         return json(answer)
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
-
-
-async def _list_resident_models(deps: Deps) -> dict[str, tuple[int, ...]]:
-    """Return the models that each device holds, by device."""
-    async with deps.database.transaction() as connection:
-        newest = [await residencies.find_newest(connection, device.id) for device in deps.settings.all_devices()]
-    return {each.device: each.models for each in newest if each is not None and each.state == "open"}
-
-
-async def _estimate_price(deps: Deps, job: uuid.UUID, resident: Mapping[str, tuple[int, ...]], question: str) -> Price:
-    async with deps.database.transaction() as connection:
-        row = await jobs.resolve(connection, str(job))
-        spec = (await Jobs().load(connection, {row}, set()))[row]
-        return await price_question(connection, resident, spec, Item(ordinal=0, question=question))
 
 
 async def _answer(deps: Deps, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:

@@ -32,11 +32,10 @@ from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import database, datasets, graphs
 from shared.storage import datasets as stored_datasets
-from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from shared.storage.datasets import Dataset, LedQuestion
 from shared.storage.graphs import GraphFacts, StoredGraph
-from shared.storage.rules import RuleBank
+from shared.storage.rules import RuleBank, find_rules_by_number, get_bank, read_rules
 
 # Serves `/v1/datasets`: uploads and lists questions.
 
@@ -217,7 +216,13 @@ async def create_from_graph(
     async with spool(request, deps.settings.limits) as file, deps.graph_reading:
         stored, loaded = await graphs.load(deps.database, graph)
         read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
-        _check_times(stored, read.facts.upload)
+        if stored.time_unit != read.facts.upload.time_unit:
+            own, other = facts.UNITS[read.facts.upload.time_unit], facts.UNITS[stored.time_unit]
+            message = f"each fact has {own}, but graph {stored.name!r} has {other}"
+            raise Invalid(
+                message,
+                hint="write the times in the unit of the graph, or name the graph that the facts are held out from",
+            )
         bank = (
             None if rules is None else await _load_bank(deps.database, rules, stored, read.facts.upload.graph.relations)
         )
@@ -235,15 +240,6 @@ def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) 
     return reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
-def _check_times(graph: StoredGraph, held_out: GraphFacts) -> None:
-    if graph.time_unit != held_out.time_unit:
-        own, other = facts.UNITS[held_out.time_unit], facts.UNITS[graph.time_unit]
-        message = f"each fact has {own}, but graph {graph.name!r} has {other}"
-        raise Invalid(
-            message, hint="write the times in the unit of the graph, or name the graph that the facts are held out from"
-        )
-
-
 async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
     """Return the bank with its rules for these relations.
 
@@ -254,7 +250,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     """
     asked = frozenset(heads)
     async with database.transaction() as connection:
-        bank = await stored_rules.get_bank(connection, name)
+        bank = await get_bank(connection, name)
     if bank.hash is None:
         hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
         raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
@@ -262,7 +258,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
         hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
         raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
     found, behind = [], 0
-    async for batch in stored_rules.read_rules(database, bank):
+    async for batch in read_rules(database, bank):
         found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
         behind += len(batch)
     if not found:
@@ -349,36 +345,10 @@ async def training(
     (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The
     same seed gives the same lines.
     """
-    source = await _load_source(deps.database, name, rules, graph)
-    chosen = await _choose_places(deps.database, source.dataset.id, limit, seed)
-    found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
-    return StreamingResponse(found, media_type="application/x-ndjson")
-
-
-async def _load_source(database: Database, name: str, rules: str, graph: str | None) -> ExportSource:
-    """Return everything that is needed, checked before the answer begins.
-
-    Raises:
-        NotFound: there is no such dataset, bank or graph.
-        Conflict: the dataset was made with another bank, or the bank is of another graph.
-        Invalid: the dataset has no questions about a graph, no rule leads to its answers, or the graph must be named.
-    """
-    dataset = await datasets.get(database, name)
-    async with database.transaction() as connection:
-        bank = await stored_rules.get_bank(connection, rules)
+    dataset = await datasets.get(deps.database, name)
+    async with deps.database.transaction() as connection:
+        bank = await get_bank(connection, rules)
         summary = await datasets.count_questions(connection, dataset.id)
-    _check(name, bank, summary)
-    wanted = bank.graph if graph is None else graph
-    if wanted is None:
-        raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
-    stored, content = await graphs.load(database, wanted)
-    if bank.graph_hash not in (None, stored.hash):
-        raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
-    neighbours = await to_thread.run_sync(Neighbours, content.graph)
-    return ExportSource(dataset, bank, stored, content, neighbours)
-
-
-def _check(name: str, bank: RuleBank, summary: datasets.GraphQuestionCounts) -> None:
     made = f"make one with: mathrag dataset from-graph NAME --graph G --facts FILE --rules {bank.name}"
     if not summary.queries:
         raise Invalid(f"dataset {name!r} has no questions about a graph", hint=made)
@@ -386,16 +356,23 @@ def _check(name: str, bank: RuleBank, summary: datasets.GraphQuestionCounts) -> 
         raise Invalid(f"no rule leads to an answer of dataset {name!r}", hint=made)
     if summary.banks != {bank.hash}:
         raise Conflict(f"the rules that lead to dataset {name!r} are of another bank than {bank.name!r}", hint=made)
-
-
-async def _choose_places(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
-    """Return the positions of the questions, in order."""
-    async with database.transaction() as connection:
-        places = await datasets.list_ordinals(connection, dataset)
+    wanted = bank.graph if graph is None else graph
+    if wanted is None:
+        raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
+    stored, content = await graphs.load(deps.database, wanted)
+    if bank.graph_hash not in (None, stored.hash):
+        raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
+    neighbours = await to_thread.run_sync(Neighbours, content.graph)
+    source = ExportSource(dataset, bank, stored, content, neighbours)
+    async with deps.database.transaction() as connection:
+        places = await datasets.list_ordinals(connection, source.dataset.id)
     if limit is None or limit >= len(places):
-        return places
-    drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
-    return sorted(drawn)
+        chosen = places
+    else:
+        drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
+        chosen = sorted(drawn)
+    found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
+    return StreamingResponse(found, media_type="application/x-ndjson")
 
 
 async def _stream_lines(
@@ -405,27 +382,24 @@ async def _stream_lines(
         async with database.transaction() as connection:
             batch = await datasets.load_questions(connection, source.dataset.id, places[first : first + BATCH])
             numbers = {lead.rule for each in batch for lead in each.query.leads}
-            rules = await stored_rules.find_rules_by_number(connection, source.bank.id, numbers)
+            rules = await find_rules_by_number(connection, source.bank.id, numbers)
             questions = await to_thread.run_sync(_draw_questions, source, batch, options.seed)
-            texts = await datasets.load_texts(connection, source.graph.corpus, _collect_documents(questions))
+            ids = {document for each in questions for lead in each.query.leads for document in lead.documents}
+            texts = await datasets.load_texts(
+                connection, source.graph.corpus, ids | {document for each in questions for document in each.negatives}
+            )
         known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)
         yield await to_thread.run_sync(_write_lines, questions, known, options)
 
 
 def _draw_questions(source: ExportSource, led: Sequence[LedQuestion], seed: int) -> list[TrainingQuestion]:
-    return [_draw_question(source, each, seed) for each in led]
-
-
-def _draw_question(source: ExportSource, led: LedQuestion, seed: int) -> TrainingQuestion:
-    oracle = {document for lead in led.query.leads for document in lead.documents}
-    before = ALWAYS if led.query.time is None else graph_module.parse(led.query.time)[1]
-    drawn = source.neighbours.draw(led.query, before, oracle, np.random.default_rng([seed, led.ordinal]))
-    return TrainingQuestion(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
-
-
-def _collect_documents(asked: Sequence[TrainingQuestion]) -> set[str]:
-    ids = {document for each in asked for lead in each.query.leads for document in lead.documents}
-    return ids | {document for each in asked for document in each.negatives}
+    found: list[TrainingQuestion] = []
+    for each in led:
+        oracle = {document for lead in each.query.leads for document in lead.documents}
+        before = ALWAYS if each.query.time is None else graph_module.parse(each.query.time)[1]
+        drawn = source.neighbours.draw(each.query, before, oracle, np.random.default_rng([seed, each.ordinal]))
+        found.append(TrainingQuestion(each.text, each.golds, each.query, drawn, (seed, each.ordinal)))
+    return found
 
 
 def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, str]) -> Known:

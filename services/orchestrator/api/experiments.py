@@ -36,7 +36,7 @@ from services.orchestrator.reports.comparison import parse_measure
 from shared.experiments import Experiment
 from shared.shapes import ACCURACY, Scope
 from shared.storage import database, experiments
-from shared.storage import jobs as stored_jobs
+from shared.storage.jobs import list_submitters
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -215,7 +215,7 @@ async def resume(experiment: str, deps: RequestDeps, caller: RequestCaller) -> R
 async def _check_owns(deps: Deps, experiment: str, caller: Caller) -> None:
     async with deps.database.transaction() as connection:
         number = await experiments.resolve(connection, experiment)
-    submitters = await stored_jobs.list_submitters(deps.database, experiment=number)
+    submitters = await list_submitters(deps.database, experiment=number)
     caller.check_owns(submitters, f"experiment {experiment}")
 
 

@@ -12,10 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 from services.orchestrator.api.corpora import build_indexes
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
-from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.deps import RequestDeps
 from shared.errors import Invalid
-from shared.ingest import facts as facts_module
-from shared.ingest import graph_paths
+from shared.ingest import facts, graph_paths
 from shared.ingest.lines import Row
 from shared.replies import CorpusRecord
 from shared.settings import Limits
@@ -94,27 +93,14 @@ async def create(
     Answers 201, or 200 if the graph exists with the same facts. A line that cannot be used rejects the whole upload.
     """
     async with spool(request, deps.settings.limits) as file, deps.graph_reading:
-        created, repeated = await _store(file, request, deps, name, inverse=inverse)
+        # Store the graph; also return how many facts were left out because they occur earlier.
+        read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
+        async with aclosing(_read_batches(facts.documents(read.upload, inverse=inverse))) as documents:
+            created, repeated = await graphs.create(deps.database, name, read.upload, documents), read.repeated
     corpus = await corpora.get(deps.database, created.graph.corpus)
     await build_indexes(request, deps, corpus)
     answer = GraphUpload(**msgspec.structs.asdict(created.graph), repeated=repeated, documents=corpus.documents)
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/graphs/{name}"})
-
-
-async def _store(
-    file: IO[bytes], request: Request, deps: Deps, name: str, *, inverse: bool
-) -> tuple[graphs.CreatedGraph, int]:
-    """Store the graph; also return how many facts were left out because they occur earlier."""
-    read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
-    async with aclosing(_read_batches(facts_module.documents(read.upload, inverse=inverse))) as documents:
-        return await graphs.create(deps.database, name, read.upload, documents), read.repeated
-
-
-def _are_json(request: Request) -> bool | None:
-    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media == "multipart/form-data":
-        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
-    return ARE_JSON.get(media)
 
 
 def open_fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterator[Row]:
@@ -124,14 +110,17 @@ def open_fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterat
         Invalid: the body is a form.
         InvalidLine, TooLarge: as `fact_rows.read` raises them.
     """
-    are_json = _are_json(request)
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media == "multipart/form-data":
+        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
+    are_json = ARE_JSON.get(media)
     return graph_paths.read_fact_rows(
         file, SOURCE, are_json=are_json, longest=limits.line_bytes, decompressed=limits.decompressed_bytes
     )
 
 
-def _read(file: IO[bytes], request: Request, limits: Limits) -> facts_module.ParsedGraph:
-    return facts_module.read_facts(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.ParsedGraph:
+    return facts.read_facts(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
 async def _read_batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:

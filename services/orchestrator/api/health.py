@@ -138,20 +138,17 @@ async def docs(request: Request) -> Response:
 def _draw_operations(document: dict[str, Any]) -> Iterator[str]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
+            rows = "".join(
+                f"<tr><td><code>{escape(each['name'])}</code></td><td>{each['in']}</td>"
+                f"<td>{escape(each.get('description', ''))}</td></tr>"
+                for each in operation.get("parameters", ())
+            )
+            parameters = f"<table>{rows}</table>" if rows else ""
             yield (
                 f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
                 f"{escape(operation.get('summary', ''))}</summary><p>{escape(operation.get('description', ''))}</p>"
-                f"{_draw_parameters(operation)}{_draw_examples(operation)}</details>"
+                f"{parameters}{_draw_examples(operation)}</details>"
             )
-
-
-def _draw_parameters(operation: dict[str, Any]) -> str:
-    rows = "".join(
-        f"<tr><td><code>{escape(each['name'])}</code></td><td>{each['in']}</td>"
-        f"<td>{escape(each.get('description', ''))}</td></tr>"
-        for each in operation.get("parameters", ())
-    )
-    return f"<table>{rows}</table>" if rows else ""
 
 
 def _draw_examples(operation: dict[str, Any]) -> str:

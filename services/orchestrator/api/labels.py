@@ -17,7 +17,7 @@ from services.orchestrator.reports.label_agreement import LabelAgreement
 from shared.errors import Invalid
 from shared.fields import Stored
 from shared.runtime.pins import LabelCalibration, calibrate_judge
-from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, Value, What, parse_label
+from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, What, parse_label
 from shared.storage import database as storage
 from shared.storage import labels as stored_labels
 from shared.storage.database import Database
@@ -120,15 +120,13 @@ class LabelRequest(BaseModel):
         """
         if self.abstained != (self.value is None):
             raise Invalid("a label needs either a `value` or `abstained: true`", hint=f"one of {_scale(what)}")
-        return NewLabel(value=self._parse_value(what), blind=self.blind, note=self.note)
-
-    def _parse_value(self, what: What) -> Value | None:
         try:
-            return None if self.value is None else parse_label(what, str(self.value))
+            value = None if self.value is None else parse_label(what, str(self.value))
         except ValueError as error:
             raise Invalid(
                 f"`value`: {error}", hint="use a value of the scale, or `abstained: true` if you cannot decide"
             ) from error
+        return NewLabel(value=value, blind=self.blind, note=self.note)
 
 
 def _scale(what: What) -> str:

@@ -18,7 +18,7 @@ from shared.plugins.catalogue import Plugin
 from shared.settings import Settings
 from shared.shapes import Kind, PluginPin, Scope, State
 from shared.storage import devices
-from shared.storage import jobs as stored_jobs
+from shared.storage.jobs import list_lacking_plugins
 
 # Serves `/v1/models`: the models that a job may name.
 
@@ -186,13 +186,27 @@ async def list_plugin_views(deps: Deps) -> list[PluginView]:
     """Return every plug-in with its state; missing ones that jobs wait for come last."""
     found = await to_thread.run_sync(loading.list_present, deps.settings.plugins)
     async with deps.database.transaction() as connection:
-        lacking = await stored_jobs.list_lacking_plugins(connection)
+        lacking = await list_lacking_plugins(connection)
     jobs: dict[PluginPin, list[str]] = {}
     for each in lacking:
         jobs.setdefault(each.pin, []).append(each.name)
     messages = {each.pin: each.said for each in lacking}
     installed = {plugin.pin for plugin in found}
-    missing = [_make_missing_view(pin, messages[pin], names) for pin, names in jobs.items() if pin not in installed]
+    missing = [
+        PluginView(
+            kind=Kind(pin.kind),
+            name=pin.name,
+            distribution=pin.distribution,
+            version=pin.version,
+            hash=pin.hash,
+            state=State.MISSING,
+            detail=messages[pin],
+            fix=f"pip install {pin.distribution}=={pin.version}",
+            jobs=names,
+        )
+        for pin, names in jobs.items()
+        if pin not in installed
+    ]
     return [*(_make_plugin_view(plugin, jobs.get(plugin.pin, [])) for plugin in found), *missing]
 
 
@@ -201,11 +215,4 @@ def _make_plugin_view(plugin: Plugin, jobs: list[str]) -> PluginView:
     return PluginView(
         kind=plugin.kind, name=plugin.name, distribution=plugin.distribution, version=plugin.version,
         hash=plugin.pin.hash, state=plugin.state, detail=plugin.detail, fix=fix, jobs=jobs,
-    )  # fmt: skip
-
-
-def _make_missing_view(pin: PluginPin, message: str, jobs: list[str]) -> PluginView:
-    return PluginView(
-        kind=Kind(pin.kind), name=pin.name, distribution=pin.distribution, version=pin.version, hash=pin.hash,
-        state=State.MISSING, detail=message, fix=f"pip install {pin.distribution}=={pin.version}", jobs=jobs,
     )  # fmt: skip

@@ -140,16 +140,11 @@ def _list_fields(kind: type[msgspec.Struct], group: msgspec.Struct | None, prefi
     described: Any = inspect.type_info(kind)
     for field in described.fields:
         path, default = f"{prefix}{field.name}", getattr(group, field.name, None)
-        found = _drop_null(field.type)
+        found = field.type.types[0] if isinstance(field.type, inspect.UnionType) else field.type
         if isinstance(found, inspect.StructType):
             yield from _list_fields(found.cls, default, f"{path}.")
         else:
             yield _make_parameter(path, found, default, texts.get(field.name, ""))
-
-
-def _drop_null(found: Any) -> Any:
-    """Return the type without the null of an optional parameter."""
-    return found.types[0] if isinstance(found, inspect.UnionType) else found
 
 
 def _make_parameter(path: str, found: Any, default: Any, text: str) -> Parameter:
@@ -182,16 +177,13 @@ def _parse(value: str, kind: Kind) -> Any:
             case "whole":
                 return int(value)
             case "number":
-                return _require_finite(float(value), value)
+                number = float(value)
+                return number if math.isfinite(number) else value
             case "json":
                 return msgspec.json.decode(value)
     except (ValueError, msgspec.DecodeError):
         return value
     return {"true": True, "false": False}.get(value, value) if kind == "flag" else value
-
-
-def _require_finite(number: float, text: str) -> float | str:
-    return number if math.isfinite(number) else text
 
 
 def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
@@ -320,16 +312,21 @@ def _make_details(registered: registry.Registered) -> PipelineDetails:
         about=cleandoc((module and module.__doc__) or ""),
         calibration=calibration,
         steps=steps,
-        parameters=[_make_parameter_view(each) for each in parameters() if not registered.ignores(each.path)],
+        parameters=[
+            ParameterView(
+                name=each.path,
+                kind=each.kind,
+                default=each.default,
+                choices=each.choices,
+                minimum=each.low,
+                maximum=each.high,
+                meaning=each.help,
+            )
+            for each in parameters()
+            if not registered.ignores(each.path)
+        ],
         **msgspec.structs.asdict(_make_view(registered)),
     )
-
-
-def _make_parameter_view(found: Parameter) -> ParameterView:
-    return ParameterView(
-        name=found.path, kind=found.kind, default=found.default, choices=found.choices, minimum=found.low,
-        maximum=found.high, meaning=found.help,
-    )  # fmt: skip
 
 
 def _make_view(registered: registry.Registered) -> PipelineView:

@@ -35,11 +35,11 @@ from shared.errors import Invalid
 from shared.fields import WHOLE, Stored
 from shared.lease.memory import Hardware
 from shared.lease.plan import Demand, Option, RetrievalDemand, Room, plan
-from shared.runtime.advance import Jobs
+from shared.runtime.advance import JobSpecs
 from shared.runtime.submit import Drafting
 from shared.shapes import Scope
 from shared.storage import configurations, jobs
-from shared.storage import devices as stored_devices
+from shared.storage.devices import list_model_names
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 MOST_QUESTIONS = 1 << 24
@@ -141,7 +141,7 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-        spec = (await Jobs().load(connection, {row}, set()))[row]
+        spec = (await JobSpecs().load(connection, {row}, set()))[row]
         found = await jobs.view(connection, row)
         wanted = await demands.estimate_live(connection, row, spec, found.request_counts.total)
         return json(await make_plan(connection, deps, wanted))
@@ -229,5 +229,5 @@ async def _plan_view(
         chosen=found.chosen,
         why=found.why,
         others=list(found.others),
-        resident={room.device: await stored_devices.list_model_names(connection, room.resident) for room in there},
+        resident={room.device: await list_model_names(connection, room.resident) for room in there},
     )

@@ -375,7 +375,11 @@ def _ask(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
             _refuse_nul(parameter["schema"])
     for media in operation.get("requestBody", {}).get("content", {}).values():
         if "example" not in media:
-            media |= _find_example(media["schema"], schemas)
+            schema = media["schema"]
+            choices = [schema, *schema.get("anyOf", ())]
+            models = [schemas[each["$ref"].rpartition("/")[2]] for each in choices if "$ref" in each]
+            example = next(({"example": model["example"]} for model in models if "example" in model), {})
+            media |= example
 
 
 def _refuse_nul(schema: dict[str, Any]) -> None:
@@ -392,13 +396,6 @@ def _require_precondition(operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", ()):
         if parameter["name"] == "if-match" and "428" in operation["responses"]:
             parameter["required"] = True
-
-
-def _find_example(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the example of a body that its model carries, if it has one."""
-    choices = [schema, *schema.get("anyOf", ())]
-    models = [schemas[each["$ref"].rpartition("/")[2]] for each in choices if "$ref" in each]
-    return next(({"example": model["example"]} for model in models if "example" in model), {})
 
 
 # Declares routes: a decorator states the required scope, the answers and the refusals above the handler.

@@ -223,7 +223,12 @@ async def import_bank(
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
-    relations = None if graph is None else await _load_relations(deps.database, graph)
+    if graph is None:
+        relations = None
+    else:
+        relations_found = await graphs.get(deps.database, graph)
+        async with deps.database.transaction() as connection:
+            relations = frozenset(name for name, _ in await count_relations(connection, relations_found.id))
     limits = deps.settings.limits
     async with spool(request, limits) as file:
         incoming = await to_thread.run_sync(rule_files.read, file, SOURCE, _read_limits(limits))
@@ -232,16 +237,13 @@ async def import_bank(
             raise Invalid(f"`format`: the file is {found}, not {format}", hint="leave `format` out")
         rules = incoming.rules if relations is None else rule_files.only_known(incoming.rules, relations, graph or "")
         async with aclosing(_read_batches(rules)) as batches:
-            stored, new = await stored_rules.create_imported(
-                deps.database, name, _make_origin(incoming.header), batches
-            )
+            header = incoming.header
+            if header is None:
+                origin = ImportOrigin("amie")
+            else:
+                origin = ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
+            stored, new = await stored_rules.create_imported(deps.database, name, origin, batches)
     return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
-
-
-async def _load_relations(database: Database, graph: str) -> frozenset[str]:
-    found = await graphs.get(database, graph)
-    async with database.transaction() as connection:
-        return frozenset(name for name, _ in await count_relations(connection, found.id))
 
 
 def _read_limits(limits: Limits) -> RuleFileLimits:
@@ -252,12 +254,6 @@ def _read_limits(limits: Limits) -> RuleFileLimits:
         line_bytes=min(limits.line_bytes, own.line_bytes),
         rules=min(limits.upload_rows, own.rules),
     )
-
-
-def _make_origin(header: rule_files.Header | None) -> ImportOrigin:
-    if header is None:
-        return ImportOrigin("amie")
-    return ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
 
 
 async def _read_batches(rules: Iterator[Rule]) -> AsyncGenerator[list[Rule], None]:
@@ -283,15 +279,11 @@ async def export(
         raise Conflict(f"rule bank {name!r} is {found.state}, so it has no rules yet", hint="wait until it is ready")
     if format == "json":
         return StreamingResponse(_stream_json(deps.database, found), media_type="application/x-ndjson")
-    await _check(deps.database, found)
-    return StreamingResponse(_stream_amie(deps.database, found), media_type="text/tab-separated-values")
-
-
-async def _check(database: Database, found: RuleBank) -> None:
-    """Refuse what AMIE's columns cannot hold before the answer begins."""
-    async for batch in stored_rules.read_rules(database, found):
+    # Refuse what AMIE's columns cannot hold before the answer begins.
+    async for batch in stored_rules.read_rules(deps.database, found):
         for rule in batch:
             amie.check(rule)
+    return StreamingResponse(_stream_amie(deps.database, found), media_type="text/tab-separated-values")
 
 
 async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
-from shared import provenance as provenance_module
 from shared.fields import WHOLE, make_model
+from shared.provenance import export_lines, read_job
 from shared.records import Provenance, SampleLine
 from shared.samples import SampleRow
 from shared.shapes import Scope
@@ -356,5 +356,5 @@ async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl"] = "js
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    exported = await provenance_module.read_job(deps.database, row)
-    return StreamingResponse(provenance_module.export_lines(deps.database, exported), media_type="application/x-ndjson")
+    exported = await read_job(deps.database, row)
+    return StreamingResponse(export_lines(deps.database, exported), media_type="application/x-ndjson")

@@ -29,7 +29,7 @@ from shared.runtime import pins
 from shared.runtime.advance import Replay, exclude_duplicates
 from shared.runtime.parameters import check_read_by, parse_params
 from shared.runtime.pins import pin_reranker
-from shared.samples import Candidate, Decision, Item, Trace
+from shared.samples import Candidate, Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora
 from shared.storage.configurations import Configuration
@@ -176,7 +176,15 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
             params = msgspec.structs.replace(params, crag=crag)
         reranker = (await pin_reranker(connection)).hash
     answering = CallAnswerer(deps, indexes, reranker)
-    trace = await _trace(answering, request, params)
+    options = SearchOptions(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
+    searched = run_steps(request.question, options, params, answering.library)
+    item = Item(ordinal=0, question=request.question)
+    replay = Replay(exclude_duplicates(searched, params.duplicates, [item]))
+    while replay.calls:
+        replay.answer(await answering.replies(replay.calls))
+    if replay.result is None:
+        raise answering.refusal or RuntimeError(replay.failure)
+    trace = replay.result
     candidates = trace.candidates[: request.k]
     async with deps.database.transaction() as connection:
         texts = await corpora.load_documents(
@@ -200,12 +208,7 @@ def choose_params(request: SearchRequest, holding: Configuration) -> Params:
     call of the reranker.
     """
     params = parse_params(request.params, holding.params)
-    check_read_by("a search", request.params, READS, params, _list_unasked(request, params))
-    return msgspec.structs.replace(params, candidates=max(request.k, min(params.candidates, MOST)))
-
-
-def _list_unasked(request: SearchRequest, params: Params) -> dict[str, str]:
-    """Return the parameters that belong to parts which the request does not ask for, each with what would do so."""
+    # The parameters that belong to parts which the request does not ask for, each with what would do so.
     fuses, evaluator = request.mode == "hybrid", params.crag.evaluator
     unasked: dict[str, str] = {}
     if not request.crag:
@@ -221,25 +224,8 @@ def _list_unasked(request: SearchRequest, params: Params) -> dict[str, str]:
         unasked |= dict.fromkeys(("fusion.dense", "fusion.sparse", "fusion.by_intent"), '`mode` is "hybrid"')
     if not (fuses or request.enhance):
         unasked |= dict.fromkeys(("fusion", "rrf_k"), '`mode` is "hybrid" or `enhance` is true')
-    return unasked
-
-
-async def _trace(answering: CallAnswerer, request: SearchRequest, params: Params) -> Trace:
-    """Run the search as the runtime runs a sample.
-
-    Raises:
-        Unavailable, TooLarge: a part that cannot be left out failed.
-        RuntimeError: the search has a defect.
-    """
-    options = SearchOptions(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
-    searched = run_steps(request.question, options, params, answering.library)
-    item = Item(ordinal=0, question=request.question)
-    replay = Replay(exclude_duplicates(searched, params.duplicates, [item]))
-    while replay.calls:
-        replay.answer(await answering.replies(replay.calls))
-    if replay.result is None:
-        raise answering.refusal or RuntimeError(replay.failure)
-    return replay.result
+    check_read_by("a search", request.params, READS, params, unasked)
+    return msgspec.structs.replace(params, candidates=max(request.k, min(params.candidates, MOST)))
 
 
 async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, int]:

@@ -17,8 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from services.orchestrator.deps import RequestDeps
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
-from shared.ingest import answers, log_process, plugin_rows, rows, tables
-from shared.ingest import datasets as datasets_module
+from shared.ingest import answers, datasets, log_process, plugin_rows, rows, tables
 from shared.ingest.answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex, Layout
 from shared.ingest.lines import Fields, OnError, Reader, Row
 from shared.ingest.rows import Format
@@ -106,14 +105,14 @@ class Upload:
         """Read documents; one without an id gets its line number."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
             yield self._make_reader(
-                found, lambda line, number: datasets_module.record(line, str(number)), datasets_module.document_id
+                found, lambda line, number: datasets.record(line, str(number)), datasets.document_id
             )
 
     @asynccontextmanager
-    async def read_items(self, items: datasets_module.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
+    async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
         """Read items."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, _: items.read(line), datasets_module.question_id)
+            yield self._make_reader(found, lambda line, _: items.read(line), datasets.question_id)
 
     @asynccontextmanager
     async def read_answers(
@@ -148,7 +147,10 @@ class Upload:
         limits = self._limits
         if self._plugin_reader is not None:
             self._check_options_of_reader()
-            await _check_reader(self._plugin_reader)
+            try:
+                await to_thread.run_sync(find_usable, Kind.READER, self._plugin_reader)
+            except Unavailable as error:
+                raise Invalid(f"`reader`: {error.message}", hint=error.hint) from error
             found = plugin_rows.rows(file, SOURCE, self._plugin_reader, limits.line_bytes, limits.decompressed_bytes)
         else:
             found = rows.read(
@@ -192,13 +194,6 @@ class Upload:
 Uploaded = Annotated[Upload, Depends()]
 
 
-async def _check_reader(name: str) -> None:
-    try:
-        await to_thread.run_sync(find_usable, Kind.READER, name)
-    except Unavailable as error:
-        raise Invalid(f"`reader`: {error.message}", hint=error.hint) from error
-
-
 def _get_declared_format(request: Request) -> Format:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media == "multipart/form-data":
@@ -218,7 +213,13 @@ async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
     if int(request.headers.get("content-length", "0")) > limits.upload_bytes:
         raise _make_too_large(limits)
     with refuse_full_disk(), tempfile.TemporaryFile() as file:
-        await _write_body(request, file, limits)
+        try:
+            async for chunk in request.stream():
+                if file.tell() + len(chunk) > limits.upload_bytes:
+                    raise _make_too_large(limits)
+                await to_thread.run_sync(file.write, chunk)
+        except ClientDisconnect as error:
+            raise BadRequest("the upload broke off before its end", hint="send it again") from error
         file.seek(0)
         yield file
 
@@ -233,16 +234,6 @@ def refuse_full_disk() -> Iterator[None]:
             raise
         message = f"there is no space for the upload in {tempfile.gettempdir()} ({error.strerror}); nothing was stored"
         raise OutOfSpace(message, hint="free space, or set TMPDIR to a larger disk, and send it again") from error
-
-
-async def _write_body(request: Request, file: IO[bytes], limits: Limits) -> None:
-    try:
-        async for chunk in request.stream():
-            if file.tell() + len(chunk) > limits.upload_bytes:
-                raise _make_too_large(limits)
-            await to_thread.run_sync(file.write, chunk)
-    except ClientDisconnect as error:
-        raise BadRequest("the upload broke off before its end", hint="send it again") from error
 
 
 def _make_too_large(limits: Limits) -> TooLarge:

@@ -73,9 +73,24 @@ def expand(experiment: Experiment, configured: Configuration, roles: Mapping[Any
     places: dict[bytes, int] = {}
     jobs: list[Submission] = []
     for each in combinations:
-        job, refused = None, _find_refusal(each)
+        known = format_ratio(each.params.rrf_weight, each.params.quality_weight) is not None
+        refusal = None if known or _find_pipeline(each.variant).prepare is None else WITHOUT_RATIO
+        job, refused = None, refusal
         if refused is None:
-            job = places.setdefault(_compute_key(each, {**roles, **_merge_models(experiment, each.variant)}), len(jobs))
+            models = {**roles, **_merge_models(experiment, each.variant)}
+            place, variant = each.place, each.variant
+            pipeline = _find_pipeline(each.variant)
+            read = pipeline.select_read(msgspec.to_builtins(each.params))
+            if pipeline.prepare is None:
+                effective_params = read
+            else:
+                weights = [getattr(each.params, name) for name in WEIGHTS]
+                effective_params = {
+                    **{name: value for name, value in read.items() if name not in WEIGHTS},
+                    "weights": format_ratio(*weights),
+                }
+            key = canonical.digest([place.dataset, place.corpus, variant.pipeline, models, effective_params])
+            job = places.setdefault(key, len(jobs))
         if job == len(jobs):
             jobs.append(_make_submission(experiment, each, job + 1, configured.version))
         cells.append(PlannedCell(each.place, each.variant, each.point, each.params.seed, job, refused))
@@ -101,7 +116,17 @@ def _check(experiment: Experiment, most: int) -> None:
         raise Invalid("`grid.seed`: seeds belong in `seeds`", hint="remove `grid.seed`")
     for path in experiment.grid:
         _check_path(path)
-    _check_size(experiment, most)
+    sizes = {
+        "datasets": len(experiment.datasets), "variants": len(experiment.variants),
+        "seeds": len(experiment.seeds or [0]),
+        **{path: len(values) for path, values in experiment.grid.items()},
+    }  # fmt: skip
+    if (cells := prod(sizes.values())) > most:
+        factors = " x ".join(f"{size} {name}" for name, size in sizes.items() if size > 1)
+        raise TooLarge(
+            f"`grid`: {factors} are {cells} cells, more than `limits.cells` allows ({most})",
+            hint="use fewer values, or several experiments",
+        )
 
 
 def _check_read(experiment: Experiment, combinations: Sequence[_Combination]) -> None:
@@ -117,14 +142,10 @@ def _check_read(experiment: Experiment, combinations: Sequence[_Combination]) ->
     for variant in experiment.variants:
         check_read(variant.params, cells[variant.name], f"variants.{variant.name}.params")
     if experiment.seeds is not None:
-        _check_seeds(experiment.seeds, every)
-
-
-def _check_seeds(seeds: Sequence[int], cells: Sequence[tuple[str, Params]]) -> None:
-    try:
-        check_read({"seed": seeds}, cells)
-    except Invalid as error:
-        raise Invalid(error.message.replace("`params.seed`", "`seeds`"), hint="leave `seeds` out") from error
+        try:
+            check_read({"seed": experiment.seeds}, every)
+        except Invalid as error:
+            raise Invalid(error.message.replace("`params.seed`", "`seeds`"), hint="leave `seeds` out") from error
 
 
 def _check_path(path: str) -> None:
@@ -148,20 +169,6 @@ def _join(names: tuple[str, ...]) -> str:
     return ", ".join(sorted(names))
 
 
-def _check_size(experiment: Experiment, most: int) -> None:
-    sizes = {
-        "datasets": len(experiment.datasets), "variants": len(experiment.variants),
-        "seeds": len(experiment.seeds or [0]),
-        **{path: len(values) for path, values in experiment.grid.items()},
-    }  # fmt: skip
-    if (cells := prod(sizes.values())) > most:
-        factors = " x ".join(f"{size} {name}" for name, size in sizes.items() if size > 1)
-        raise TooLarge(
-            f"`grid`: {factors} are {cells} cells, more than `limits.cells` allows ({most})",
-            hint="use fewer values, or several experiments",
-        )
-
-
 def _list_combinations(experiment: Experiment, configured: Configuration) -> Iterator[_Combination]:
     points = [dict(zip(experiment.grid, values, strict=True)) for values in product(*experiment.grid.values())]
     seeds: list[Tree] = [{}] if experiment.seeds is None else [{"seed": seed} for seed in experiment.seeds]
@@ -183,12 +190,8 @@ def _parse_params(tree: Tree, configured: Configuration, variant: Variant, point
         _find_pipeline(variant)
         return parse_params(tree, configured.params)
     except Invalid as error:
-        at = "".join(f" at {path}={_format(value)}" for path, value in point.items())
+        at = "".join(f" at {path}={msgspec.json.encode(value).decode()}" for path, value in point.items())
         raise Invalid(f"`variants.{variant.name}`:{at} {error.message}", hint=error.hint) from error
-
-
-def _format(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _find_pipeline(variant: Variant) -> registry.Registered:
@@ -199,29 +202,6 @@ def _find_pipeline(variant: Variant) -> registry.Registered:
             variant.pipeline, registry.list_offered(), "list the pipelines with `mathrag pipeline list`"
         )
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
-
-
-def _find_refusal(combination: _Combination) -> str | None:
-    known = format_ratio(combination.params.rrf_weight, combination.params.quality_weight) is not None
-    return None if known or _find_pipeline(combination.variant).prepare is None else WITHOUT_RATIO
-
-
-def _compute_key(combination: _Combination, models: Mapping[Any, str]) -> bytes:
-    """Return a key that is equal for cells with equal requests."""
-    place, variant = combination.place, combination.variant
-    return canonical.digest(
-        [place.dataset, place.corpus, variant.pipeline, models, _select_effective_params(combination)]
-    )
-
-
-def _select_effective_params(combination: _Combination) -> dict[str, Any]:
-    """Return the parameters that the pipeline reads, with weights replaced by their exact ratio."""
-    pipeline = _find_pipeline(combination.variant)
-    read = pipeline.select_read(msgspec.to_builtins(combination.params))
-    if pipeline.prepare is None:
-        return read
-    weights = [getattr(combination.params, name) for name in WEIGHTS]
-    return {**{name: value for name, value in read.items() if name not in WEIGHTS}, "weights": format_ratio(*weights)}
 
 
 def format_ratio(rrf: float, quality: float) -> str | None:

@@ -17,9 +17,8 @@ from shared.runtime.lifecycle import cancel_all
 from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions
 from shared.settings import Settings
 from shared.storage import configurations
-from shared.storage import database as storage
 from shared.storage import experiments as stored_experiments
-from shared.storage.database import Database
+from shared.storage.database import Database, KeyedRequest, run_once
 
 PASSING = sorted(kind.value for kind in INFRASTRUCTURE)
 """Temporary failures: a repetition makes the call again."""
@@ -39,7 +38,7 @@ async def submit_once(
     settings: Settings,
     asked: Experiment,
     submitted_by: str | None,
-    keyed: storage.KeyedRequest | None,
+    keyed: KeyedRequest | None,
 ) -> SubmittedExperiment:
     """Create all jobs of a new experiment in one transaction, or return the experiment that the same request created
     before. `submitted_by` is the name of the caller's key.
@@ -63,7 +62,7 @@ async def submit_once(
         return jobs[0]
 
     async with database.transaction() as connection:
-        accepted = await storage.run_once(connection, keyed, make)
+        accepted = await run_once(connection, keyed, make)
         return SubmittedExperiment(
             await stored_experiments.find_experiment_of_job(connection, accepted.job), accepted.replayed
         )

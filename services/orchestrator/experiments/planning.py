@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import text
@@ -91,8 +91,14 @@ def _list_calls(number: int, job: SizedJob) -> Iterator[_SharedCalls]:
         whose = number if bound.model_id in apart else None
         if first:
             yield _SharedCalls(slot, (whose, job.dataset, bound.key), times, times)
-        elif _is_rating(request):
-            yield _SharedCalls(slot, (whose, job.corpus, _remove_document(request)), times, job.documents * job.repeats)
+        elif isinstance(request.values.get("document"), DocumentRef) and "question" not in request.values:
+            values = {name: value for name, value in request.values.items() if name != "document"}
+            yield _SharedCalls(
+                slot,
+                (whose, job.corpus, msgspec.structs.replace(request, values=values).key),
+                times,
+                job.documents * job.repeats,
+            )
         else:
             yield _SharedCalls(slot, (number, bound.key), times, 0)
 
@@ -114,16 +120,6 @@ def _bound_each_call(job: SizedJob) -> Iterator[tuple[Bound, bool, int]]:
                 if bound.key not in seen:
                     seen.add(bound.key)
                     yield bound, place == 0, items * draws
-
-
-def _is_rating(request: Request) -> bool:
-    """Return whether the request holds one document and no question."""
-    return isinstance(request.values.get("document"), DocumentRef) and "question" not in request.values
-
-
-def _remove_document(request: Request) -> bytes:
-    values = {name: value for name, value in request.values.items() if name != "document"}
-    return msgspec.structs.replace(request, values=values).key
 
 
 # Estimates an experiment before anything is created: cells, jobs, calls, loads and time.
@@ -179,41 +175,32 @@ def count_work(jobs: Sequence[SizedJob]) -> ExperimentWork:
     for job in jobs:
         apart += bound_calls([job])
     alone = merge_needs([demands.estimate_new(job.spec, job.items * job.repeats) for job in jobs])
-    return ExperimentWork(calls=_count_by_role(together, apart), needs=_share(alone, together))
-
-
-def _count_by_role(together: Mapping[Slot, int], apart: Mapping[Slot, int]) -> dict[str, RoleCalls]:
     roles = sorted({slot.role for slot in apart})
-    return {role: RoleCalls(most=_count_role(together, role), apart=_count_role(apart, role)) for role in roles}
-
-
-def _count_role(counted: Mapping[Slot, int], role: str) -> int:
-    return sum(count for slot, count in counted.items() if slot.role == role)
-
-
-def _share(alone: Needs, together: Mapping[Slot, int]) -> Needs:
-    """Return the same models in the same order, with the calls that they get from all jobs together."""
+    by_role = {role: RoleCalls(most=_count_role(together, role), apart=_count_role(apart, role)) for role in roles}
     calls: Counter[int] = Counter()
     for slot, count in together.items():
         calls[slot.model_id] += count
     wanted: dict[int, ModelCalls] = {
         model: msgspec.structs.replace(each, calls=calls[model]) for model, each in alone.wanted.items()
     }
-    return msgspec.structs.replace(alone, wanted=wanted)
+    return ExperimentWork(calls=by_role, needs=msgspec.structs.replace(alone, wanted=wanted))
+
+
+def _count_role(counted: Mapping[Slot, int], role: str) -> int:
+    return sum(count for slot, count in counted.items() if slot.role == role)
 
 
 def list_notes(asked: Experiment, grid: Grid) -> list[str]:
     """Return what a reader must know before trusting a figure."""
-    return [*_describe_weights(asked.grid), *_describe_sharing(grid), ONCE if asked.reuse == "all" else APART, UPPER]
-
-
-def _describe_weights(points: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return how many distinct ratios a grid of weights has."""
-    if not points.keys() >= set(WEIGHTS):
-        return []
-    ratios = [format_ratio(rrf, quality) for rrf, quality in product(*(points[name] for name in WEIGHTS))]
-    known = [each for each in ratios if each is not None]
-    return [f"of {len(ratios)} pairs of weights {len(known)} have a ratio, and {len(set(known))} ratios are distinct"]
+    if not asked.grid.keys() >= set(WEIGHTS):
+        weights = []
+    else:
+        ratios = [format_ratio(rrf, quality) for rrf, quality in product(*(asked.grid[name] for name in WEIGHTS))]
+        known = [each for each in ratios if each is not None]
+        weights = [
+            f"of {len(ratios)} pairs of weights {len(known)} have a ratio, and {len(set(known))} ratios are distinct"
+        ]
+    return [*weights, *_describe_sharing(grid), ONCE if asked.reuse == "all" else APART, UPPER]
 
 
 def _describe_sharing(grid: Grid) -> list[str]:

@@ -78,7 +78,8 @@ def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
     labels, seeds = _label_datasets(found.grid), {cell.seed for cell in found.grid}
     for cell in found.grid:
         if cell.job is not None:
-            where = _describe_point(cell, several_seeds=len(seeds) > 1)
+            values = {**cell.point, **({"seed": cell.seed} if (len(seeds) > 1) else {})}
+            where = " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in values.items())
             jobs[cell.variant, where][labels[cell.dataset, cell.corpus]] = rows[cell.job]
     alike: dict[frozenset[tuple[str, int]], str] = {}
     names = {key: alike.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
@@ -102,12 +103,6 @@ def _label_datasets(grid: Collection[Cell]) -> dict[tuple[str, str | None], str]
         (dataset, corpus): dataset if often.count(dataset) == 1 else f"{dataset} in {corpus}"
         for dataset, corpus in both
     }
-
-
-def _describe_point(cell: Cell, *, several_seeds: bool) -> str:
-    """Describe the cell's point, such as "context_size=3 seed=1"."""
-    values = {**cell.point, **({"seed": cell.seed} if several_seeds else {})}
-    return " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in values.items())
 
 
 # Computes an experiment's report at each request: one row per cell, from the rows of all its jobs.

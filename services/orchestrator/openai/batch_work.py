@@ -142,19 +142,17 @@ class LineReader:
         if self.total > MOST_LINES:
             raise Stopped(LineError(code="too_many_requests", message=f"a batch may have {MOST_LINES} requests"))
         try:
-            yield self._read_request(content)
+            line = _decode(content)
+            self._check_custom_id(line.custom_id)
+            if line.method != "POST":
+                raise Invalid("`method`: must be POST")
+            if line.url != self._endpoint:
+                raise Invalid(f"`url`: is {line.url[:100]!r}, but the batch's endpoint is {self._endpoint!r}")
+            check_body(line.body)
+            request = self._read_embedding(line) if self._endpoint == EMBEDDINGS else self._read_chat(line)
+            yield request
         except MathragError as error:
             self._note(describe_error(error, CODES.get(type(error), "invalid_request"), self._number))
-
-    def _read_request(self, content: bytes) -> Line:
-        line = _decode(content)
-        self._check_custom_id(line.custom_id)
-        if line.method != "POST":
-            raise Invalid("`method`: must be POST")
-        if line.url != self._endpoint:
-            raise Invalid(f"`url`: is {line.url[:100]!r}, but the batch's endpoint is {self._endpoint!r}")
-        check_body(line.body)
-        return self._read_embedding(line) if self._endpoint == EMBEDDINGS else self._read_chat(line)
 
     def _read_embedding(self, line: RequestLine) -> Line:
         request = _parse(EmbeddingsRequest, line.body)
@@ -263,7 +261,7 @@ LINE_COLUMNS = ("batch_id", "line", "custom_id", "job", "ordinal")
 GIVEN = ("job", "ordinal", "repeat", "content")
 
 
-class Group:
+class LineGroup:
     """Lines that one job answers, and the dataset made of them."""
 
     def __init__(self, number: int, dataset: int, name: str, line: Line) -> None:
@@ -296,7 +294,7 @@ class BatchJobs:
         self._settings = settings
         self._batch = batch
         self._holding = holding
-        self._groups: dict[tuple[str, Decoding | None], Group] = {}
+        self._groups: dict[tuple[str, Decoding | None], LineGroup] = {}
 
     @property
     def model(self) -> str | None:
@@ -338,17 +336,17 @@ class BatchJobs:
         ]  # fmt: skip
         await self._connection.execute(INSERT_JOB, rows)
 
-    async def _begin(self, line: Line) -> Group:
+    async def _begin(self, line: Line) -> LineGroup:
         number = len(self._groups) + 1
         name = f"batch:{self._batch.public_id.hex}:{number}"
         dataset = int((await self._connection.execute(INSERT_DATASET, {"name": name})).scalar_one())
-        group = self._groups[line.group] = Group(number, dataset, name, line)
+        group = self._groups[line.group] = LineGroup(number, dataset, name, line)
         return group
 
-    async def _draft_job(self, drafting: Drafting, group: Group) -> Draft:
+    async def _draft_job(self, drafting: Drafting, group: LineGroup) -> Draft:
         params, model = parse_params({}, self._holding.params), group.model
         batch = format_id(BATCH, self._batch.public_id)
-        pipeline = _choose_pipeline(model)
+        pipeline = EMBEDDING if model.kind == "embedder" else model.pipeline or CONVERSATION
         generate = msgspec.structs.replace(params.generate, **msgspec.structs.asdict(group.decoding))
         submission = Submission(
             name=f"{batch}-{group.number}", dataset=group.name, pipeline=pipeline,
@@ -357,11 +355,6 @@ class BatchJobs:
             metadata={"batch": str(batch)}, job=group.job, submitted_by=self._batch.submitted_by,
         )  # fmt: skip
         return await drafting.draft(submission)
-
-
-def _choose_pipeline(model: NamedModel) -> str:
-    """Return the pipeline that answers requests to the model."""
-    return EMBEDDING if model.kind == "embedder" else model.pipeline or CONVERSATION
 
 
 # Checks a batch's lines and submits the jobs that answer them, or fails the batch with every error by line.
@@ -412,7 +405,13 @@ async def _start(database: Database, settings: Settings, batch: StoredBatch, hol
         async for _ in read:  # past the first bad line, without a transaction: every error is said
             pass
     if reader.wrong:
-        raise _Refused(_list_errors(reader))
+        more = reader.wrong - len(reader.errors)
+        if not more:
+            errors = reader.errors
+        else:
+            message = f"{more} more lines cannot be used; the first {MOST_ERRORS} are listed"
+            errors = [*reader.errors, LineError(code="more_errors", message=message)]
+        raise _Refused(errors)
     return True
 
 
@@ -434,15 +433,6 @@ async def _read(database: Database, batch: StoredBatch, reader: LineReader) -> A
         raise _Refused([*reader.errors, stopped.error]) from stopped
     except NotFound as error:
         raise _Refused([LineError(code="invalid_file", message="the input file was deleted")]) from error
-
-
-def _list_errors(reader: LineReader) -> list[LineError]:
-    """Return the listed errors, and one more that counts the others."""
-    more = reader.wrong - len(reader.errors)
-    if not more:
-        return reader.errors
-    message = f"{more} more lines cannot be used; the first {MOST_ERRORS} are listed"
-    return [*reader.errors, LineError(code="more_errors", message=message)]
 
 
 # Builds the bodies that answer a batch's lines, a page at a time, from what their samples ended with.
@@ -728,19 +718,16 @@ class BatchAdvancer(Routine):
         except Exception as error:
             if is_passing(error):
                 raise
-            await self._postpone(batch)
+            # Fail a batch for which nothing was computed; otherwise try it again, so that no answer is lost.
+            _log.exception("%s cannot be brought on", format_id(BATCH, batch.public_id))
+            if batch.state == "validating":
+                message = "the service failed to read the file; its log has the reason"
+                await batches.fail(self._database, batch.id, [{"code": "internal_error", "message": message}])
+            self._not_before[batch.id] = time.monotonic() + AGAIN_S
             return False
         if has_advanced and batch.state == "validating":
             self._started()
         return has_advanced
-
-    async def _postpone(self, batch: StoredBatch) -> None:
-        """Fail a batch for which nothing was computed; otherwise try it again, so that no answer is lost."""
-        _log.exception("%s cannot be brought on", format_id(BATCH, batch.public_id))
-        if batch.state == "validating":
-            message = "the service failed to read the file; its log has the reason"
-            await batches.fail(self._database, batch.id, [{"code": "internal_error", "message": message}])
-        self._not_before[batch.id] = time.monotonic() + AGAIN_S
 
 
 async def advance_batch(database: Database, settings: Settings, batch: StoredBatch) -> bool:

@@ -84,6 +84,18 @@ async def cancel(batch: str, deps: RequestDeps, caller: RequestCaller) -> Respon
 
 
 def _to_json(batch: batches.StoredBatch) -> dict[str, Any]:
+    ends = {
+        f"{state}_at": _to_seconds(batch.ended_at) if batch.state == state else None
+        for state in ("completed", "failed", "expired", "cancelled")
+    }
+    times = {
+        "created_at": _to_seconds(batch.created_at),
+        "in_progress_at": _to_seconds(batch.in_progress_at),
+        "expires_at": _to_seconds(batch.expires_at),
+        "finalizing_at": _to_seconds(batch.finalizing_at),
+        "cancelling_at": _to_seconds(batch.cancelling_at),
+        **ends,
+    }
     return {
         "id": format_id(BATCH, batch.public_id),
         "object": "batch",
@@ -95,25 +107,10 @@ def _to_json(batch: batches.StoredBatch) -> dict[str, Any]:
         "status": batch.state,
         "output_file_id": format_id(FILE, batch.output_file),
         "error_file_id": format_id(FILE, batch.error_file),
-        **_format_times(batch),
+        **times,
         "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
         "usage": _format_usage(batch),
         "metadata": batch.metadata,
-    }
-
-
-def _format_times(batch: batches.StoredBatch) -> dict[str, int | None]:
-    ends = {
-        f"{state}_at": _to_seconds(batch.ended_at) if batch.state == state else None
-        for state in ("completed", "failed", "expired", "cancelled")
-    }
-    return {
-        "created_at": _to_seconds(batch.created_at),
-        "in_progress_at": _to_seconds(batch.in_progress_at),
-        "expires_at": _to_seconds(batch.expires_at),
-        "finalizing_at": _to_seconds(batch.finalizing_at),
-        "cancelling_at": _to_seconds(batch.cancelling_at),
-        **ends,
     }
 
 

@@ -20,7 +20,6 @@ from shared.calls import MAX_QUESTION, Decoding, Message
 from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
 from shared.replies import FailureKind
-from shared.runtime import submit as runtime_submit
 from shared.runtime import submit as submitting
 from shared.runtime.parameters import parse_params
 from shared.runtime.submit import Submission, choose_draw, question_for, submit, submit_conversations
@@ -318,7 +317,13 @@ async def read_answer(deps: Deps, pending: PendingJob) -> ChatCompletion:
     )
     if "text" not in found or (found["text"] is None and found["refusal"] is None):
         raise make_failure(str(found.get("reason") or f"the job is {job.state}"), pending.job)
-    prompt_tokens, completion_tokens = await _count_tokens(deps, pending.job)
+    # The tokens that the generator read and wrote, over all its calls; 0 if its server does not count them.
+    async with deps.database.statement() as connection:
+        rows = (await connection.execute(USAGE, {"job": pending.job})).all()
+    prompt_tokens, completion_tokens = (
+        sum(row.prompt_tokens or 0 for row in rows),
+        sum(row.completion_tokens or 0 for row in rows),
+    )
     extension: dict[str, Any] = {"job": str(pending.job), "url": f"/v1/jobs/{pending.job}"}
     if pending.model.pipeline is not None:
         extension |= {name: found[name] for name in ANSWER_FIELDS}
@@ -332,13 +337,6 @@ async def read_answer(deps: Deps, pending: PendingJob) -> ChatCompletion:
         completion_tokens=completion_tokens,
         extension=extension,
     )
-
-
-async def _count_tokens(deps: Deps, job: uuid.UUID) -> tuple[int, int]:
-    """Return the tokens that the generator read and wrote, over all its calls; 0 if its server does not count them."""
-    async with deps.database.statement() as connection:
-        rows = (await connection.execute(USAGE, {"job": job})).all()
-    return sum(row.prompt_tokens or 0 for row in rows), sum(row.completion_tokens or 0 for row in rows)
 
 
 def make_failure(reason: str, job: uuid.UUID, index: int = 0, field: str = "messages") -> MathragError:
@@ -371,15 +369,15 @@ async def create(request: ChatCompletionRequest, deps: RequestDeps, caller: Requ
     if request.stream:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         return StreamingResponse(_stream(deps, pending, include_usage=include_usage), media_type="text/event-stream")
-    await runtime_submit.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
+    await submitting.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
     return json((await read_answer(deps, pending)).body())
 
 
 async def _stream(deps: Deps, asked: PendingJob, *, include_usage: bool) -> AsyncIterator[bytes]:
     deadline = time.monotonic() + LONGEST_WAIT_S
-    while not await runtime_submit.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
+    while not await submitting.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
         yield COMMENT
-        await runtime_submit.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
+        await submitting.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
     try:
         for chunk in (await read_answer(deps, asked)).chunks(include_usage=include_usage):
             yield chunk

@@ -1,7 +1,7 @@
 """OpenAI's files: uploads, and the ids of files and batches."""
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -133,31 +133,22 @@ def _upload(form: FormData, most: int) -> ReceivedFile:
         raise _make_too_large(most)
     name = file.filename or "file"
     check_text(("file", "filename"), name)
-    return ReceivedFile(file=file, name=name[:LONGEST_NAME], fields=_read_fields(form))
-
-
-def _read_fields(form: FormData) -> FileFields:
-    """Return the fields; OpenAI's clients send `expires_after` as `expires_after[anchor]` and
-    `expires_after[seconds]`.
-    """
+    # The fields; OpenAI's clients send `expires_after` as `expires_after[anchor]` and `expires_after[seconds]`.
     values: dict[str, object] = {}
-    for name, value in form.multi_items():
-        if name == "file":
+    for field, value in form.multi_items():
+        if field == "file":
             continue
-        outer, _, inner = name.removesuffix("]").partition("[")
+        outer, _, inner = field.removesuffix("]").partition("[")
         if inner and isinstance(group := values.setdefault(outer, {}), dict):
             group[inner] = value
         else:
-            values[name] = value
-    return _parse_fields(values)
-
-
-def _parse_fields(values: Mapping[str, object]) -> FileFields:
+            values[field] = value
     try:
-        return FileFields.model_validate(values)
+        fields = FileFields.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         raise make_openai_refusal({**first, "loc": ("body", *first["loc"])}) from error
+    return ReceivedFile(file=file, name=name[:LONGEST_NAME], fields=fields)
 
 
 # Serves `/openai/v1/files`: the input, output and error files of batches.

@@ -18,7 +18,7 @@ from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.price import dry_run, make_placeholder_job
 from shared.samples import Item
-from shared.settings import Embeddings, Reranker, Retrieval, Settings
+from shared.settings import Embeddings, Reranker, Settings
 from shared.shapes import Scope
 from shared.storage.database import Database
 
@@ -63,16 +63,13 @@ async def list_all_models(settings: Settings, database: Database) -> list[NamedM
         for row in corpora
         if needs_corpus(name)
     ]
-    every = [*models, *_list_retrieval_models(settings.retrieval), *alone, *over]
+    embedder = NamedModel(id=_name(settings.retrieval.embeddings), created=0, kind="embedder")
+    if settings.retrieval.reranker.kind == "none":
+        retrieval_models = [embedder]
+    else:
+        retrieval_models = [embedder, NamedModel(id=_name(settings.retrieval.reranker), created=0, kind="reranker")]
+    every = [*models, *retrieval_models, *alone, *over]
     return list({model.id: model for model in reversed(every)}.values())[::-1]
-
-
-def _list_retrieval_models(retrieval: Retrieval) -> list[NamedModel]:
-    """Return the models with which the retriever embeds and reranks."""
-    embedder = NamedModel(id=_name(retrieval.embeddings), created=0, kind="embedder")
-    if retrieval.reranker.kind == "none":
-        return [embedder]
-    return [embedder, NamedModel(id=_name(retrieval.reranker), created=0, kind="reranker")]
 
 
 def _name(settings: Embeddings | Reranker) -> str:

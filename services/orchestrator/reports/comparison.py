@@ -30,14 +30,13 @@ from shared.records import Provenance
 from shared.replies import Generated
 from shared.shapes import ACCURACY, EXACT, SCORE, Measure, find_measure
 from shared.statistics import intervals, significance
-from shared.statistics import significance as significance_module
 from shared.statistics.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
-from shared.statistics.significance import Mean, PairComparison
+from shared.statistics.significance import Mean, PairComparison, compare_pair, correct_family, describe_pair
 from shared.storage import jobs as stored_jobs
 from shared.storage import samples
-from shared.storage import samples as stored_samples
 from shared.storage.database import TERMINAL, Database, try_decode_params
 from shared.storage.provenance import load_provenance
+from shared.storage.samples import stream_with_outcomes
 
 # Describes the result of a comparison: the systems, and the pairs of them that were tested.
 
@@ -131,31 +130,25 @@ def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline
     known, first = [each for each in found if each.items], find_best(systems)
     if not known or first is None:
         return "Nothing can be compared yet: no item has been measured in two systems"
-    return _compare_with_baseline(known, baseline) if baseline is not None else _compare_all_pairs(known, first)
-
-
-def _compare_with_baseline(found: Sequence[Versus], baseline: str) -> str:
-    ordered = sorted(found, key=_get_difference, reverse=True)
-    better = [each for each in ordered if each.separable and _get_difference(each) > 0]
-    worse = [each for each in reversed(ordered) if each.separable and _get_difference(each) < 0]
-    n = _format_items(found)
-    if better:
-        beats = _choose_verb(better, "beats", "beat")
-        sentence = f"{_join_names(better)} {beats} {baseline} at {n}, by {_format_points(better)}"
-    else:
-        sentence = f"No variant beats {baseline} at {n}{_describe_lead(ordered[0])}"
-    return (
-        f"{sentence}; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
-        if worse
-        else sentence
-    )
-
-
-def _compare_all_pairs(found: Sequence[Versus], first: str) -> str:
-    of_first = [swap_sides(each) if each.left == first else each for each in found if first in (each.left, each.right)]
+    if baseline is not None:
+        ordered = sorted(known, key=_get_difference, reverse=True)
+        better = [each for each in ordered if each.separable and _get_difference(each) > 0]
+        worse = [each for each in reversed(ordered) if each.separable and _get_difference(each) < 0]
+        n = _format_items(known)
+        if better:
+            beats = _choose_verb(better, "beats", "beat")
+            sentence = f"{_join_names(better)} {beats} {baseline} at {n}, by {_format_points(better)}"
+        else:
+            sentence = f"No variant beats {baseline} at {n}{_describe_lead(ordered[0])}"
+        return (
+            f"{sentence}; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
+            if worse
+            else sentence
+        )
+    of_first = [swap_sides(each) if each.left == first else each for each in known if first in (each.left, each.right)]
     others = sorted(of_first, key=_get_difference, reverse=True)
     beaten = [each for each in others if each.separable]
-    n = _format_items(found)
+    n = _format_items(known)
     if beaten and len(beaten) == len(others):
         whom = beaten[0].left if len(beaten) == 1 else "all others"
         return f"{first} beats {whom} at {n}, by {_format_points(beaten)}"
@@ -163,7 +156,7 @@ def _compare_all_pairs(found: Sequence[Versus], first: str) -> str:
         level = [each for each in others if not each.separable]
         beats = f"{first} beats {_join_names(beaten)} at {n}"
         return f"{beats}; {_join_names(level)} {_choose_verb(level, 'is', 'are')} not separable from it"
-    some = any(each.separable for each in found)
+    some = any(each.separable for each in known)
     sentence = f"No variant stands out at {n}" if some else f"No two are separable at {n}"
     return sentence + (_describe_lead(swap_sides(others[0])) if others else "")
 
@@ -404,7 +397,7 @@ def _list_pairs(
 
 async def _load_endings(database: Database, job: int) -> _Ended:
     counted, found = Endings(), ByContent()
-    async for batch in stored_samples.stream_with_outcomes(database, job):
+    async for batch in stream_with_outcomes(database, job):
         counted.add(batch)
         found |= index_by_content(batch)
     return _Ended(counted.counts(), found)
@@ -428,8 +421,8 @@ def _make_comparison(
     degrees = read.readings.measure.has_degrees
     tables = [[read.common.get(both, {}) for both in _match_jobs(*pair)] for pair in wanted]
     count = sum(intervals.count_items(strata) > 0 for strata in tables) or 1
-    tests = [significance_module.compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
-    family = significance_module.correct_family([each if each.items else None for each in tests])
+    tests = [compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
+    family = correct_family([each if each.items else None for each in tests])
     counted = {system.name: sum(read.questions.get(row, 0) for row in system.jobs.values()) for system in systems}
     found = [
         _make_versus(left.name, right.name, corrected or alone, counted, _count_moves(read, left, right))
@@ -489,7 +482,7 @@ def _make_versus(
         left_only=counted[left] - pair.items,
         right_only=counted[right] - pair.items,
         moved=changed,
-        words=significance_module.describe_pair(pair),
+        words=describe_pair(pair),
         **msgspec.structs.asdict(pair),
     )
 

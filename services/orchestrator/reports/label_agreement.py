@@ -102,13 +102,26 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
     compare = partial(_compare, of.what, {task.number: task.value for task in counted.tasks}, seed)
     majority = compare(None, {number: vote for number, (vote, tied) in leading.items() if not tied})
     people, both = _list_ratings(of.what, counted)
+    what = of.what
+    things, _ = WORDS[what]
+    system, found = KINDS[what].judged_by, majority.kappa if what == "answers" else majority.weighted_kappa
+    if not majority.compared:
+        agreement = f"Nobody has labelled any of the {things} yet."
+    else:
+        sentence = f"People and the {system} say the same of {majority.same} of {majority.compared} {things}"
+        if found.value is None:
+            agreement = f"{sentence}; {majority.note}."
+        else:
+            kappa = "kappa" if what == "answers" else "weighted kappa"
+            span = "" if found.low is None or found.high is None else f" (95 %: {found.low:.2f} to {found.high:.2f})"
+            agreement = f"{sentence}; {kappa} {found.value:.2f}{span}."
     return LabelAgreement(
         set=of.name,
         what=of.what,
         scale=of.scale,
         blind=blind,
         seed=seed,
-        words=_describe_agreement(of.what, majority),
+        words=agreement,
         tasks=of.tasks,
         labelled=len(counted.labels),
         labels=len(votes) - votes.count(None),
@@ -205,19 +218,6 @@ def _explain_undefined_kappa(what: What, pairs: Sequence[tuple[int, int]]) -> st
 
 def _explain_too_few(tasks: int, rated: str) -> str:
     return f"{format_count(tasks, 'task has', 'tasks have')} {rated}: figures of agreement begin at {FEWEST}"
-
-
-def _describe_agreement(what: What, majority: Held) -> str:
-    things, _ = WORDS[what]
-    system, found = KINDS[what].judged_by, majority.kappa if what == "answers" else majority.weighted_kappa
-    if not majority.compared:
-        return f"Nobody has labelled any of the {things} yet."
-    sentence = f"People and the {system} say the same of {majority.same} of {majority.compared} {things}"
-    if found.value is None:
-        return f"{sentence}; {majority.note}."
-    kappa = "kappa" if what == "answers" else "weighted kappa"
-    span = "" if found.low is None or found.high is None else f" (95 %: {found.low:.2f} to {found.high:.2f})"
-    return f"{sentence}; {kappa} {found.value:.2f}{span}."
 
 
 def _list_disagreements(

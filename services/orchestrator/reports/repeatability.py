@@ -78,7 +78,9 @@ class Ratings:
         known = [[rating for rating in ratings if rating is not None] for ratings in several]
         rated = [ratings for ratings in known if len(ratings) > 1]
         apart = [[abs(one - other) for one, other in combinations(ratings, 2)] for ratings in rated]
-        table = _make_table(rated)
+        counts = Counter(pair for ratings in rated for pair in combinations(ratings, 2))
+        scale = range(1, RATINGS + 1)
+        table = [[counts[one, other] for other in scale] for one in scale]
         return Repeatability(
             documents=len(rated),
             draws=max(map(len, several)),
@@ -104,12 +106,6 @@ async def load_repeatability(connection: AsyncConnection, job: int, asked: jobs.
         calls = [(_REQUEST.decode(row.request), _REPLY.decode(row.reply)) for row in rows]
         await to_thread.run_sync(ratings.add, calls)
     return await to_thread.run_sync(ratings.figures, asked.params.judge.temperature)
-
-
-def _make_table(rated: Sequence[Sequence[int]]) -> list[list[int]]:
-    counts = Counter(pair for ratings in rated for pair in combinations(ratings, 2))
-    scale = range(1, RATINGS + 1)
-    return [[counts[one, other] for other in scale] for one in scale]
 
 
 def _compute_mean(values: Sequence[float]) -> float | None:

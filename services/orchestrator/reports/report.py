@@ -38,10 +38,9 @@ from shared.statistics import significance
 from shared.statistics.intervals import Interval, Repeats, bootstrap, count_values
 from shared.statistics.significance import Mean
 from shared.storage import jobs
-from shared.storage import samples as stored_samples
 from shared.storage.database import Database, sql, try_decode
 from shared.storage.provenance import load_residencies
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.samples import SampleWithOutcome, has_gold_documents, load_gold_documents, stream_with_outcomes
 
 # Computes how often an answer occurs in the first k documents that a sample found: R@k, which needs no relevance
 # labels.
@@ -512,16 +511,14 @@ class _Counts:
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
-        async for batch in stored_samples.stream_with_outcomes(database, job):
+        async for batch in stream_with_outcomes(database, job):
             for part in (
                 self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding,
                 self.answers,
             ):  # fmt: skip
                 part.add(batch)
             if has_gold:
-                relevant = await stored_samples.load_gold_documents(
-                    database, job, batch[0][0].index, batch[-1][0].index
-                )
+                relevant = await load_gold_documents(database, job, batch[0][0].index, batch[-1][0].index)
                 await to_thread.run_sync(self.findings.add, batch, relevant)
 
     def figures(self, grader: str) -> dict[str, Any]:
@@ -542,7 +539,20 @@ class _Counts:
 
 async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
     """Return the report of the job that `reference` names, at the currently configured prices."""
-    facts = await _load_facts(database, reference, configured)
+    async with database.snapshot() as connection:
+        row = await jobs.resolve(connection, reference)
+        job = await jobs.view(connection, row)
+        pinned = (await connection.execute(PINNED, {"job": row})).one()
+        facts = _JobFacts(
+            row=row,
+            job=job,
+            work=await count_work(connection, row),
+            cost=await compute_cost(connection, row, configured),
+            pinned=pinned,
+            models=await _load_models(connection, pinned.pins),
+            has_gold=await has_gold_documents(connection, row),
+            repeatability=await load_repeatability(connection, row, job),
+        )
     job = facts.job
     counts = _Counts()
     await counts.add_all(database, facts.row, has_gold=facts.has_gold)
@@ -560,23 +570,6 @@ async def report(database: Database, reference: str, configured: Mapping[str, Mo
         **figures,
         **msgspec.structs.asdict(facts.work),
     )
-
-
-async def _load_facts(database: Database, reference: str, configured: Mapping[str, Model]) -> _JobFacts:
-    async with database.snapshot() as connection:
-        row = await jobs.resolve(connection, reference)
-        job = await jobs.view(connection, row)
-        pinned = (await connection.execute(PINNED, {"job": row})).one()
-        return _JobFacts(
-            row=row,
-            job=job,
-            work=await count_work(connection, row),
-            cost=await compute_cost(connection, row, configured),
-            pinned=pinned,
-            models=await _load_models(connection, pinned.pins),
-            has_gold=await stored_samples.has_gold_documents(connection, row),
-            repeatability=await load_repeatability(connection, row, job),
-        )
 
 
 def _make_settings(facts: _JobFacts) -> Settings:

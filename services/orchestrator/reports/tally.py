@@ -207,21 +207,27 @@ class SampleTally:
     def add(self, samples: Iterable[SampleWithOutcome]) -> None:
         """Count these samples."""
         for row, outcome in samples:
-            self._grade(row)
+            self._grades.add(row.index, row.correct)
+            self._failed_as_wrong.add(row.index, False if row.failure else row.correct)
+            self._repeats.add(row.index, row.repeat, row.correct)
+            self._strict.add(row.index, row.strict)
+            self._levels[row.level or UNKNOWN].add(row.index, row.correct)
+            self._subjects[row.subject or UNKNOWN].add(row.index, row.correct)
+            if row.correct is not None and row.strict is not None:
+                self._counts["disagreements"] += row.correct != row.strict
             self._count(row)
             if outcome is not None:
                 self._count_decisions(outcome)
-                self._compare_scores(row, outcome)
-
-    def _grade(self, row: SampleRow) -> None:
-        self._grades.add(row.index, row.correct)
-        self._failed_as_wrong.add(row.index, False if row.failure else row.correct)
-        self._repeats.add(row.index, row.repeat, row.correct)
-        self._strict.add(row.index, row.strict)
-        self._levels[row.level or UNKNOWN].add(row.index, row.correct)
-        self._subjects[row.subject or UNKNOWN].add(row.index, row.correct)
-        if row.correct is not None and row.strict is not None:
-            self._counts["disagreements"] += row.correct != row.strict
+                for decision in outcome.trace.decisions:
+                    score = decision.detail.get("score") if decision.stage == IMPORTED else None
+                    if score not in (0, 1) or row.correct is None:
+                        continue
+                    self._counts["scored"] += 1
+                    self._counts["right_by_them"] += bool(score)
+                    if bool(score) != row.correct:
+                        self._counts["differing"] += 1
+                        if len(self._differing) < LISTED and self._differing[-1:] != [row.index]:
+                            self._differing.append(row.index)
 
     def _count(self, row: SampleRow) -> None:
         if row.state != "cancelled":
@@ -239,18 +245,6 @@ class SampleTally:
         self._counts["unscored"] += row.unscored
         self._counts["duplicates"] += row.duplicates
 
-    def _compare_scores(self, row: SampleRow, outcome: Outcome) -> None:
-        for decision in outcome.trace.decisions:
-            score = decision.detail.get("score") if decision.stage == IMPORTED else None
-            if score not in (0, 1) or row.correct is None:
-                continue
-            self._counts["scored"] += 1
-            self._counts["right_by_them"] += bool(score)
-            if bool(score) != row.correct:
-                self._counts["differing"] += 1
-                if len(self._differing) < LISTED and self._differing[-1:] != [row.index]:
-                    self._differing.append(row.index)
-
     def _count_decisions(self, outcome: Outcome) -> None:
         self._counts["refused"] += outcome.refusal is not None
         if outcome.extraction is Extraction.OK:
@@ -264,16 +258,17 @@ class SampleTally:
         """Return what the accuracy would be if every failed sample were a wrong answer."""
         return self._failed_as_wrong.accuracy()
 
-    def _count_their_scores(self) -> TheirScores | None:
+    def figures(self) -> Figures:
         counts = self._counts
         if not counts["scored"]:
-            return None
-        return TheirScores(
-            right=counts["right_by_them"], scored=counts["scored"], differing=counts["differing"],
-            samples=self._differing,
-        )  # fmt: skip
-
-    def figures(self) -> Figures:
+            their_scores = None
+        else:
+            their_scores = TheirScores(
+                right=counts["right_by_them"],
+                scored=counts["scored"],
+                differing=counts["differing"],
+                samples=self._differing,
+            )
         return Figures(
             items=self._items,
             accuracy=self._grades.accuracy(),
@@ -283,7 +278,7 @@ class SampleTally:
             disagreements=self._counts["disagreements"],
             extraction=_sort(self._extraction),
             extracted_by=_sort(self._rules),
-            theirs=self._count_their_scores(),
+            theirs=their_scores,
             failures=_sort(self._failures),
             grading_failures=_sort(self._grading),
             truncated=self._counts["truncated"],

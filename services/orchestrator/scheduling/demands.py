@@ -277,7 +277,8 @@ async def estimate_live(connection: AsyncConnection, row: int, job: JobSpec, sam
     found = await to_thread.run_sync(count_dry, job)
     left: Calls = Counter()
     for opened in await connection.execute(OPEN, {"job": row}):
-        left[opened.model_id, _choose_lane(opened.role)] += opened.calls
+        lane = Lane.GENERATE if opened.role == "generate" else Lane.JUDGE
+        left[opened.model_id, lane] += opened.calls
     for there in await connection.execute(LIVE, {"job": row}):
         if there.kind == "prepare":
             left += _multiply_calls(found.calibration[there.position :], job.params.gate.items) + _multiply_calls(
@@ -294,10 +295,6 @@ def _multiply_calls(counted: Iterable[Calls], times: int) -> Calls:
         for key, n in calls.items():
             total[key] += n * times
     return total
-
-
-def _choose_lane(role: str) -> Lane:
-    return Lane.GENERATE if role == "generate" else Lane.JUDGE
 
 
 def _make_needs(found: DryCounts, calls: Calls, params: Params) -> Needs:

@@ -53,7 +53,10 @@ class Routine(ABC):
             except Exception:  # noqa: BLE001 - the routine must outlive every outage
                 _log.exception("%s failed; trying again", type(self).__name__.lower())
                 pause_s = OUTAGE_S
-            _raise_lost_cancellation()
+            # Raise a cancellation that `asyncio.wait_for`, by which redis-py sends, may swallow before Python 3.12.
+            own = asyncio.current_task()
+            if own is not None and own.cancelling():
+                raise asyncio.CancelledError
             await self._pause(pause_s)
 
     async def _pause(self, seconds: float) -> None:
@@ -61,13 +64,6 @@ class Routine(ABC):
             await asyncio.wait_for(self._woken.wait(), seconds)
         except TimeoutError:
             return
-
-
-def _raise_lost_cancellation() -> None:
-    """Raise a cancellation that `asyncio.wait_for`, by which redis-py sends, may swallow before Python 3.12."""
-    own = asyncio.current_task()
-    if own is not None and own.cancelling():
-        raise asyncio.CancelledError
 
 
 # Runs the sweeper, which repairs what crashes left, every `sweep_s` and at once when a job is submitted or ends.
@@ -81,13 +77,13 @@ class Sweeper(Routine):
         self._sweep_s = settings.sweep_s
         self._outage_s = settings.workers.outage_s
         self._database = database
-        self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
+        self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     async def run_once(self) -> float:
         """Repair, then tick every lane that has work."""
         await queue.sweep_outages(self._database, "sweeper", self._outage_s)
         for lane in await sweep(self._database, "sweeper"):
-            await self._ticker.tick(lane)
+            await self.ticker.tick(lane)
         return self._sweep_s
 
 
@@ -111,17 +107,14 @@ class Sealer(Routine):
         """Seal every bank whose job has ended."""
         for bank in await mining.list_due_banks(self._database):
             if time.monotonic() >= self._not_before.get(bank, 0.0):
-                await self._seal(bank)
+                try:
+                    await mining.seal_bank(self._database, bank)
+                except Exception as error:
+                    if is_passing(error):
+                        raise
+                    self._not_before[bank] = time.monotonic() + AGAIN_S
+                    _log.exception("rule bank %s cannot be sealed, trying again in %.0f s", bank, AGAIN_S)
         return LOOK_S
-
-    async def _seal(self, bank: str) -> None:
-        try:
-            await mining.seal_bank(self._database, bank)
-        except Exception as error:
-            if is_passing(error):
-                raise
-            self._not_before[bank] = time.monotonic() + AGAIN_S
-            _log.exception("rule bank %s cannot be sealed, trying again in %.0f s", bank, AGAIN_S)
 
 
 # The finaliser ends jobs in batches, whatever their size, while everything else goes on.
@@ -160,17 +153,15 @@ class Finaliser(Routine):
         except Exception as error:
             if is_passing(error):
                 raise
-            await self._postpone(due.job, error)
+            job = due.job
+            failures = self._failures[job] = self._failures.get(job, 0) + 1
+            pause_s = POSTPONED_S[min(failures, len(POSTPONED_S)) - 1]
+            self._not_before[job] = time.monotonic() + pause_s
+            _log.error("job %d cannot be brought to its end, trying again in %.0f s", job, pause_s, exc_info=error)
+            await lifecycle.record_reason(self._database, job, error)
             return EndStep.WAITS
         self._failures.pop(due.job, None)
         self._not_before.pop(due.job, None)
         if due.state == "preparing" and taken is not EndStep.WAITS:
             self._started()
         return taken
-
-    async def _postpone(self, job: int, error: Exception) -> None:
-        failures = self._failures[job] = self._failures.get(job, 0) + 1
-        pause_s = POSTPONED_S[min(failures, len(POSTPONED_S)) - 1]
-        self._not_before[job] = time.monotonic() + pause_s
-        _log.error("job %d cannot be brought to its end, trying again in %.0f s", job, pause_s, exc_info=error)
-        await lifecycle.record_reason(self._database, job, error)

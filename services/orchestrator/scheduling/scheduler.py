@@ -42,7 +42,7 @@ from shared.lease.policy import (
 from shared.plugins.loading import encode_usable_pins
 from shared.queue import Ticker, celery_app
 from shared.redaction import redact
-from shared.runtime.advance import Jobs, JobSpec, require_readable
+from shared.runtime.advance import JobSpec, JobSpecs, require_readable
 from shared.runtime.queue import any_ready, find_complete_samples, mark_ready_among
 from shared.settings import Device, Settings
 from shared.statistics.intervals import poisson_interval
@@ -85,7 +85,7 @@ class LivePlan:
         return self._groups
 
     async def _plan(self, connection: AsyncConnection, jobs: dict[int, int]) -> Plan:
-        specs = await Jobs().load_each(connection, set(jobs), set())
+        specs = await JobSpecs().load_each(connection, set(jobs), set())
         found = [await _estimate_needs(connection, job, specs[job], total) for job, total in jobs.items()]
         wanted = merge_needs([each for each in found if each is not None])
         measured = {self._device.id: await self._measured_seconds.read(connection)}
@@ -237,9 +237,30 @@ class Observer:
         live = (await connection.execute(COUNT_LIVE_JOBS)).one()
         measured = await self._measured_seconds.read(connection)
         residency = await self._load_residency(connection, measured)
-        await self._note_waiting(connection, live.jobs, live.online, residency)
+        # Note online requests and starving jobs. A job that is alone never starves, because it has the device to
+        # itself.
+        rows = (await connection.execute(ONLINE)).all() if live.online else []
+        self._online = [(row.job_id, row.model_id) for row in rows]
+        self._asked.keep(self._online)
+        bounds = [bound for bound in (self._rules.max_wait_s, self._rules.max_residency_s) if bound]
+        if live.jobs < 2 or not bounds:
+            self._starved = []
+        elif time.monotonic() - self._starved_at >= min(STARVED_S, *(bound / 10 for bound in bounds)):
+            self._starved_at = time.monotonic()
+            resident = list(residency.models) if residency and residency.state == "open" else []
+            rows = (await connection.execute(STARVED, {"device": self._device.id, "resident": resident})).all()
+            self._starved = [(row.job_id, row.model_id) for row in rows]
+        self._starving.keep({job for job, _ in self._starved})
         picture = await self._take_snapshot(connection, measured)
-        return picture, self._add_idle_time(picture, residency), live.jobs > 0
+        # Add up the idle times of one residency, so that waiting for more work ends even if single calls arrive in
+        # between.
+        if residency is not None:
+            now = time.monotonic()
+            if self._idle_since is not None:
+                self._idle_s += now - self._idle_since
+            self._idle_since = now if stands_idle(picture, residency) else None
+            residency = replace(residency, idle_s=self._idle_s)
+        return picture, residency, live.jobs > 0
 
     async def _take_snapshot(self, connection: AsyncConnection, measured: MeasuredSeconds) -> WorkloadSnapshot:
         values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
@@ -251,7 +272,12 @@ class Observer:
             for row in rows
             if row.needs_lease
         ]
-        later = await self._load_later_models(connection, {model for model, *_ in calls})
+        known = {model for model, *_ in calls}
+        later = [
+            (row.id, row.footprint_mib, Lane.GENERATE if row.generates else Lane.JUDGE, 0)
+            for row in await connection.execute(PINNED, {"device": self._device.id, "plugins": encode_usable_pins()})
+            if row.id not in known
+        ]
         # With only one possible model no later call can need another one, so there is no reason to wait for calls.
         ready, cpu_calls = False, 0
         if len({model for model, *_ in (*calls, *later)}) > 1:
@@ -286,35 +312,6 @@ class Observer:
             online_s=self._asked.find_longest([pair for pair in self._online if pair[1] == model]),
         )
 
-    async def _load_later_models(
-        self, connection: AsyncConnection, known: set[int]
-    ) -> list[tuple[int, int, Lane, int]]:
-        """Return models that live jobs are pinned to and that have no calls yet."""
-        return [
-            (row.id, row.footprint_mib, Lane.GENERATE if row.generates else Lane.JUDGE, 0)
-            for row in await connection.execute(PINNED, {"device": self._device.id, "plugins": encode_usable_pins()})
-            if row.id not in known
-        ]
-
-    async def _note_waiting(
-        self, connection: AsyncConnection, jobs: int, online: int, held: DeviceResidency | None
-    ) -> None:
-        """Note online requests and starving jobs. A job that is alone never starves, because it has the device to
-        itself.
-        """
-        rows = (await connection.execute(ONLINE)).all() if online else []
-        self._online = [(row.job_id, row.model_id) for row in rows]
-        self._asked.keep(self._online)
-        bounds = [bound for bound in (self._rules.max_wait_s, self._rules.max_residency_s) if bound]
-        if jobs < 2 or not bounds:
-            self._starved = []
-        elif time.monotonic() - self._starved_at >= min(STARVED_S, *(bound / 10 for bound in bounds)):
-            self._starved_at = time.monotonic()
-            resident = list(held.models) if held and held.state == "open" else []
-            rows = (await connection.execute(STARVED, {"device": self._device.id, "resident": resident})).all()
-            self._starved = [(row.job_id, row.model_id) for row in rows]
-        self._starving.keep({job for job, _ in self._starved})
-
     async def _load_residency(self, connection: AsyncConnection, measured: MeasuredSeconds) -> DeviceResidency | None:
         newest = await residencies.find_newest(connection, self._device.id)
         if newest is None:
@@ -335,18 +332,6 @@ class Observer:
             open_s=time.monotonic() - self._opened,
             load_s=measured.flip_s(newest.models),
         )
-
-    def _add_idle_time(self, picture: WorkloadSnapshot, held: DeviceResidency | None) -> DeviceResidency | None:
-        """Add up the idle times of one residency, so that waiting for more work ends even if single calls arrive in
-        between.
-        """
-        if held is None:
-            return None
-        now = time.monotonic()
-        if self._idle_since is not None:
-            self._idle_s += now - self._idle_since
-        self._idle_since = now if stands_idle(picture, held) else None
-        return replace(held, idle_s=self._idle_s)
 
 
 # The scheduler observes the work and decides flips. Several may run, because a flip is a compare-and-set.
@@ -378,11 +363,11 @@ class Scheduler(Routine):
         self._device = settings.device
         self._rules = make_flip_rules(settings)
         measured_seconds = MeasuredSecondsReader(self._device.id)
-        self._observer = Observer(self._device, self._rules, measured_seconds)
+        self.observer = Observer(self._device, self._rules, measured_seconds)
         self._live_plan = LivePlan(settings, measured_seconds)
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
-        self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
+        self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     @property
     def device(self) -> str:
@@ -392,14 +377,14 @@ class Scheduler(Routine):
     async def run_once(self) -> float:
         """Observe the work once, and flip if it is time."""
         began = time.monotonic()
-        live = await self._look()
+        live = await self.look()
         took_s = time.monotonic() - began
         return min(max(LOOK_S, took_s), LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
 
-    async def _look(self) -> bool:
+    async def look(self) -> bool:
         """Flip if it is time, and return whether any job is live."""
         async with self._database.snapshot() as connection:
-            picture, residency, live = await self._observer.observe(connection)
+            picture, residency, live = await self.observer.observe(connection)
             if residency is not None and residency.state == "quarantined":
                 residency = replace(residency, retry=await self._lease.is_retry_requested(residency.epoch))
             drained = await devices.find_drain(connection, self._device.id) is not None
@@ -415,7 +400,7 @@ class Scheduler(Routine):
             complete = [] if target.cause in PRESSING else await find_complete_samples(connection)
         if complete:
             await mark_ready_among(self._database, complete)
-            await self._ticker.tick(Lane.JUDGE)
+            await self.ticker.tick(Lane.JUDGE)
         else:
             await self._flip(residency.epoch if residency else 0, target)
         return live
@@ -486,17 +471,14 @@ def predict_next_flip(device: str, resident: Sequence[str], work: Sequence[LaneW
         return None
     resident_groups = [each for each in here if each.model in resident]
     left = sum(each.queued for each in resident_groups)
-    low_s, high_s = _estimate_seconds(left, resident_groups)
+    ended = sum(each.ended for each in resident_groups)
+    if not left or ended < FEWEST:
+        low_s, high_s = None, None
+    else:
+        few, many = poisson_interval(ended)
+        window_s = resident_groups[0].window_s
+        low_s, high_s = left * window_s / many, left * window_s / few
     return NextFlip(
         models=[each.model for each in waiting], waiting=sum(each.queued for each in waiting), left=left,
         low_s=low_s, high_s=high_s,
     )  # fmt: skip
-
-
-def _estimate_seconds(left: int, held: Sequence[LaneWork]) -> tuple[float | None, float | None]:
-    ended = sum(each.ended for each in held)
-    if not left or ended < FEWEST:
-        return None, None
-    few, many = poisson_interval(ended)
-    window_s = held[0].window_s
-    return left * window_s / many, left * window_s / few

@@ -12,7 +12,7 @@ from shared import suggestions
 from shared.calls import Lane
 from shared.errors import Invalid
 from shared.fields import WHOLE
-from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, MemoryEstimate, estimate_memory
+from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, estimate_memory
 from shared.lease.plan import Demand, RetrievalDemand, Room
 from shared.models.commands import PRESETS
 from shared.params import Params
@@ -102,11 +102,19 @@ class ModelWanted(BaseModel):
         """
         architecture = self.shape.architecture() if self.shape else _find_preset(self.preset or "", self.quantisation)
         weights, tokens = architecture.weights_mib, self.tokens or TOKENS[self.role]
+        memory = estimate_memory(
+            declared_mib=0,
+            architecture=architecture,
+            context=self.context,
+            parallel=self.parallel,
+            on_gpu=on_gpu,
+            kv_bytes=KV_BYTES[self.kv],
+        )
         return Demand(
             model_id=number,
             name=self.name or (f"{self.preset} {self.quantisation}" if self.preset else self.role),
             lane=Lane(self.role),
-            memory=self._estimate_memory(architecture, on_gpu=on_gpu),
+            memory=memory,
             parallel=self.parallel,
             context=self.context,
             calls=self.calls,
@@ -115,12 +123,6 @@ class ModelWanted(BaseModel):
             shared=on_gpu,
             device=self.device,
         )
-
-    def _estimate_memory(self, architecture: Architecture, *, on_gpu: bool) -> MemoryEstimate:
-        return estimate_memory(
-            declared_mib=0, architecture=architecture, context=self.context, parallel=self.parallel, on_gpu=on_gpu,
-            kv_bytes=KV_BYTES[self.kv],
-        )  # fmt: skip
 
 
 class DeviceWanted(BaseModel):

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api.models import list_views as models_list_views
+from services.orchestrator.api.models import list_views as list_model_views
 from services.orchestrator.api.models import load_details
 from services.orchestrator.api.pipelines import get_details, list_views
 from services.orchestrator.api.rules import RuleFilters
@@ -99,7 +99,7 @@ async def show_pipeline(name: str, visit: Visitor, deps: RequestDeps) -> Respons
 async def list_models(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists every model that a job may name."""
     return visit.show(
-        "models/list.html", title="Models", json="/v1/models", models=as_json(await models_list_views(deps))
+        "models/list.html", title="Models", json="/v1/models", models=as_json(await list_model_views(deps))
     )
 
 

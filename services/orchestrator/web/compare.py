@@ -28,8 +28,7 @@ from shared.rag.provenance import Ending
 from shared.records import Provenance
 from shared.shapes import ACCURACY, EXACT, SCORE
 from shared.storage import database, datasets, samples
-from shared.storage import jobs as stored_jobs
-from shared.storage.jobs import Named
+from shared.storage.jobs import Job, JobSelection, Named, list_jobs
 from shared.storage.provenance import load_provenance
 
 # Serves `/compare/cases`: two samples as a figure, which can be downloaded as one file.
@@ -234,15 +233,15 @@ def describe_verdict(pair: Versus | None) -> str:
 
 
 async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
-    recent = await stored_jobs.list_jobs(deps.database, RECENT, None, stored_jobs.JobSelection(state="completed"))
+    recent = await list_jobs(deps.database, RECENT, None, JobSelection(state="completed"))
     counts = Counter(job.dataset for job in recent.data)
     often = [name for name, count in counts.items() if count >= FEWEST]
     chosen_dataset = dataset or next(iter([*often, *counts]), None)
     known = [each.name for each in (await datasets.list_datasets(deps.database, database.LARGEST)).data]
-    found: list[stored_jobs.Job] = []
+    found: list[Job] = []
     if chosen_dataset is not None:
-        filters = stored_jobs.JobSelection(state="completed", dataset=chosen_dataset)
-        found = (await stored_jobs.list_jobs(deps.database, RECENT, None, filters)).data
+        filters = JobSelection(state="completed", dataset=chosen_dataset)
+        found = (await list_jobs(deps.database, RECENT, None, filters)).data
     return visit.show(
         "compare/choose.html", title="Compare",
         json=f"/v1/jobs{format_query({'state': 'completed', 'dataset': chosen_dataset})}",
@@ -250,7 +249,7 @@ async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
     )  # fmt: skip
 
 
-def _make_reference(job: stored_jobs.Job, among: list[stored_jobs.Job]) -> tuple[str, stored_jobs.Job]:
+def _make_reference(job: Job, among: list[Job]) -> tuple[str, Job]:
     """Return the job's name or, if an earlier release let another job use the same name, its id; with the job."""
     alone = sum(each.name == job.name for each in among) == 1
     return (job.name if alone else str(job.id)), job

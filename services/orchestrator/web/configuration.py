@@ -20,12 +20,11 @@ from shared.pages.pages import format_query
 from shared.params import Params
 from shared.shapes import Scope
 from shared.storage import configurations
-from shared.storage import database as storage
-from shared.storage.database import Database
+from shared.storage.database import LARGEST_KEY, Database
 
 router = APIRouter()
-Version = Annotated[int, Field(ge=0, le=storage.LARGEST_KEY), WHOLE]
-FormVersion = Annotated[int, Form(ge=0, le=storage.LARGEST_KEY)]
+Version = Annotated[int, Field(ge=0, le=LARGEST_KEY), WHOLE]
+FormVersion = Annotated[int, Form(ge=0, le=LARGEST_KEY)]
 ROWS = 20
 DEFAULTS = flatten_tree(msgspec.to_builtins(Params()))
 
@@ -46,7 +45,12 @@ async def show(visit: Visitor, deps: RequestDeps) -> Response:
     query = visit.query(HistoryQuery)
     holding = await configurations.load_newest(deps.database)
     versions, cursor = await _load_history(deps.database, query.cursor)
-    comparison = await _compare_requested(deps.database, query, holding.version)
+    # Compare the two requested versions, or one with the newest; None if none is requested.
+    if query.left is None and query.right is None:
+        comparison = None
+    else:
+        left, right = (holding.version if version is None else version for version in (query.left, query.right))
+        comparison = as_json(await compare_versions(deps.database, left, right))
     return visit.show(
         "configuration/configuration.html", title="Configuration", json=_link_json(query, comparison),
         holding=as_json(holding), values=flatten_tree(holding.params), defaults=DEFAULTS, versions=versions,
@@ -89,14 +93,6 @@ async def _load_history(database: Database, cursor: str | None) -> tuple[list[An
         for each in found.data
     ]
     return versions, found.next_cursor
-
-
-async def _compare_requested(database: Database, asked: HistoryQuery, newest: int) -> Any:
-    """Compare the two requested versions, or one with the newest; None if none is requested."""
-    if asked.left is None and asked.right is None:
-        return None
-    left, right = (newest if version is None else version for version in (asked.left, asked.right))
-    return as_json(await compare_versions(database, left, right))
 
 
 def _link_json(asked: HistoryQuery, comparison: Any) -> str:

@@ -1,6 +1,6 @@
 """Serves `/experiments`: grids of jobs as figures, with their findings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Response
@@ -83,13 +83,16 @@ async def show_experiment(visit: Visitor, deps: RequestDeps, experiment: str) ->
     at = choose(known, query.x, query.y)
     drawn = draw_figures(found.rows, known, at)
     pooled = found.comparisons.pooled if found.comparisons else None
+    # The comparisons of each dataset alone; empty if there is only one dataset.
+    datasets = found.comparisons.datasets if found.comparisons else {}
+    dataset_comparisons = {name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()}
     return visit.show(
         "experiments/one.html", title=found.name,
         json=f"/v1/experiments/{found.id}/report{format_query(_measure(query))}",
         found=found, pooled=pooled, known=known, at=at, no_axis=NO_AXIS, pictures=drawn[:MOST_PICTURES],
         hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=write_headline(found),
         rows=make_rows(pooled) if pooled else [],
-        datasets=_list_dataset_comparisons(found), notes=[*found.notes, *(select_notes(pooled) if pooled else ())],
+        datasets=dataset_comparisons, notes=[*found.notes, *(select_notes(pooled) if pooled else ())],
     )  # fmt: skip
 
 
@@ -106,12 +109,6 @@ def write_headline(found: ExperimentReport) -> str:
         return f"{found.name}: nothing has been measured yet"
     ends = dict.fromkeys(f"{100 * figure:.1f}".removesuffix(".0") for figure in (min(figures), max(figures)))
     return f"{found.name}: {found.measure} is {' to '.join(ends)} %; nothing is compared"
-
-
-def _list_dataset_comparisons(found: ExperimentReport) -> dict[str, dict[str, object]]:
-    """Return the comparisons of each dataset alone; empty if there is only one dataset."""
-    datasets = found.comparisons.datasets if found.comparisons else {}
-    return {name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()}
 
 
 def draw_figures(cells: Sequence[Row], known: Axes, at: ChosenAxes) -> list[GridFigure]:
@@ -154,8 +151,6 @@ def _draw_lines(title: str, cells: Sequence[Row], known: Axes, x: str) -> GridFi
             ends = (mean.value if bound is None else bound for bound in (mean.low, mean.high))
             found[locate_cell(row)[x]] = IntervalPoint(mean.value, *ends)
     note = f"{len(series) - MOST_LINES} variants are not drawn" if len(series) > MOST_LINES else ""
-    return GridFigure(title, draw_points(_drop_empty(series), x, known[x]), note)
-
-
-def _drop_empty(series: Mapping[str, Mapping[str, IntervalPoint]]) -> Mapping[str, Mapping[str, IntervalPoint]]:
-    return {name: found for name, found in series.items() if found} or series
+    return GridFigure(
+        title, draw_points({name: found for name, found in series.items() if found} or series, x, known[x]), note
+    )

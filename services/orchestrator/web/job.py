@@ -94,17 +94,13 @@ async def _stream_events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator
         silent += 1
         if fragment.html != last_html:
             last_html, silent = fragment.html, 0
-            yield _encode_event(fragment.html)
+            yield ("".join(f"data: {line}\n" for line in fragment.html.splitlines()) + "\n")
         elif silent >= SILENT_POLLS:
             silent = 0
             yield ": still here\n\n"
         if fragment.last:
             yield "event: end\ndata: \n\n"
             return
-
-
-def _encode_event(html: str) -> str:
-    return "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
 
 
 # Loads the state of a job that its page shows, and draws again while the job runs.
@@ -156,11 +152,8 @@ async def load_progress(deps: Deps, reference: str) -> JobProgress:
     async with deps.database.statement() as connection:
         row = await stored_jobs.resolve(connection, reference)
         ended = await stored_jobs.has_ended(connection, row)
-    return await _load_ended(deps, reference, row) if ended else await _load_running(deps, row)
-
-
-async def _load_running(deps: Deps, row: int) -> JobProgress:
-    """Read everything in one snapshot of the database."""
+    if ended:
+        return await _load_ended(deps, reference, row)
     async with deps.database.snapshot() as connection:
         job = await stored_jobs.view(connection, row)
         graded = await stored_jobs.count_verdicts(connection, [row])
@@ -190,15 +183,16 @@ async def _make_progress(
 def write_headline(job: Job, found: Accuracy, extraction: Mapping[str, int]) -> str:
     """Return a title such as "Completed: 61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
     unreadable = None if job.state == "failed" else formatting.explain_missing_answers(extraction, as_json(found))
-    told = "; ".join([f"{_state(job)}: {unreadable or _describe_outcome(job, found)}", *_list_troubles(job)])
-    return f"{told}. {formatting.ANOTHER_GRADER}." if unreadable else told
-
-
-def _state(job: Job) -> str:
     if job.ended or job.state == "preparing":
-        return job.state.capitalize()
+        state = job.state.capitalize()
+    else:
+        counts = job.request_counts
+        state = f"{job.state.capitalize()}, {counts.total - counts.in_progress} of {counts.total} done"
     counts = job.request_counts
-    return f"{job.state.capitalize()}, {counts.total - counts.in_progress} of {counts.total} done"
+    failed = [f"{counts.failed} failed"] if counts.failed and job.state != "failed" else []
+    cancelled = [f"{counts.cancelled} cancelled"] if counts.cancelled else []
+    told = "; ".join([f"{state}: {unreadable or _describe_outcome(job, found)}", *[*failed, *cancelled]])
+    return f"{told}. {formatting.ANOTHER_GRADER}." if unreadable else told
 
 
 def _describe_outcome(job: Job, found: Accuracy) -> str:
@@ -207,13 +201,6 @@ def _describe_outcome(job: Job, found: Accuracy) -> str:
     if not found.graded:
         return "nothing was graded" if job.ended else "nothing is graded yet"
     return formatting.format_right(as_json(found), "" if job.ended else " so far")
-
-
-def _list_troubles(job: Job) -> list[str]:
-    counts = job.request_counts
-    failed = [f"{counts.failed} failed"] if counts.failed and job.state != "failed" else []
-    cancelled = [f"{counts.cancelled} cancelled"] if counts.cancelled else []
-    return [*failed, *cancelled]
 
 
 # Serves `/jobs/{job}`: one job, live, with its progress, its accuracy and its decisions.

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from services.orchestrator.access import identity
 from services.orchestrator.access.identity import check_scope
@@ -33,10 +33,9 @@ from shared.runtime.submit import Submission, copy_submission
 from shared.settings import Settings
 from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
-from shared.storage import corpora as stored_corpora
-from shared.storage import datasets as stored_datasets
-from shared.storage import jobs as stored_jobs
-from shared.storage.jobs import JOB_FIELDS, JobFields
+from shared.storage.corpora import list_corpora
+from shared.storage.datasets import list_datasets
+from shared.storage.jobs import JOB_FIELDS, JobFields, resolve_public_id
 
 # The forms about a job: the names and parameters that they offer, and the request that their values stand for.
 
@@ -79,8 +78,8 @@ class Choices(NamedTuple):
 
 async def load_choices(deps: Deps) -> Choices:
     """Return the names that the form offers."""
-    there = await stored_datasets.list_datasets(deps.database, database.LARGEST)
-    searched = await stored_corpora.list_corpora(deps.database, database.LARGEST)
+    there = await list_datasets(deps.database, database.LARGEST)
+    searched = await list_corpora(deps.database, database.LARGEST)
     return Choices(
         datasets=[each.name for each in there.data], corpora=[each.name for each in searched.data],
         pipelines=registry.list_offered(), models=sorted(deps.settings.models),
@@ -108,7 +107,13 @@ def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
     """
     own = {name: value for name, value in values.items() if not name.startswith((pipelines_module.PREFIX, MODELS))}
     models = {name.removeprefix(MODELS): value for name, value in values.items() if name.startswith(MODELS)}
-    metadata = _parse_pairs(own.pop("metadata", ""))
+    lines = own.pop("metadata", "")
+    metadata = {}
+    for line in filter(None, (each.strip() for each in lines.splitlines())):
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise Invalid(f"`metadata`: {line!r} is not of the form KEY=VALUE", hint="write one KEY=VALUE on each line")
+        metadata[key.strip()] = value.strip()
     return {
         "name": "",
         "dataset": "",
@@ -131,16 +136,6 @@ def format_submission(submission: Submission, usual: Params) -> dict[str, str]:
     values |= {name: value for name, value in requested.items() if name in read and value != before.get(name)}
     metadata = "\n".join(f"{key}={value}" for key, value in submission.metadata.items())
     return {**values, "metadata": metadata} if metadata else values
-
-
-def _parse_pairs(lines: str) -> dict[str, str]:
-    pairs = {}
-    for line in filter(None, (each.strip() for each in lines.splitlines())):
-        key, equals, value = line.partition("=")
-        if not equals:
-            raise Invalid(f"`metadata`: {line!r} is not of the form KEY=VALUE", hint="write one KEY=VALUE on each line")
-        pairs[key.strip()] = value.strip()
-    return pairs
 
 
 # Serves `/plan`: loads and minutes of a job before it is submitted.
@@ -179,11 +174,18 @@ async def what_if(visit: Visitor, deps: RequestDeps) -> Response:
     is_requested = "pipeline" in query
     answer = await try_form(partial(_answer, query, card, deps)) if is_requested else FormResult(None, {})
     sections = select_sections(query.get("pipeline", offered.pipeline), offered.configured)
+    submission = {
+        name: value
+        for name, value in query.items()
+        if name in SUBMISSION_FIELDS
+        or name.startswith(pipelines.PREFIX)
+        or (name.startswith(MODELS) and value not in QUANTISED)
+    }
     return visit.show(
         "plan/plan.html", title="Plan", status=answer.status, query=query, card=card, offered=offered,
         sections=sections, presets=list(QUANTISED), roles=list(deps.settings.roles), messages=answer.messages,
         others=answer.others({*PLAN_FIELDS, *pipelines.get_names(sections)}),
-        adjusted=any(name.startswith(pipelines.PREFIX) for name in query), submission=_select_submission(query),
+        adjusted=any(name.startswith(pipelines.PREFIX) for name in query), submission=submission,
         **make_plan_values(answer.value, card.mib),
     )  # fmt: skip
 
@@ -223,17 +225,6 @@ def _parse_mib(text: str | None, otherwise: int) -> int:
         return round(float(text)) if text else otherwise
     except (ValueError, OverflowError):
         return otherwise
-
-
-def _select_submission(query: Mapping[str, str]) -> dict[str, str]:
-    """Return the same values for the form that submits, without models that are not installed."""
-    return {
-        name: value
-        for name, value in query.items()
-        if name in SUBMISSION_FIELDS
-        or name.startswith(pipelines.PREFIX)
-        or (name.startswith(MODELS) and value not in QUANTISED)
-    }
 
 
 def make_plan_values(answer: object, budget_mib: int) -> dict[str, Any]:
@@ -311,7 +302,8 @@ async def begin(visit: Visitor, deps: RequestDeps) -> Response:
     values = {name: value for name, value in visit.request.query_params.items() if value}
     source = values.pop("from", None)
     if source is not None:
-        values = await _load_like(deps, source) | values
+        submission = await copy_submission(deps.database, await resolve_public_id(deps.database, source))
+        values = format_submission(submission, await load_default_params(deps)) | values
     return await _show(visit, deps, SubmitForm(values, uuid.uuid4().hex))
 
 
@@ -319,28 +311,31 @@ async def begin(visit: Visitor, deps: RequestDeps) -> Response:
 async def send(visit: Visitor, deps: RequestDeps) -> Response:
     """Submits the job, plans it, or shows the fields of another pipeline."""
     check_scope(visit.request.state.scopes, Scope.READ)
-    values = await _read_fields(visit.request)
+    # The fields of the form that are not empty, with normalised line ends: browsers send CRLF.
+    fields = {name: str(value).replace("\r\n", "\n") for name, value in (await visit.request.form()).items()}
+    values = {name: value for name, value in fields.items() if value and name != identity.FIELD}
     action, once = values.pop("action", "submit"), values.pop("once", "")
     if action == "fields":
         return await _show(visit, deps, SubmitForm(values, once))
-    answer = await _check_form(values, once, visit, deps, dry=action == "dry-run")
-    if isinstance(answer.error, IdempotencyMismatch):
-        answer, once = answer._replace(messages={"": USED_UP}), uuid.uuid4().hex
-    if isinstance(answer.value, str):
-        return go_to(f"/jobs/{answer.value}")
-    return await _show(visit, deps, SubmitForm(values, once, answer))
-
-
-async def _check_form(values: Mapping[str, str], once: str, visit: Visit, deps: Deps, *, dry: bool) -> FormResult:
-    """Return the plan of a dry run, else the id of the job; or everything that is wrong with the values."""
+    # The plan of a dry run, else the id of the job; or everything that is wrong with the values.
     holding = await configurations.load_newest(deps.database)
     wrong = list_messages(
         {**NEEDED, **values},
         lambda left: parse_as(JobRequest, make_request_body({**STAND_INS, **left})).submission(holding),
     )
     if wrong:
-        return FormResult(None, wrong, Invalid.status)
-    return await try_form(partial(_plan_values, values, deps) if dry else partial(_submit, values, once, visit, deps))
+        answer = FormResult(None, wrong, Invalid.status)
+    else:
+        answer = await try_form(
+            partial(_plan_values, values, deps)
+            if (action == "dry-run")
+            else partial(_submit, values, once, visit, deps)
+        )
+    if isinstance(answer.error, IdempotencyMismatch):
+        answer, once = answer._replace(messages={"": USED_UP}), uuid.uuid4().hex
+    if isinstance(answer.value, str):
+        return go_to(f"/jobs/{answer.value}")
+    return await _show(visit, deps, SubmitForm(values, once, answer))
 
 
 async def _submit(values: Mapping[str, str], once: str, visit: Visit, deps: Deps) -> str:
@@ -371,17 +366,6 @@ async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
         others=form.tried.others(fields),
         **make_plan_values(form.tried.value, deps.settings.all_devices()[0].models_mib),
     )  # fmt: skip
-
-
-async def _read_fields(request: Request) -> dict[str, str]:
-    """Return the fields of the form that are not empty, with normalised line ends: browsers send CRLF."""
-    fields = {name: str(value).replace("\r\n", "\n") for name, value in (await request.form()).items()}
-    return {name: value for name, value in fields.items() if value and name != identity.FIELD}
-
-
-async def _load_like(deps: Deps, reference: str) -> dict[str, str]:
-    submission = await copy_submission(deps.database, await stored_jobs.resolve_public_id(deps.database, reference))
-    return format_submission(submission, await load_default_params(deps))
 
 
 # Serves `/jobs/{job}/price`: the planned cost of a job if it were submitted now, and its actual cost.

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Response
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.api.labels import (
     LabelRequest,
@@ -20,12 +19,11 @@ from services.orchestrator.web.page import Visitor, go_to, page, parse_as
 from shared.errors import Conflict
 from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
-from shared.runtime.pins import LabelCalibration, calibrate_judge
+from shared.runtime.pins import calibrate_judge
 from shared.shapes import KINDS, Scope
 from shared.storage import database, jobs
 from shared.storage import labels as stored_labels
 from shared.storage.jobs import JobSelection
-from shared.storage.labels import LabelSet
 
 router = APIRouter()
 ABSTAIN = "abstain"
@@ -119,26 +117,17 @@ async def agreement(visit: Visitor, deps: RequestDeps, name: Name, *, blind: Bli
     found = await measure_agreement(deps.database, name, blind=blind, seed=seed)
     async with deps.database.transaction() as connection:
         of = await stored_labels.get_set(connection, name)
-        worth = await _load_calibration(connection, of)
+        # The calibration of the judge's ratings; None if there are too few labels, or if they do not rate the
+        # documents' reasoning.
+        try:
+            worth = await calibrate_judge(connection, of.name)
+        except Conflict:
+            worth = None
     query = format_query({"seed": seed or None, "blind": None if blind else "false"})
+    most = max(max(row) for row in found.majority.confusion)
+    shades = [[-(-SHADES * count // most) if most else 0 for count in row] for row in found.majority.confusion]
     return visit.show(
         "labels/agreement.html", title=f"Agreement of {name}", json=f"/v1/labels/sets/{name}/agreement{query}",
         of=of, found=found, judged_by=KINDS[of.what].judged_by, whisker=draw_whisker,
-        shades=_compute_shades(found.majority.confusion), worth=worth,
+        shades=shades, worth=worth,
     )  # fmt: skip
-
-
-async def _load_calibration(connection: AsyncConnection, of: LabelSet) -> LabelCalibration | None:
-    """Return the calibration of the judge's ratings; None if there are too few labels, or if they do not rate the
-    documents' reasoning.
-    """
-    try:
-        return await calibrate_judge(connection, of.name)
-    except Conflict:
-        return None
-
-
-def _compute_shades(confusion: tuple[tuple[int, ...], ...]) -> list[list[int]]:
-    """Return the shade of each cell: 0 for an empty one, `SHADES` for the largest."""
-    most = max(max(row) for row in confusion)
-    return [[-(-SHADES * count // most) if most else 0 for count in row] for row in confusion]

@@ -8,7 +8,6 @@ from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Response
-from markupsafe import Markup
 from pydantic import ConfigDict, Field
 
 from services.orchestrator.api.comparison import ChangedQuery, JobPairQuery
@@ -93,14 +92,26 @@ async def show_sample(
     ranked = await _load_candidates(deps, of, found)
     beside = await neighbours(deps.database, str(of.id), index, repeat)
     path = f"/v1/jobs/{of.id}/samples/{index}"
+    # Draw the change of ranks; None for a single document, whose rank cannot change.
+    slopes = [
+        charts.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
+        for each in ranked[:MOST_SLOPES]
+    ]
+    ranks = charts.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
+    names = {each.candidate.document: each.name for each in ranked}
+    decisions = [describe_decision(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
+    url = str(visit.request.base_url).rstrip("/")
+    key = ' -H "Authorization: Bearer $MATHRAG_API_KEY"' if visit.request.state.keyring is not None else ""
+    python = PYTHON.format(url=url, job=str(of.id), index=found.index, repeat=found.repeat)
+    commands = [("curl", f"curl -sS{key} {shlex.quote(url + path + _query(found))}"), ("Python", python)]
     return visit.show(
         "sample/sample.html", title=f"Sample {index} of {of.name}", json=path + _query(found),
-        sample=found, job=of, ranked=ranked, chart=_draw_ranks(ranked),
+        sample=found, job=of, ranked=ranked, chart=ranks,
         calls=[_make_call_row(step) for step in _select_steps(found.steps)],
-        decisions=_describe_decisions(found, ranked),
+        decisions=decisions,
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
         earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
-        copies=_list_commands(visit, path, of, found),
+        copies=commands,
     )  # fmt: skip
 
 
@@ -125,20 +136,6 @@ async def _load_candidates(deps: Deps, job: Job, found: Provenance) -> list[Cand
 
 def _name(candidate: Candidate, shown: Shown | None) -> str:
     return (shown and shown.id) or candidate.document[:12]
-
-
-def _draw_ranks(ranked: Sequence[CandidateRow]) -> Markup | None:
-    """Draw the change of ranks; None for a single document, whose rank cannot change."""
-    slopes = [
-        charts.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
-        for each in ranked[:MOST_SLOPES]
-    ]
-    return charts.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
-
-
-def _describe_decisions(found: Provenance, ranked: Sequence[CandidateRow]) -> list[str]:
-    names = {each.candidate.document: each.name for each in ranked}
-    return [describe_decision(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
 
 
 def _select_steps(steps: Sequence[Step]) -> Sequence[Step]:
@@ -172,14 +169,6 @@ def _make_address(job: Job, place: Place | None) -> str | None:
 
 def _query(found: Provenance) -> str:
     return format_query({"repeat": found.repeat or None, "prompts": "true"})
-
-
-def _list_commands(visit: Visitor, path: str, job: Job, found: Provenance) -> list[tuple[str, str]]:
-    """Return commands that request the same sample from a shell and from Python."""
-    url = str(visit.request.base_url).rstrip("/")
-    key = ' -H "Authorization: Bearer $MATHRAG_API_KEY"' if visit.request.state.keyring is not None else ""
-    python = PYTHON.format(url=url, job=str(job.id), index=found.index, repeat=found.repeat)
-    return [("curl", f"curl -sS{key} {shlex.quote(url + path + _query(found))}"), ("Python", python)]
 
 
 # Serves `/jobs/{job}/samples`: the samples of a job, filtered by the query of the address.
@@ -260,9 +249,11 @@ async def sample(visit: Visitor, deps: RequestDeps) -> Response:
     query = visit.query(ChangedSampleQuery)
     found = await load_side_by_side(deps.database, **query.model_dump())
     others = {"left": query.left, "right": query.right, "repeat": query.repeat}
+    values = {"left": query.left, "left_index": query.index, "left_repeat": query.repeat}
+    values |= {"right": query.right, "right_index": found.right.index, "right_repeat": query.repeat}
     return visit.show(
         "compare/sample.html", title="Side by side", json=f"/v1/comparison/samples/{query.index}{format_query(others)}",
-        found=found, asked=query, cases=_link_cases(query, found.right.index),
+        found=found, asked=query, cases=f"/compare/cases?{urlencode(values)}",
         sides=[
             (found.left_name, query.left, found.left, documents(found.left, found.right)),
             (found.right_name, query.right, found.right, documents(found.right, found.left)),
@@ -276,9 +267,3 @@ def documents(of: Provenance, other: Provenance | None = None) -> list[ContextDo
     elsewhere = other.outcome.context if other and other.outcome else ()
     known = {each.document: each for each in of.outcome.trace.candidates} if of.outcome else {}
     return [ContextDocument(hash_, of.documents.get(hash_), known.get(hash_), hash_ in elsewhere) for hash_ in context]
-
-
-def _link_cases(query: ChangedSampleQuery, right_index: int) -> str:
-    values = {"left": query.left, "left_index": query.index, "left_repeat": query.repeat}
-    values |= {"right": query.right, "right_index": right_index, "right_repeat": query.repeat}
-    return f"/compare/cases?{urlencode(values)}"

@@ -63,22 +63,21 @@ def _make_values(answer: Any, query: Mapping[str, str], retrieval: Retrieval) ->
     if not isinstance(answer, SearchAnswer):
         return {"answer": None}
     best = max((hit.fused or 0.0 for hit in answer.hits), default=0.0)
-    return {
-        "answer": answer, "lists": _describe_lists(retrieval),
-        "how": {hit.hash: list(_list_ranks(hit)) for hit in answer.hits},
-        "bar": lambda hit: draw_shares([each.adds or 0.0 for each in _list_ranks(hit)], best),
-        "marked": partial(formatting.highlight, terms=_extract_terms(query["q"])),
-        "fallbacks": [decision for decision in answer.decisions if decision.fallback],
-    }  # fmt: skip
-
-
-def _describe_lists(retrieval: Retrieval) -> dict[str, str]:
-    """Return how each list was made, in words."""
     dense, sparse = retrieval.dense.backend, retrieval.sparse.backend
-    return {
+    lists = {
         "dense": "vectors" + (" (Elasticsearch)" if dense == "elasticsearch" else f" ({dense})"),
         "sparse": "BM25" + (" (Elasticsearch)" if sparse == "elasticsearch" else ""),
     }
+    # The words of the question, without stop words unless there are no others.
+    every = formatting.extract_terms(query["q"])
+    terms = frozenset(word for word in every if not is_generic(word)) or every
+    return {
+        "answer": answer, "lists": lists,
+        "how": {hit.hash: list(_list_ranks(hit)) for hit in answer.hits},
+        "bar": lambda hit: draw_shares([each.adds or 0.0 for each in _list_ranks(hit)], best),
+        "marked": partial(formatting.highlight, terms=terms),
+        "fallbacks": [decision for decision in answer.decisions if decision.fallback],
+    }  # fmt: skip
 
 
 def _list_ranks(hit: SearchHit) -> Iterator[ListRank]:
@@ -94,9 +93,3 @@ def _list_ranks(hit: SearchHit) -> Iterator[ListRank]:
         return
     scores = {f"original {name}": getattr(hit, f"{name}_score") for name in ("dense", "sparse")}
     yield from (ListRank(name, rank, scores.get(name), adds.get(name)) for name, rank in hit.paths.items())
-
-
-def _extract_terms(question: str) -> frozenset[str]:
-    """Return the words of the question, without stop words unless there are no others."""
-    every = formatting.extract_terms(question)
-    return frozenset(word for word in every if not is_generic(word)) or every

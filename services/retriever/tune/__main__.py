@@ -86,7 +86,9 @@ def _tune(arguments: argparse.Namespace) -> None:
     before = embedder.measure(test) if test else None
     passed = tuning.run(embedder, train, dev, arguments.out)
     _print(f"epoch {tuning.find_best(passed).number} is in {arguments.out}, after {time.monotonic() - started:.0f} s")
-    written = report.make_report(_digest(arguments.pairs), options, passed)
+    with arguments.pairs.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    written = report.make_report(digest, options, passed)
     if before is not None:
         after = embedder.measure(test, arguments.out)
         _print(f"{len(test)} test queries: {report.format_recall(before)} before, {report.format_recall(after)} after")
@@ -113,11 +115,6 @@ def _make_tuning(arguments: argparse.Namespace, texts: Sequence[str], options: T
     from services.retriever.tune.sentence import SentenceTuning
 
     return SentenceTuning(arguments.model, texts, options)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _count(text: str) -> int:

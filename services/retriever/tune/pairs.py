@@ -90,21 +90,18 @@ def _pairs(path: Path) -> Iterator[TrainingPair]:
         for number, line in enumerate(file, start=1):
             if number > MOST_LINES:
                 raise SystemExit(f"{path} has more than {MOST_LINES} lines: make it again with --limit")
-            yield _pair(line, f"{path}:{number}")
+            where = f"{path}:{number}"
+            try:
+                pair = msgspec.json.decode(line, type=TrainingPair)
+            except msgspec.DecodeError as error:
+                raise SystemExit(
+                    f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
+                ) from error
+            if not pair.positives:
+                raise SystemExit(f"{where}: `positives` is empty; name the documents that the rule leads to")
+            yield pair
     if number == 0:
         raise SystemExit(f"{path} is empty: make it with `mathrag dataset training-data NAME --as pairs`")
-
-
-def _pair(line: bytes, where: str) -> TrainingPair:
-    try:
-        pair = msgspec.json.decode(line, type=TrainingPair)
-    except msgspec.DecodeError as error:
-        raise SystemExit(
-            f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
-        ) from error
-    if not pair.positives:
-        raise SystemExit(f"{where}: `positives` is empty; name the documents that the rule leads to")
-    return pair
 
 
 def split(queries: Sequence[TrainingQuery], share: float, seed: int) -> tuple[list[TrainingQuery], list[TrainingQuery]]:

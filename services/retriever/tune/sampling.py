@@ -31,12 +31,8 @@ def draw_batches(
     order = rng.permutation(len(examples)).tolist()
     for start in range(0, len(order), options.batch):
         chosen = [examples[at] for at in order[start : start + options.batch]]
-        yield _batch(queries, chosen, options.negatives)
-
-
-def _batch(queries: Sequence[TrainingQuery], examples: Sequence[tuple[int, int]], negatives: int) -> TrainingBatch:
-    places, positives = map(list, zip(*examples, strict=True))
-    further = [queries[at].negatives[:negatives] for at in places]
-    documents = np.unique(np.concatenate([np.array(positives, dtype=np.int64), *further]))
-    oracle = np.stack([np.isin(documents, queries[at].oracle) for at in places])
-    return TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)
+        places, positives = map(list, zip(*chosen, strict=True))
+        further = [queries[at].negatives[: options.negatives] for at in places]
+        documents = np.unique(np.concatenate([np.array(positives, dtype=np.int64), *further]))
+        oracle = np.stack([np.isin(documents, queries[at].oracle) for at in places])
+        yield TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)

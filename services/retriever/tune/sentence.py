@@ -42,7 +42,16 @@ class SentenceTuning:
         yield Epoch(0, None, self._recall(self._two, dev))
         for number in range(1, self._options.epochs + 1):
             self._tower.train()
-            losses = [self._step(train, batch) for batch in draw_batches(train, self._options, rng)]
+            losses = []
+            for batch in draw_batches(train, self._options, rng):
+                features = self._tower.preprocess([train[at].text for at in batch.queries])
+                vectors = self._tower(features)["sentence_embedding"]
+                documents = torch.from_numpy(self._vectors[batch.documents])
+                loss = compute_contrastive_loss(vectors, documents, batch, self._options.temperature)
+                self._optimiser.zero_grad()
+                loss.backward()
+                self._optimiser.step()
+                losses.append(float(loss.detach()))
             self._tower.eval()
             yield Epoch(number, float(np.mean(losses)), self._recall(self._two, dev))
 
@@ -53,16 +62,6 @@ class SentenceTuning:
     def measure(self, queries: Sequence[TrainingQuery], folder: Path | None = None) -> Recall:
         model = self._two if folder is None else SentenceTransformer(str(folder), device=DEVICE, local_files_only=True)
         return self._recall(model, queries)
-
-    def _step(self, train: Sequence[TrainingQuery], batch: TrainingBatch) -> float:
-        features = self._tower.preprocess([train[at].text for at in batch.queries])
-        vectors = self._tower(features)["sentence_embedding"]
-        documents = torch.from_numpy(self._vectors[batch.documents])
-        loss = compute_contrastive_loss(vectors, documents, batch, self._options.temperature)
-        self._optimiser.zero_grad()
-        loss.backward()
-        self._optimiser.step()
-        return float(loss.detach())
 
     def _recall(self, model: SentenceTransformer, queries: Sequence[TrainingQuery]) -> Recall:
         found = model.encode_query([query.text for query in queries], prompt="", show_progress_bar=False)

@@ -8,7 +8,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from services.retriever.distil import quantise
-from services.retriever.tune.adam import Floats
 from services.retriever.tune.options import TuningOptions
 from services.retriever.tune.pairs import TrainingQuery
 from services.retriever.tune.recall import Recall, measure_recall
@@ -72,7 +71,5 @@ class StaticTuning:
         return [ids for block in blocks for ids in self._embedder.token_ids(block)]
 
     def _recall(self, queries: Sequence[TrainingQuery], ids: Sequence[Ids]) -> Recall:
-        return measure_recall(self._vectors(ids), self._documents, queries)
-
-    def _vectors(self, ids: Sequence[Ids]) -> Floats:
-        return np.concatenate([self._tower.vectors(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK)])
+        vectors = np.concatenate([self._tower.vectors(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK)])
+        return measure_recall(vectors, self._documents, queries)

@@ -55,7 +55,7 @@ async def test_a_retrievers_failure(status: int | None) -> None:
     database: Any = SimpleNamespace()
     settings = Settings(retriever_url="http://retriever")
     retrieving = RetrieveExecutor(database, settings)
-    retrieving._retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(answer)), settings)
+    retrieving.retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(answer)), settings)
     (failure,) = await retrieving._search([{}])
     assert isinstance(failure, Failure | RetrieverAway)
     assert_harmless(failure.detail if isinstance(failure, Failure) else failure.said)

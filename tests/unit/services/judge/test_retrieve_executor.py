@@ -32,7 +32,7 @@ async def ends(handler: Handler, *calls: ClaimedCall) -> list[CallEnd]:
     database: Any = SimpleNamespace()
     executor = RetrieveExecutor(database, SETTINGS)
     executor._indexes = {3: 33}
-    executor._retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(handler)), SETTINGS)
+    executor.retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(handler)), SETTINGS)
     return [each async for each in executor.run(calls, None)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import TooLarge, Unavailable
 from shared.models import metadata, servers
-from shared.models.embedding import Embedder, ModelFailed, Reranker
+from shared.models.embedding import Embedder, ModelFailed, RerankingModel
 from shared.models.servers import LlamaCrossEncoder, sigmoid
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Embeddings
@@ -35,7 +35,7 @@ def embedder(folder: Path) -> Iterator[Embedder]:
 
 
 @pytest.fixture(scope="module")
-def reranker(folder: Path) -> Iterator[Reranker]:
+def reranker(folder: Path) -> Iterator[RerankingModel]:
     with servers.open_reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
         assert made is not None
         yield made
@@ -116,7 +116,7 @@ def test_the_header_names_the_pooling(folder: Path) -> None:
     assert own == {"cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"}
 
 
-def test_scores_are_probabilities_in_order(folder: Path, reranker: Reranker) -> None:
+def test_scores_are_probabilities_in_order(folder: Path, reranker: RerankingModel) -> None:
     made = LlamaCrossEncoder(folder / "reranker.gguf", threads=1)
     logits = made.scores("area of a circle", TEXTS[:4])
     made.close()
@@ -126,7 +126,7 @@ def test_scores_are_probabilities_in_order(folder: Path, reranker: Reranker) -> 
     assert reranker.score("area of a circle", TEXTS[3::-1]) == pytest.approx(found[::-1], abs=1e-5)
 
 
-def test_a_pair_that_does_not_fit_is_refused(reranker: Reranker) -> None:
+def test_a_pair_that_does_not_fit_is_refused(reranker: RerankingModel) -> None:
     with pytest.raises(ModelFailed) as caught:
         reranker.score("area", ["circle " * bert_file.CONTEXT])
     assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED

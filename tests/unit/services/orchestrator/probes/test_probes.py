@@ -12,7 +12,7 @@ import pytest
 
 from services.orchestrator import probes as probes_module
 from services.orchestrator.probes import Probe, check, list_readiness_probes, probes
-from shared import checks
+from shared import model_checks
 from shared.check import Check, NotReady
 from shared.settings import REPOSITORY, Device, Model, Settings
 
@@ -41,7 +41,7 @@ def test_readiness_asks_the_cheap_ones_of_the_same_registry() -> None:
 
 
 def test_every_driver_has_a_probe() -> None:
-    assert set(checks.CHECKS) == set(get_args(Model.model_fields["driver"].annotation))
+    assert set(model_checks.CHECKS) == set(get_args(Model.model_fields["driver"].annotation))
 
 
 def test_every_probe_is_documented() -> None:
@@ -96,7 +96,7 @@ async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPa
 
     client = httpx2.AsyncClient
     transport = httpx2.MockTransport(answer)
-    monkeypatch.setattr(checks.httpx2, "AsyncClient", lambda **given: client(**given, transport=transport))
+    monkeypatch.setattr(model_checks.httpx2, "AsyncClient", lambda **given: client(**given, transport=transport))
     monkeypatch.setenv("BIG_KEY", "secret")
     found = await looked(Model(driver="remote", url="https://m.example.org/v1", api_key_env="BIG_KEY"))
     assert found.ok is ok

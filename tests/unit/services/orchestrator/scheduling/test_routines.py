@@ -54,7 +54,7 @@ async def test_the_pause_after_a_look_has_an_upper_bound(
         hands.now += took_s
         return live
 
-    monkeypatch.setattr(looking, "_look", look)
+    monkeypatch.setattr(looking, "look", look)
     assert await looking.run_once() == pytest.approx(pause_s)
 
 

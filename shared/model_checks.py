@@ -19,7 +19,7 @@ from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetch
 from shared.models.ollama_orphans import LOOPBACK, find_orphans
 from shared.plugins.loading import find_usable
 from shared.redaction import redact
-from shared.settings import Embeddings, Model, Reranker, Retrieval, Settings
+from shared.settings import Embeddings, Model, Retrieval, Settings
 from shared.shapes import Kind
 
 # Checks of `mathrag doctor` that several services run, each with its own settings and on its own machine.
@@ -86,14 +86,10 @@ def ollama_command(url: str) -> str:
 
 
 def _advise_start(url: str) -> str:
-    if _is_here(url):
+    if urlsplit(url).hostname in LOOPBACK:
         return f"{ollama_command(url)} serve"
     port = urlsplit(url).port or 80
     return f"start it on {urlsplit(url).hostname}: OLLAMA_HOST=0.0.0.0:{port} {SERVER} serve"
-
-
-def _is_here(url: str) -> bool:
-    return urlsplit(url).hostname in LOOPBACK
 
 
 # Check the configured models, with one check for each driver. No model is loaded or called.
@@ -196,7 +192,13 @@ def check_retrieval_model(name: str, chosen: Retrieval) -> str:
         NotReady, Unavailable: it cannot be used.
     """
     try:
-        return _check_embeddings(chosen.embeddings) if name == "embeddings" else _check_reranker(chosen.reranker)
+        if name == "embeddings":
+            return _check_embeddings(chosen.embeddings)
+        reranker_chosen = chosen.reranker.model_copy(update={"timeout_s": TIMEOUT_S})
+        with servers.open_reranker(reranker_chosen) as made:
+            if made is not None and reranker_chosen.kind not in IN_PROCESS:
+                made.score("a", ["a"])
+            return f"{reranker_chosen.kind}: {reranker_chosen.model or reranker_chosen.path or reranker_chosen.url}"
     except ModelFailed as failed:
         raise NotReady(failed.detail) from failed
 
@@ -208,12 +210,3 @@ def _check_embeddings(settings: Embeddings) -> str:
         if chosen.kind in IN_PROCESS:
             return f"{chosen.kind}: {chosen.model or chosen.path}"
         return f"{chosen.kind}: {chosen.model}, {made.dimension} numbers; signature {made.signature[:12]}"
-
-
-def _check_reranker(settings: Reranker) -> str:
-    """Check that the reranker's files are there, or that its server scores a letter, and describe it."""
-    chosen = settings.model_copy(update={"timeout_s": TIMEOUT_S})
-    with servers.open_reranker(chosen) as made:
-        if made is not None and chosen.kind not in IN_PROCESS:
-            made.score("a", ["a"])
-        return f"{chosen.kind}: {chosen.model or chosen.path or chosen.url}"
