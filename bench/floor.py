@@ -43,7 +43,7 @@ def main() -> None:
 
 def furnish(running: Stack, items: int) -> None:
     """Make the problem world and upload it."""
-    command = [sys.executable, "-m", "world.corpus", "--seed", "1", "--out", str(running.folder), "--items", str(items)]
+    command = [sys.executable, "-m", "mathrag.demo.world", "--seed", "1", "--out", str(running.folder), "--items", str(items)]
     subprocess.run(command, check=True, cwd=REPOSITORY)
     for kind, name in (("corpora", "corpus"), ("datasets", "dataset")):
         running.upload(kind, "world", [(running.folder / f"{name}.jsonl").read_bytes()])

@@ -21,8 +21,8 @@ import numpy as np
 
 from bench.comparison import MATH, parts
 from bench.running import Stack, stack
-from services.judge.difficulty.figures import measure_area
-from services.judge.difficulty.problems import HARD
+from tools.difficulty.figures import measure_area
+from tools.difficulty.figures import HARD
 from shared.pages.figures import Figure, write_figure
 from shared.pages.figures import pareto as pareto_figure
 from shared.params import RouteParams

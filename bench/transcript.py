@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY
-from world import origin
+from tools.reproduction import pages
 
 PAGE = REPOSITORY / "docs" / "reference" / "demo.md"
 PROGRESS = re.compile(r"all jobs  (?!0 running)")
@@ -35,7 +35,7 @@ def main() -> None:
         lines.append(line.rstrip().replace(f"{REPOSITORY}/", ""))
     if not any(line.startswith("The demonstration took") for line in lines):
         sys.exit("the demonstration ended early, and the page is unchanged: run it again")
-    head = f"Seed 1, {datetime.now(UTC):%Y-%m-%d}, commit {origin.commit()}, lines of progress left out:"
+    head = f"Seed 1, {datetime.now(UTC):%Y-%m-%d}, commit {pages.commit()}, lines of progress left out:"
     transcript = "\n".join(shortened(lines)).strip()
     computed = {"transcript": f"{head}\n\n```text\n{transcript}\n```"}
     PAGE.write_text(rewrite_blocks(PAGE.read_text("utf-8"), computed), "utf-8")

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import is_not_installed, report_errors
-from mathrag.client.errors import Failed
+from mathrag.cli.failures import report_errors
 
 Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
 DataDir = Annotated[
@@ -25,12 +24,6 @@ def demo(seed: Seed = 1, data_dir: DataDir = None, quick: Quick = False) -> None
     # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with report_errors(as_json=False, extra="embedded"):
-        try:
-            from world.demo import running  # images of containers come without it
-        except ModuleNotFoundError as missing:
-            if is_not_installed(missing):
-                raise
-            raise Failed(
-                "unavailable", "this installation does not contain the demo", hint="install the wheel"
-            ) from missing
-        running.demonstrate(seed, data_dir or running.DATA_DIR, running.QUICK if quick else None)
+        from mathrag.cli import demonstration
+
+        demonstration.demonstrate(seed, data_dir or demonstration.DATA_DIR, demonstration.QUICK if quick else None)

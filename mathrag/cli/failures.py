@@ -73,7 +73,7 @@ SETTINGS_READERS = ("pydantic_core", "pydantic_settings", "yaml")
 """Packages whose exceptions say that settings are wrong."""
 
 
-OWN = ("mathrag", "migrations", "services", "shared", "world")
+OWN = ("mathrag", "migrations", "services", "shared", "tools")
 """Our packages: a module of theirs that is missing is a defect, one of others was not installed."""
 
 

@@ -31,9 +31,9 @@ HEAVY = {
     "starlette",
     "sympy",
     "tokenizers",
+    "tools",
     "torch",
     "uvicorn",
-    "world",
     "yaml",
 }
 IMPORTED = """
