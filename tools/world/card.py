@@ -35,8 +35,8 @@ count in their order, and where nothing matches, the first document about the en
 
 All names, phrases and questions are drawn from a seed by `tools/world/relations.py`. Syllables, words and forms of
 questions of the test are in no training sample; the test's questions have the forms that `mathrag dataset from-graph`
-writes. No relation and no date of ICEWS14 (2014) was trained on, and nothing of Kinship. Of the 131,546 names that the run drew
-one, `Shas`, is by chance that of an entity of ICEWS14; `tests/unit/tools/world` compares a part of the draws.
+writes. No relation and no date of ICEWS14 (2014) was trained on, and nothing of Kinship. Of the 131,546 names that the
+run drew one, `Shas`, is by chance that of an entity of ICEWS14; `tests/unit/tools/world` compares a part of the draws.
 It begins with the world generator's layers under a tokenizer of its own, which never merges a word with the blank
 before it. In training, several questions are asked about the same documents; the layers' matrices are trained by
 Muon at rates of 0.01 and 0.007, all else by AdamW.

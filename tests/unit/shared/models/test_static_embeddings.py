@@ -16,13 +16,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from bench import retrieval
 from services.retriever.index import Bm25, Faiss
 from shared.errors import Unavailable
 from shared.models import embedding
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, StaticEmbedder
 from shared.settings import REPOSITORY
 from tests.unit.shared.ingest.test_dataset_lines import DATA
+from tools.bench import retrieval
 from tools.embeddings import distil
 
 ARTEFACT = REPOSITORY / "models" / "static-embeddings"

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx2
 
-from bench.comparison import COLUMNS, Row, line, said, table
+from tools.bench.comparison import COLUMNS, Row, line, said, table
 
 
 def report(**changed: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.routing import (
+from tools.bench.routing import (
     DEFAULT,
     Item,
     Part,

@@ -1,7 +1,7 @@
 """The demonstration's transcript is kept without what only tells that it goes on."""
 
-from bench import transcript
 from shared.pages.pages import find_block_names
+from tools.reproduction import demo_transcript as transcript
 
 
 def test_of_lines_of_progress_the_first_and_the_last_are_kept() -> None:

@@ -1,14 +1,5 @@
-"""Measure difficulty-aware routing: accuracy against judge calls saved, over thresholds, from two jobs per part.
+"""Routing by difficulty: accuracy against judge calls saved."""
 
-    .venv/bin/python -m bench.routing --items 500 --math 300 [--json FILE] [--figures FOLDER]
-
-Starts a stack of its own. One job scores all documents by rules; another scores them by the judge and estimates every
-question. Easy questions at a threshold take the first job's answer, the others the second's, so no threshold costs a
-call. A third job really routes half of the questions, and must make the same answers and calls. `MATHRAG_CONFIG` names
-other models.
-"""
-
-import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -19,15 +10,15 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from bench.comparison import MATH, parts
-from bench.running import Stack, stack
-from tools.difficulty.figures import measure_area
-from tools.difficulty.figures import HARD
 from shared.pages.figures import Figure, write_figure
 from shared.pages.figures import pareto as pareto_figure
 from shared.params import RouteParams
 from shared.statistics.intervals import Interval, bootstrap, wilson
 from shared.statistics.significance import PairComparison, compare_pair, correct_family, describe_pair
+from tools.bench import Rows, benchmark
+from tools.bench.comparison import upload_parts
+from tools.bench.stack import MATH, Stack, start_stack
+from tools.difficulty.figures import HARD, measure_area
 
 DEFAULT = RouteParams().threshold
 TENTHS = range(11)
@@ -82,28 +73,30 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     points: list[Point]
 
 
-def main() -> None:
-    """Run the jobs, print the tables, write the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, default=500, help="questions about the problem world; 0: none")
-    parser.add_argument("--math", type=int, default=300, help="problems of MATH; 0: none")
-    parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
-    parser.add_argument("--json", type=Path, help="the rows of both tables")
-    parser.add_argument("--figures", type=Path, help="folder for a figure of each part (extra `report`)")
-    options = parser.parse_args()
+@benchmark
+def routing(
+    items: int = 500, math: int = 300, data: Path = MATH, json: Path | None = None, figures: Path | None = None
+) -> Rows:
+    """Measure difficulty-aware routing: accuracy against judge calls saved, over thresholds, from two jobs per part.
+
+    One job scores all documents by rules; another scores them by the judge and estimates every question. Easy questions
+    at a threshold take the first job's answer, the others the second's, so no threshold costs a call. A third job
+    really routes half of the questions, and must make the same answers and calls. `MATHRAG_CONFIG` names other models.
+    `items` are of the problem world, `math` of MATH, in the folder `data`; 0 leaves a part out. `json` is a file for
+    the rows, `figures` a folder for a figure of each part.
+    """
     found = []
-    with stack() as running:
-        for name in parts(running, options.items, options.math, options.data):
-            items = asked(running, name)
-            found.append(Part(name=name, area=against_levels(items), points=pareto(items)))
-            print(
-                f"\n### {name}, {len(items)} questions\n\n{table(found[-1])}\n\n{checked(running, name, items)}",
-                flush=True,
-            )
-    if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-    for part in found if options.figures else ():
-        write_figure(picture(part), options.figures)
+    with start_stack() as running:
+        for name in upload_parts(running, items, math, data):
+            asked_items = asked(running, name)
+            found.append(Part(name=name, area=against_levels(asked_items), points=pareto(asked_items)))
+            yield f"### {name}, {len(asked_items)} questions\n\n{table(found[-1])}"
+            yield checked(running, name, asked_items)
+    if json:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    if figures:
+        for part in found:
+            write_figure(picture(part), figures)
 
 
 def asked(running: Stack, part: str) -> list[Item]:
@@ -133,10 +126,7 @@ def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules
 def job(running: Stack, part: str, name: str, **params: Any) -> str:
     """Submit a job, wait for its end, and return its id."""
     fields = {"dataset": part, "corpus": part, "pipeline": "mathrag-gate", "params": {**PARAMS, **params}}
-    ended = running.run(name=f"{part}-{name}", **fields)
-    if ended["state"] != "completed":
-        raise SystemExit(f"{part}-{name} is {ended['state']}: {ended['reason']}")
-    return str(ended["id"])
+    return str(running.complete(name=f"{part}-{name}", **fields)["id"])
 
 
 def results(running: Stack, job: str) -> list[dict[str, Any]]:
@@ -278,7 +268,3 @@ def _interval(found: Interval, scale: float, digits: int, unit: str = "") -> str
         return "n/a"
     value, low, high = (f"{scale * each:.{digits}f}" for each in (found.value, found.low, found.high))
     return f"{value}{unit} ({low} to {high})"
-
-
-if __name__ == "__main__":
-    main()

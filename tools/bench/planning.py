@@ -1,4 +1,4 @@
-"""Print the table of docs/reference/planning-table.md: ``python -m bench.plans``.
+"""The table of docs/reference/planning-table.md.
 
 The planner computes the figures; nothing is measured. Qwen2.5 0.5B judges and 7B generates, both in one quantisation,
 for 500 questions with ten candidates each.
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, make_demands, make_rooms
 from shared.lease.memory import Hardware
 from shared.lease.plan import Plan, plan
+from tools.bench import Rows, benchmark
 
 CARDS = {"8 GB": 7600, "12 GB": 11_700, "16 GB": 15_800, "24 GB": 24_000}
 """Budgets in MiB, which leave about 500 MiB of each card to driver and display."""
@@ -42,6 +43,12 @@ def planned(quantisation: str, budget_mib: int) -> Plan:
     return plan(models, make_rooms([DeviceWanted(budget_mib=budget_mib)]), retrieval=SEARCHES.retrieval())
 
 
+@benchmark
+def plans() -> Rows:
+    """Print the table of docs/reference/planning-table.md; the planner computes it, nothing is measured."""
+    yield table()
+
+
 def table() -> str:
     """Write the table in Markdown."""
     lines = [HEAD, tuple("---" for _ in HEAD), *rows()]
@@ -73,7 +80,3 @@ def _memory_together(found: Plan) -> str:
     every = [option for option in (found.chosen, *found.others) if option is not None]
     whole = next(option for option in every if option.name == "together, retrieval on the GPU")
     return str(whole.residencies[0].memory_mib)
-
-
-if __name__ == "__main__":
-    print(table())

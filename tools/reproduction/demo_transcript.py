@@ -1,4 +1,4 @@
-"""Write the transcript in docs/reference/demo.md: ``mathrag demo | python -m bench.transcript``, in a clone.
+"""Write the transcript in docs/reference/demo.md: `mathrag demo | python -m tools.reproduction.demo_transcript`.
 
 The demonstration's output is passed through; at its end the page is rewritten, without lines of progress.
 """
