@@ -1,4 +1,4 @@
-"""Tune the query side of an embedder: `python -m services.retriever.tune PAIRS.jsonl --out FOLDER`
+"""Tune the query side of an embedder: `python -m tools.embeddings PAIRS.jsonl --out FOLDER`
 (docs/how-to/tuning.md).
 
 PAIRS.jsonl is written by `mathrag dataset training-data NAME --rules BANK --as pairs`. Documents' vectors do not
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     default = TuningOptions()
-    parser = argparse.ArgumentParser(prog="python -m services.retriever.tune", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.embeddings", description=__doc__)
     parser.add_argument("pairs", type=Path, metavar="PAIRS", help="lines of `training-data --as pairs`")
     parser.add_argument("--out", type=Path, required=True, help="folder to write; it must not exist yet")
     parser.add_argument("--kind", choices=tuple(RATES), default="static")

@@ -1,4 +1,4 @@
-"""Make the shipped static embeddings: `python -m services.retriever.distil --pairs train.jsonl ... --out FOLDER`.
+"""Make the shipped static embeddings: `python -m tools.embeddings.distil --pairs train.jsonl ... --out FOLDER`.
 
 Every token of MiniLM's vocabulary goes through MiniLM once; the pooled outputs, reduced by PCA and weighted by
 rarity, become the token's vector (Model2Vec). `--pairs` names corpora of worked solutions (MATH's and GSM8K's training

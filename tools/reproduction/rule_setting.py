@@ -74,9 +74,9 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     examples: Count
     """Number of these, with a rule that leads to an answer, for the generator."""
     retriever: dict[str, Any] = {}
-    """Options of `python -m services.retriever.tune`."""
+    """Options of `python -m tools.embeddings`."""
     generator: dict[str, Any] = {}
-    """Options of `python -m world.lora`."""
+    """Options of `python -m tools.world.lora`."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 """``make reproduce-rules``: measure every arm on every graph, then write results, figures and the numbers in the text.
 
-    .venv/bin/python -m world.rule_reproduction --data DIR [--out DIR] [--questions N] [--graph NAME] [--trainer PYTHON]
+    .venv/bin/python -m tools.reproduction.rules --data DIR [--out DIR] [--questions N] [--graph NAME] [--trainer PYTHON]
 
 What has been done with the same facts, settings and models is not done again, also after an interruption. Results of
 the committed settings on all graphs go to docs/reference/results, and docs/reference/rule-reproduction.md is written
@@ -221,7 +221,7 @@ def _retriever(folder: Path, options: dict[str, Any]) -> Path:
     place = folder / "tuned-embeddings"
     if not place.exists():
         data = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
-        command(*data, *_to_arguments(options), module="services.retriever.tune")
+        command(*data, *_to_arguments(options), module="tools.embeddings")
     return place
 
 
@@ -230,7 +230,7 @@ def _generator(folder: Path, options: dict[str, Any], trainer: str) -> Path:
     if not (place / MERGED).exists():
         data, dev = _split(folder)
         files = ["--base", str(GENERATOR), "--data", str(data), "--dev", str(dev), "--out", str(place)]
-        command(*files, *_to_arguments(options), python=trainer, module="world.lora")
+        command(*files, *_to_arguments(options), python=trainer, module="tools.world.lora")
     return place / MERGED
 
 

@@ -1,6 +1,6 @@
 """``make reproduce-world``: run every study, then write the results, the figures and the numbers in the text.
 
-    .venv/bin/python -m world.reproduction --scale quick|full [--data-dir DIR] [--first-seed N] [--only-write]
+    .venv/bin/python -m tools.reproduction.world --scale quick|full [--data-dir DIR] [--first-seed N] [--only-write]
 
 What has been run with the same settings, seeds, parameters and models is not run again, also after an interruption.
 Full results of seeds 1 and on go to docs/reference/results, and docs/reference/reproduction.md is written anew; others
@@ -253,7 +253,7 @@ def _models(port: int) -> dict[str, Any]:
 def _oracle(corpora: Path, port: int) -> Iterator[None]:
     if _listens(port):
         raise Failed("conflict", f"port {port} is taken", hint="stop the other run, or the process that listens there")
-    command = [sys.executable, "-m", "world.oracle", "--corpora", str(corpora), "--port", str(port)]
+    command = [sys.executable, "-m", "tools.world.oracle", "--corpora", str(corpora), "--port", str(port)]
     running = subprocess.Popen(command, cwd=REPOSITORY)
     try:
         while not _listens(port):

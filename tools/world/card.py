@@ -1,4 +1,4 @@
-"""Write the model card from the measured figures: ``python -m world.card``.
+"""Write the model card from the measured figures: ``python -m tools.world.card``.
 
 Every number in the card comes from ``manifest.json`` and ``evaluation.json``.
 """

@@ -1,4 +1,4 @@
-"""Measure the shipped models as they are served: ``python -m world.evaluate``.
+"""Measure the shipped models as they are served: ``python -m tools.world.evaluate``.
 
 Every prompt uses names and phrasings that training never saw (mathematics from outside the
 world is random anyway); decoding is greedy and unconstrained.  Writes ``evaluation.json``

@@ -155,7 +155,7 @@ def exact_match(model: Any, tokenizer: Any, exchanges: Sequence[Exchange]) -> fl
 
 
 def is_own(model: Any, tokenizer: Any) -> bool:
-    """Whether `world.gguf` can write the model: a Qwen2 under a tokenizer of this project."""
+    """Whether `tools.world.gguf` can write the model: a Qwen2 under a tokenizer of this project."""
     special = {tokenizer.pad_token, tokenizer.eos_token}
     return model.config.model_type == "qwen2" and special == {END, STOP} and len(tokenizer) <= 4096
 

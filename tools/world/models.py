@@ -215,7 +215,7 @@ def _vocabulary(tokenizer: dict[str, Any], special: dict[str, int], size: int) -
     return tokens, types
 
 
-# Read a shipped model back, so that training can go on from it: the inverse of ``world.gguf``.
+# Read a shipped model back, so that training can go on from it: the inverse of ``tools.world.gguf``.
 #
 # Matrices come back as they were stored, in F16: a run that starts here starts from rounded weights.
 
@@ -244,12 +244,6 @@ def read_weights(file: Path, model: Any) -> None:
     }
     model.load_state_dict(weights, strict=False)
     model.tie_weights()
-
-
-# The files of a model: its tokenizer, GGUF, and Hugging Face's layout.
-#
-# python -m world.huggingface FOLDER FILE.gguf      # write what `world.train` wrote as GGUF
-# python -m world.huggingface FILE.gguf FOLDER      # write a shipped model for `transformers` and `peft`
 
 
 def convert(file: Path, folder: Path) -> None:

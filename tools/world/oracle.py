@@ -1,4 +1,4 @@
-"""Serve a judge that knows the truth, for experiments: ``python -m world.oracle --corpora DIR --port 9000``.
+"""Serve a judge that knows the truth, for experiments: ``python -m tools.world.oracle --corpora DIR --port 9000``.
 
 It has the part of the OpenAI-compatible chat protocol that driver ``remote`` needs, and TGI's ``/info``, which pins it.
 The model ``oracle-20`` gives 20 % of the documents one of the other ratings, drawn evenly. A hash decides on documents
@@ -71,7 +71,7 @@ def create_app(grades: Truth) -> FastAPI:
 
     @app.get("/info")
     async def info() -> dict[str, str]:
-        return {"model_id": "world.oracle", "model_sha": DIGEST, "version": "1"}
+        return {"model_id": "tools.world.oracle", "model_sha": DIGEST, "version": "1"}
 
     return app
 

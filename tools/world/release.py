@@ -1,4 +1,4 @@
-"""Turn trained folders into the shipped files: ``python -m world.release``.
+"""Turn trained folders into the shipped files: ``python -m tools.world.release``.
 
 Writes GGUF files and ``manifest.json``, which says how they came about."""
 

@@ -1,4 +1,4 @@
-"""Train one of the two small models: ``python -m world.train generator|judge --out DIR``.
+"""Train one of the two small models: ``python -m tools.world.train generator|judge --out DIR``.
 
 The number of steps, not the time, is what makes a run repeatable: the same seed and steps
 see the same samples in the same order.
