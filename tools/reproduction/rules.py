@@ -1,6 +1,6 @@
 """``make reproduce-rules``: measure every arm on every graph, then write results, figures and the numbers in the text.
 
-    .venv/bin/python -m tools.reproduction.rules --data DIR [--out DIR] [--questions N] [--graph NAME] [--trainer PYTHON]
+    .venv/bin/python -m tools.reproduction.rules --data DIR [--out DIR] [--questions N] [--graph NAME] [--trainer PY]
 
 What has been done with the same facts, settings and models is not done again, also after an interruption. Results of
 the committed settings on all graphs go to docs/reference/results, and docs/reference/rule-reproduction.md is written
