@@ -55,10 +55,10 @@ demo: $(STAMP) ## Start everything, answer two small batches, and explain what c
 
 reproduce-world: SCALE ?= full
 reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reference/reproduction.md; SCALE=quick
-	@$(BIN)/python -m world.reproduction --scale $(SCALE)
+	@$(BIN)/python -m tools.reproduction.world --scale $(SCALE)
 
 reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures, docs/reference/rule-reproduction.md; DATA=folder of both
-	@$(BIN)/python -m world.rule_reproduction --data "$(or $(DATA),$(error DATA=DIR: docs/reference/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))
+	@$(BIN)/python -m tools.reproduction.rules --data "$(or $(DATA),$(error DATA=DIR: docs/reference/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))
 
 compose: ## Build and start everything in containers; `docker compose down` stops it
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
@@ -70,14 +70,14 @@ GROUPS := unit-shared integration-pages integration-schema integration-retrieval
 SELECTED := -m "not e2e and not faults and not slow"
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 TEXTS := $(addprefix tests/unit/shared/,ingest mathtext questions rag rules)
-FIGURES := tests/unit/shared/pages tests/unit/mathrag/report tests/unit/world
+FIGURES := tests/unit/shared/pages tests/unit/mathrag/report tests/unit/tools
 unit-texts: TESTS := $(TEXTS)
 unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(FIGURES))
 unit-retriever: TESTS := tests/unit/services/retriever
 unit-services: TESTS := tests/unit/services --ignore=tests/unit/services/retriever
 unit-commands: TESTS := tests/unit/mathrag/cli
 unit-figures: TESTS := $(FIGURES)
-unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/report world)
+unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/report tools)
 
 # The doctor's tests build an index, and this group has the memory to spare.
 PAGES := tests/integration/pages tests/integration/test_doctor.py

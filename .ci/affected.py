@@ -20,7 +20,7 @@ from pathlib import Path
 import grimp
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGES = ("mathrag", "services", "shared", "world", "bench", "tests")
+PACKAGES = ("mathrag", "services", "shared", "tools", "tests")
 RINGS = ("tests/unit", "tests/integration")
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("below", nargs="?", default="")
     options = parser.parse_args()
-    sys.path.insert(0, str(REPOSITORY))  # `bench` and `tests` are not installed
+    sys.path.insert(0, str(REPOSITORY))  # `tools` and `tests` are not installed
     changed = [Path(line) for line in changed_files()]
     graph = grimp.build_graph(*PACKAGES, cache_dir=str(REPOSITORY / ".cache" / "imports"))
     found = affected_tests(changed, graph) if options.all else nearest_tests(changed, graph)

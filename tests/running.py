@@ -15,6 +15,7 @@ import httpx2
 import psutil
 
 from mathrag.client import address
+from mathrag.demo import world
 from mathrag.stack import postgres as postgres_module
 from mathrag.stack import redis as redis_module
 
@@ -47,8 +48,7 @@ class Service:
 
     def furnish(self, folder: Path, *, items: int) -> None:
         """A corpus and a dataset of the problem world, both called "world"."""
-        command = [sys.executable, "-m", "world.corpus", "--seed", "1", "--out", str(folder), "--items", str(items)]
-        subprocess.run(command, check=True)
+        world.write(world.build(1, world.Setting(items=items)), folder)
         for kind, file in (("corpora", "corpus.jsonl"), ("datasets", "dataset.jsonl")):
             response = self.api.post(f"/v1/{kind}", params={"name": "world"}, content=(folder / file).read_bytes())
             assert response.status_code == 201, response.text

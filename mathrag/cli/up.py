@@ -19,7 +19,7 @@ import yaml
 
 from mathrag.cli import stack
 from mathrag.cli.config import find_missing_file
-from mathrag.cli.output import AsJson, is_not_installed, print_json, report_errors
+from mathrag.cli.output import AsJson, print_json, report_errors
 from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
 from mathrag.client import address
 from mathrag.client.errors import Failed, failure
@@ -388,12 +388,6 @@ def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False) -> N
     # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with report_errors(as_json=False, extra="embedded"):
-        try:
-            from world.demo import running  # images of containers come without it
-        except ModuleNotFoundError as missing:
-            if is_not_installed(missing):
-                raise
-            raise Failed(
-                "unavailable", "this installation does not contain the demo", hint="install the wheel"
-            ) from missing
-        running.demonstrate(seed, data_dir or running.DATA_DIR, running.QUICK if quick else None)
+        from mathrag.cli import demonstration
+
+        demonstration.demonstrate(seed, data_dir or demonstration.DATA_DIR, demonstration.QUICK if quick else None)

@@ -39,7 +39,7 @@ class DifficultyClassifier:
             raise Unavailable(
                 f"The difficulty classifier was fitted to embedder {regression.embedder[:12]}…, "
                 f"not to {embedder.signature[:12]}…",
-                hint="Fit it again: `python -m services.judge.difficulty`",
+                hint="Fit it again: `python -m tools.difficulty`",
             )
         self._embedder = embedder
         self._bias = regression.bias
@@ -70,5 +70,5 @@ def read_regression(path: Path) -> Regression:
     except (OSError, msgspec.MsgspecError) as error:
         raise Unavailable(
             f"There are no weights of the difficulty classifier in {str(path)!r}: {error}",
-            hint="Fit them: `python -m services.judge.difficulty`",
+            hint="Fit them: `python -m tools.difficulty`",
         ) from error

@@ -430,7 +430,7 @@ class StaticEmbedder:
         if missing:
             raise Unavailable(
                 f"The embeddings in {str(folder)!r} lack {', '.join(missing)}",
-                hint="Set `retrieval.embeddings.path`, or make them with `python -m services.retriever.distil`",
+                hint="Set `retrieval.embeddings.path`, or make them with `python -m tools.embeddings.distil`",
             )
         total = hashlib.sha256(f"{NORMAL_FORM}\n".encode())
         for name in FILES + ((QUERY_FILE,) if (folder / QUERY_FILE).is_file() else ()):
@@ -532,7 +532,7 @@ def _read_query_table(file: Path, documents: NDArray[np.float32]) -> NDArray[np.
 
 
 def _make_unusable_error(file: Path, why: str) -> Unavailable:
-    hint = "Copy it again, or make it again: `python -m services.retriever.distil`, for questions `...retriever.tune`"
+    hint = "Copy it, or make it again: `python -m tools.embeddings.distil`, for questions `python -m tools.embeddings`"
     return Unavailable(f"{file} {why}", hint=hint)
 
 

@@ -27,7 +27,7 @@ the SHA-256 of all others."""
 MOST_FILES = 10_000
 READ_AS_TEXT = (".py", ".toml")
 SKIPPED = ("__pycache__",)
-OURS = ("mathrag", "migrations", "models", "services", "shared", "world")
+OURS = ("mathrag", "migrations", "models", "services", "shared", "tools")
 """Packages of this program."""
 
 

@@ -15,7 +15,7 @@ from mathrag.cli.output import Exit
 from tests.light import link_into
 from tests.running import REPOSITORY
 
-FOLDERS = ("deploy", "mathrag", "migrations", "models", "services", "shared", "world")
+FOLDERS = ("deploy", "mathrag", "migrations", "models", "services", "shared")
 MOST_MIB = 20
 """The wheel has 14; the embeddings are ten of them."""
 
@@ -80,7 +80,7 @@ def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, 
     where = run([python, "-c", "import migrations, services, shared; print(migrations.__path__[0])"], folder)
     assert str(installed.parent) in where
     assert run([mathrag, "--version"], folder).startswith("mathrag ")
-    run([python, "-m", "world.corpus", "--seed", "1", "--items", "12", "--out", str(world)], folder)
+    run([sys.executable, "-m", "tools.world.corpus", "--seed", "1", "--items", "12", "--out", str(world)], REPOSITORY)
     run([mathrag, "up", "--detach", "--port", "0"], folder)
     try:
         client = str(light / "mathrag")

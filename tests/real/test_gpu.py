@@ -13,8 +13,6 @@ import faiss
 import numpy as np
 import pytest
 
-from bench.search_gpu import make_vectors
-from bench.staging_gpu import find_gpu, hold_all_but
 from services.guard.memory import NvmlMemory
 from services.retriever.index import FaissIndex, Flat, GpuFlat, Vectors, make_flat
 from tests.faults.gates import Session
@@ -24,6 +22,8 @@ from tests.real.servers import had
 from tests.real.stacks import SIXTY, furnished
 from tests.running import Document, RunningStack
 from tests.unit.retrieval import HashedWords
+from tools.bench.retrieval import make_vectors
+from tools.bench.staging import find_gpu, hold_all_but
 
 VECTORS = 200_000
 HELD_MIB, BUDGET_MIB = 1024, 4096

@@ -1,12 +1,8 @@
 """The pages about planning say what the planner computes, and the public figures that it starts from hold together."""
 
-from functools import cache
-
 import msgspec
 import pytest
 
-from bench import groupings
-from bench.plans import CARDS, QUANTISATIONS, planned, table
 from services.orchestrator.api.plans import PlanView
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, make_demands, make_rooms
 from shared.lease.memory import ASSUMED_MARGIN, FAR_MIB, FAR_RATIO, LEARNED_MARGIN, Hardware
@@ -14,6 +10,7 @@ from shared.lease.plan import plan
 from shared.models.commands import PRESETS
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, says
+from tools.bench.planning import CARDS, QUANTISATIONS, planned, table
 
 DOCS = REPOSITORY / "docs"
 PAGE = (DOCS / "how-to" / "planning.md").read_text("utf-8")
@@ -22,18 +19,6 @@ TABLE = (DOCS / "reference" / "planning-table.md").read_text("utf-8")
 
 def test_the_worked_table_is_the_planners() -> None:
     assert table() in TABLE
-
-
-def test_what_partial_groupings_would_save_is_as_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed = groupings._service_s
-    remembered = cache(lambda group, budget_mib: computed(group, budget_mib))
-    monkeypatch.setattr(groupings, "_service_s", lambda group, budget_mib: remembered(tuple(group), budget_mib))
-    assert groupings.table() in TABLE
-
-
-def test_partial_groupings_save_nothing_where_each_model_is_needed_once() -> None:
-    saved = [seconds for seconds, _ in groupings.savings(3, (1, 2))]
-    assert max(map(abs, saved)) < 1e-6
 
 
 def test_the_figures_of_the_text_are_the_codes() -> None:

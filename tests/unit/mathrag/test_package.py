@@ -9,7 +9,7 @@ import mathrag
 
 HEAVY = {
     "celery", "faiss", "fastapi", "numpy", "pandas", "polars", "pyarrow", "pydantic", "redis", "scipy", "services",
-    "sqlalchemy", "torch", "world",
+    "sqlalchemy", "tools", "torch",
 }  # fmt: skip
 
 

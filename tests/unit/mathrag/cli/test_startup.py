@@ -30,9 +30,9 @@ HEAVY = {
     "starlette",
     "sympy",
     "tokenizers",
+    "tools",
     "torch",
     "uvicorn",
-    "world",
     "yaml",
 }
 IMPORTED = """

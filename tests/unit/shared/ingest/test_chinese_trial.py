@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from bench.chinese_jobs import as_lines, last_clause, passages, questions
 from services.retriever.index import Bm25
 from shared.ingest.datasets import read_corpus_line
 from shared.rag.prompts import detect_language, localised
 from shared.settings import REPOSITORY
+from tools.bench.comparison import last_clause, passages, questions
+from tools.bench.stack import as_lines
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
 TEA = {"question": "妈咪买了3盒茶叶，一盒茶叶有6小包，一共买了多少小包茶叶？", "golden": "18"}

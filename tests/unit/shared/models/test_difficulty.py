@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from services.judge.difficulty import card, figures, problems
-from services.judge.difficulty.figures import ClassifierEvaluation
-from services.judge.difficulty.problems import MathProblem
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
 from tests.unit.shared.ingest.test_dataset_lines import DATA
+from tools.difficulty import figures
+from tools.difficulty.figures import ClassifierEvaluation, MathProblem
 
 EVALUATION = msgspec.json.decode((WEIGHTS.parent / "evaluation.json").read_bytes(), type=ClassifierEvaluation)
 RECORDED = [each.question for each in EVALUATION.recorded]
@@ -56,7 +55,7 @@ def test_weights_that_were_fitted_to_another_embedder_are_refused(embedder: Stat
     regression = msgspec.structs.replace(read_regression(WEIGHTS), embedder="0" * 64)
     with pytest.raises(Unavailable, match=r"fitted to embedder 000000000000…") as refusal:
         DifficultyClassifier(regression, embedder)
-    assert refusal.value.hint == "Fit it again: `python -m services.judge.difficulty`"
+    assert refusal.value.hint == "Fit it again: `python -m tools.difficulty`"
 
 
 @pytest.mark.parametrize("content", [None, b"{", b'{"embedder": "x", "bias": "much", "weights": []}'])
@@ -87,12 +86,12 @@ def test_more_weight_means_harder(embedder: StaticEmbedder) -> None:
 
 
 def test_the_card_says_what_was_measured() -> None:
-    assert (WEIGHTS.parent / "README.md").read_text("utf-8") == card.render(EVALUATION)
+    assert (WEIGHTS.parent / "README.md").read_text("utf-8") == figures.render(EVALUATION)
 
 
 @NEEDS_DATA
 def test_the_shipped_classifier_is_as_good_as_its_card_says(classifier: DifficultyClassifier) -> None:
-    part = problems.read_problems(TEST_DEV)
+    part = figures.read_problems(TEST_DEV)
     found = classifier.probabilities([each.text for each in part])
     assert None not in found
     measured = figures.measure_figures(part, np.array(found, dtype=np.float64))
@@ -115,8 +114,8 @@ def test_it_beats_what_is_trivial_and_not_what_reads_words() -> None:
 
 @NEEDS_DATA
 def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
-    everything = problems.read_problems(DATA / "math" / "train.jsonl")
-    fitted, held_out = problems.split_problems(everything)
+    everything = figures.read_problems(DATA / "math" / "train.jsonl")
+    fitted, held_out = figures.split_problems(everything)
     assert len(everything) == 7498
     assert len(fitted) == EVALUATION.fitted
     assert not {each.id for each in fitted} & {each.id for each in held_out}
@@ -126,7 +125,7 @@ def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
 
 def test_the_split_depends_on_the_problems_and_not_on_their_order() -> None:
     part = [problem(number, level=1 + number % 5) for number in range(100)]
-    there, back = problems.split_problems(part), problems.split_problems(part[::-1])
+    there, back = figures.split_problems(part), figures.split_problems(part[::-1])
     assert {each.id for each in there.held_out} == {each.id for each in back.held_out}
     assert len(there.held_out) == 20
 
@@ -138,7 +137,7 @@ def test_problems_without_a_level_are_left_out(tmp_path: Path) -> None:
     ]
     file = tmp_path / "problems.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [(each.id, each.level, each.hard) for each in problems.read_problems(file)] == [
+    assert [(each.id, each.level, each.hard) for each in figures.read_problems(file)] == [
         ("0", 3, False),
         ("2", 4, True),
     ]

@@ -16,14 +16,14 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from bench import retrieval
-from services.retriever import distil
 from services.retriever.index import Bm25, Faiss
 from shared.errors import Unavailable
 from shared.models import embedding
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, StaticEmbedder
 from shared.settings import REPOSITORY
 from tests.unit.shared.ingest.test_dataset_lines import DATA
+from tools.bench import retrieval
+from tools.embeddings import distil
 
 ARTEFACT = REPOSITORY / "models" / "static-embeddings"
 TEXTS = ["What is the area of a circle?", r"$\frac{x^2}{3}$", "三角形的面积", "A prime has two divisors."]
@@ -180,7 +180,7 @@ def test_a_table_for_questions_that_cannot_be_used_is_refused(small: Path, conte
     (small / QUERY_FILE).write_bytes(content)
     with pytest.raises(Unavailable, match=said) as caught:
         StaticEmbedder(small)
-    assert "services.retriever.distil" in str(caught.value.hint)
+    assert "tools.embeddings.distil" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -188,7 +188,7 @@ def test_missing_file_is_named(small: Path, name: str) -> None:
     (small / name).unlink()
     with pytest.raises(Unavailable, match=name) as caught:
         StaticEmbedder(small)
-    assert "services.retriever.distil" in str(caught.value.hint)
+    assert "tools.embeddings.distil" in str(caught.value.hint)
 
 
 def test_artefact_is_small_and_names_no_machine() -> None:

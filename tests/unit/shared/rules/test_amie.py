@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.graphs import make_graph
 from shared.calls import Amie
 from shared.replies import Atom, Rule
 from shared.rules.graph import Graph
 from shared.rules.miners import memory_bytes, mine
 from shared.settings import REPOSITORY
+from tools.bench.mining import make_graph
 
 KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship"
 ALL = Amie(min_support=1, min_head_facts=1)
@@ -146,8 +146,8 @@ def test_facts_that_differ_in_time_alone_are_one() -> None:
 
 
 MEASURE = """
-from bench.graphs import make_graph
-from bench.mining import peak_bytes
+from tools.bench.mining import make_graph
+from tools.bench.mining import peak_bytes
 from shared.calls import Amie
 from shared.rules.miners import mine
 graph = make_graph(30_000, 2_000, 60)

@@ -12,7 +12,7 @@ from shared.storage.database import NAMES, fill_names
 REPOSITORY = Path(__file__).parents[4]
 SOURCES = sorted(
     file
-    for folder in ("shared", "services", "mathrag", "world", "bench")
+    for folder in ("shared", "services", "mathrag", "tools")
     for file in (REPOSITORY / folder).rglob("*.py")
     if file != REPOSITORY / "shared/storage/database.py"
 )

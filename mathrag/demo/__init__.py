@@ -1,0 +1,1 @@
+"""The problem world of made-up operators, and the sentences that explain its figures."""

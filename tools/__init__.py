@@ -1,0 +1,1 @@
+"""What no installation contains: benchmarks, training of the shipped models, tuning, and reproductions."""

@@ -1,0 +1,400 @@
+"""Figures of the difficulty classifier on MATH's problems, and the card that shows them."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import bootstrap, rankdata
+
+from shared.statistics.intervals import Interval, wilson
+
+# Read the problems of MATH with their levels, and split them into a part to fit to and a held-out part.
+
+HARD = 4
+"""The first level that is hard. Levels 1 to 3 against 4 and 5 is how easy-to-hard generalisation is studied on MATH
+(Sun et al. 2024, "Easy-to-Hard Generalization"), and it splits the training part nearly in half (47 to 53 %), so that
+a probability of 1/2 means something and no class is learned from few examples."""
+FOLDS = 5
+"""Number of parts, of which one is held out."""
+
+
+class MathProblem(NamedTuple):
+    """A problem, of which the classifier sees only the text."""
+
+    id: str
+    text: str
+    subject: str
+    level: int
+
+    @property
+    def hard(self) -> bool:
+        """Whether its level is `HARD` or above."""
+        return self.level >= HARD
+
+
+class ProblemSplit(NamedTuple):
+    """Separates the problems to fit to from those to measure on; no problem is in both."""
+
+    fitted: list[MathProblem]
+    held_out: list[MathProblem]
+
+
+def read_problems(path: Path) -> list[MathProblem]:
+    """Read the problems of a file in MATH-500's format, without those of "Level ?" (two in MATH)."""
+    rows = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+    return [
+        MathProblem(row["unique_id"], row["problem"], row["subject"], int(row["level"][-1]))
+        for row in rows
+        if row["level"][-1].isdigit()
+    ]
+
+
+def split_problems(problems: Sequence[MathProblem]) -> ProblemSplit:
+    """Split every subject and level in the same proportion, deterministically by the SHA-256 of the problems' ids."""
+    strata: defaultdict[tuple[str, int], list[MathProblem]] = defaultdict(list)
+    for problem in problems:
+        strata[problem.subject, problem.level].append(problem)
+    held_out = {problem.id for stratum in strata.values() for problem in _choose_held_out(stratum)}
+    return ProblemSplit(
+        [problem for problem in problems if problem.id not in held_out],
+        [problem for problem in problems if problem.id in held_out],
+    )
+
+
+def _choose_held_out(stratum: Sequence[MathProblem]) -> list[MathProblem]:
+    drawn = sorted(stratum, key=lambda problem: sha256(problem.id.encode()).digest())
+    return drawn[: round(len(stratum) / FOLDS)]
+
+
+# Measure a classifier on problems to which it was not fitted, with 95 % confidence intervals.
+
+RESAMPLES = 2000
+SEED = 0
+CUT = 0.5
+"""Probability from which a problem is called hard; the default of `route.threshold`."""
+BINS = 10
+
+Vector = NDArray[np.float64]
+
+
+class Bin(msgspec.Struct, frozen=True, kw_only=True):
+    """Compares predicted with observed difficulty over problems of about the same probability."""
+
+    n: int
+    probability: float
+    """Their mean probability of being hard."""
+    hard: Interval
+    """The share that is hard."""
+
+
+class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Problems of one level or subject."""
+
+    n: int
+    called_hard: Interval
+    accuracy: Interval
+    auc: Interval | None
+    """None if the problems are all hard, or all easy."""
+
+
+class ThresholdFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect of a threshold of `route`."""
+
+    threshold: float
+    easy: Interval
+    """Share of the problems that take the rule path."""
+    hard_among_easy: Interval
+    """Share of hard problems among them."""
+
+
+class ClassifierFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one classifier on one set of problems."""
+
+    n: int
+    hard: float
+    """Share of hard problems, which is the accuracy of calling all of them hard."""
+    accuracy: Interval
+    auc: Interval
+    brier: float
+    """Mean squared error of the probability."""
+    calibration_error: float
+    """Mean distance of probability and share over the bins of `calibration`, weighted by their sizes."""
+    calibration: list[Bin]
+    levels: dict[str, GroupFigures]
+    subjects: dict[str, GroupFigures]
+    cuts: list[ThresholdFigures]
+
+
+class RivalFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of another kind of classifier that was fitted to, and measured on, the same problems."""
+
+    accuracy: Interval
+    auc: Interval
+    advantage: Interval
+    """By how much the shipped classifier's area is larger."""
+
+
+class RecordedProbability(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem and its probability by scikit-learn."""
+
+    question: str
+    probability: float
+
+
+class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures on problems to which nothing was fitted."""
+
+    shipped: ClassifierFigures
+    rivals: dict[str, RivalFigures]
+
+
+class ClassifierEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures that are measured when the classifier is fitted."""
+
+    fitted: int
+    """Number of problems to which it was fitted."""
+    strengths: dict[str, float]
+    """Inverse strength of the penalty that cross-validation chose, by kind of classifier."""
+    parts: dict[str, PartFigures]
+    recorded: list[RecordedProbability]
+
+
+def measure_figures(problems: Sequence[MathProblem], probabilities: Vector) -> ClassifierFigures:
+    hard = np.array([problem.hard for problem in problems], dtype=np.float64)
+    bins = measure_calibration(hard, probabilities)
+    gaps = [each.n * abs(each.probability - (each.hard.value or 0)) for each in bins]
+    return ClassifierFigures(
+        n=len(problems),
+        hard=float(hard.mean()),
+        accuracy=measure_accuracy(hard, probabilities),
+        auc=measure_area(hard, probabilities),
+        brier=float(((probabilities - hard) ** 2).mean()),
+        calibration_error=sum(gaps) / len(problems),
+        calibration=bins,
+        levels=_measure_groups(hard, probabilities, [f"Level {problem.level}" for problem in problems]),
+        subjects=_measure_groups(hard, probabilities, [problem.subject for problem in problems]),
+        cuts=[_measure_cut(hard, probabilities, threshold / BINS) for threshold in range(1, BINS)],
+    )
+
+
+def measure_rival(problems: Sequence[MathProblem], shipped: Vector, others: Vector) -> RivalFigures:
+    """Measure another classifier (`others`) and compare it with the shipped one."""
+    hard = np.array([problem.hard for problem in problems], dtype=np.float64)
+    return RivalFigures(
+        accuracy=measure_accuracy(hard, others),
+        auc=measure_area(hard, others),
+        advantage=measure_advantage(hard, shipped, others),
+    )
+
+
+def measure_accuracy(hard: Vector, probabilities: Vector) -> Interval:
+    """Measure the share of problems that are classified correctly at `CUT`."""
+    return wilson(int(((probabilities >= CUT) == (hard > 0)).sum()), len(hard))
+
+
+def measure_area(hard: Vector, probabilities: Vector) -> Interval:
+    """Measure the area under the ROC curve, with a bootstrap over problems."""
+    return _estimate_interval((hard, probabilities), compute_auc)
+
+
+def measure_advantage(hard: Vector, probabilities: Vector, others: Vector) -> Interval:
+    """Measure by how much the first area is larger than that of `others`, with a paired bootstrap over problems."""
+    return _estimate_interval(
+        (hard, probabilities, others),
+        lambda y, left, right, axis: compute_auc(y, left, axis=axis) - compute_auc(y, right, axis=axis),
+    )
+
+
+def compute_auc(hard: Vector, probabilities: Vector, axis: int = -1) -> Any:
+    """Compute how often a hard problem gets a higher probability than an easy one (Mann-Whitney, ties count half)."""
+    positive = hard.sum(axis=axis)
+    ranks = (rankdata(probabilities, axis=axis) * hard).sum(axis=axis)
+    return (ranks - positive * (positive + 1) / 2) / (positive * (hard.shape[axis] - positive))
+
+
+def measure_calibration(hard: Vector, probabilities: Vector) -> list[Bin]:
+    """Sort problems into bins of equal width by probability, without empty bins."""
+    places = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    members = [places == place for place in range(BINS) if (places == place).any()]
+    return [
+        Bin(
+            n=int(inside.sum()),
+            probability=float(probabilities[inside].mean()),
+            hard=wilson(int(hard[inside].sum()), int(inside.sum())),
+        )
+        for inside in members
+    ]
+
+
+def _estimate_interval(data: tuple[Vector, ...], statistic: Callable[..., Any]) -> Interval:
+    found = bootstrap(
+        data, statistic, n_resamples=RESAMPLES, paired=True, vectorized=True, method="percentile",
+        batch=200, rng=np.random.default_rng(SEED),
+    ).confidence_interval  # fmt: skip
+    return Interval(value=float(statistic(*data, axis=-1)), low=float(found.low), high=float(found.high))
+
+
+def _measure_groups(hard: Vector, probabilities: Vector, names: Sequence[str]) -> dict[str, GroupFigures]:
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        places[name].append(place)
+    return {name: _measure_group(hard[places[name]], probabilities[places[name]]) for name in sorted(places)}
+
+
+def _measure_group(hard: Vector, probabilities: Vector) -> GroupFigures:
+    return GroupFigures(
+        n=len(hard),
+        called_hard=wilson(int((probabilities >= CUT).sum()), len(hard)),
+        accuracy=measure_accuracy(hard, probabilities),
+        auc=measure_area(hard, probabilities) if 0 < hard.sum() < len(hard) else None,
+    )
+
+
+def _measure_cut(hard: Vector, probabilities: Vector, threshold: float) -> ThresholdFigures:
+    easy = probabilities < threshold
+    count = int(easy.sum())
+    return ThresholdFigures(
+        threshold=threshold,
+        easy=wilson(count, len(hard)),
+        hard_among_easy=wilson(int(hard[easy].sum()), count),
+    )
+
+
+# Render the classifier's card, `models/difficulty/README.md`, with the figures of the evaluation.
+
+HEAD = """\
+# Difficulty classifier
+
+Estimates from the text of a problem alone how probable it is that the problem is *hard*: level 4 or 5 of MATH, against
+levels 1 to 3. A logistic regression over the shipped static embeddings ({fitted:,} problems, 379 weights and a bias, in
+`weights.json`). `shared/models/difficulty.py` reads it with numpy alone; `docs/how-to/routing.md` says what it is for.
+
+Licence: MIT, as the data's (MATH, Hendrycks et al. 2021).
+
+Made by this file's recipe, in two minutes on a processor; do not edit by hand:
+
+    .venv/bin/pip install -c requirements/base.txt -r requirements/train.in
+    .venv/bin/python -m tools.difficulty --data MATH
+
+## Data
+
+MATH's training part, the two problems of "Level ?" left out. Of every subject and level a fifth is held out, by the
+SHA-256 of the problem's id. The strength of the penalty was chosen by cross-validation inside the fitted part. Test-dev
+is 1,000 of MATH's test problems, looked at for these tables only; nothing was chosen by it.
+
+Levels 1 to 3 are called easy because the split is then nearly even, and because easy-to-hard generalisation is studied
+on MATH with the same border (Sun et al. 2024).
+
+All intervals are at 95 %: shares by Wilson, areas under the ROC curve by bootstrap over problems.
+"""
+CALIBRATION = """
+Brier score {:.3f}; mean distance between probability and share of hard problems {:.3f}:
+"""
+LIMITS = """\
+## Limits
+
+- It is a weak classifier: of a hard and an easy problem drawn at random it ranks three pairs out of four rightly. Words
+  (TF-IDF), and length beside the embeddings, are separably better. The embeddings alone are shipped: the paper proposes
+  to classify what a question means, their vectors are there already, and 379 numbers can be looked at.
+- Levels are the contests' and the annotators', not a measure of what a model finds hard. Most of its errors are on
+  levels 3 and 4, on both sides of the border.
+- It is a little worse on test-dev than on the held-out fifth: the embeddings were refined on all of MATH's training
+  part, problems and solutions, though without levels. Quote test-dev.
+- English and mathematics of MATH's kind only. Chinese questions, and questions without a known word, get no probability
+  at all. Elsewhere it gives a number that means nothing: in the shipped problem world a question names two digits and
+  an operator, and nothing in it tells the difficulty (`docs/how-to/routing.md`).
+"""
+
+
+def render(evaluation: ClassifierEvaluation) -> str:
+    """Render the card as Markdown."""
+    sections = [HEAD.format(fitted=evaluation.fitted)]
+    sections += [_render_part(name, part, evaluation.strengths) for name, part in evaluation.parts.items()]
+    return "\n".join([*sections, LIMITS])
+
+
+def _render_part(name: str, part: PartFigures, strengths: dict[str, float]) -> str:
+    shipped = part.shipped
+    return "\n".join(
+        [
+            f"## On {name}, {shipped.n:,} problems\n",
+            _render_table(
+                ("classifier", "C", "accuracy at 0.5", "ROC AUC", "shipped one's AUC is larger by"),
+                _list_rivals(part, strengths),
+            ),
+            CALIBRATION.format(shipped.brier, shipped.calibration_error),
+            _render_table(("probability", "problems", "hard"), _list_bins(shipped)),
+            "",
+            _render_table(
+                ("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), _list_groups(shipped)
+            ),
+            "\nWhat a threshold of `route` does:\n",
+            _render_table(("threshold", "take the rule path", "of these hard"), _list_thresholds(shipped)),
+            "",
+        ]
+    )
+
+
+def _list_rivals(part: PartFigures, strengths: dict[str, float]) -> Iterable[Sequence[str]]:
+    shipped = part.shipped
+    yield (
+        "**embeddings (shipped)**",
+        f"{strengths['embeddings']:g}",
+        _format_share(shipped.accuracy),
+        _format_area(shipped.auc),
+        "",
+    )
+    for kind, rival in part.rivals.items():
+        yield (
+            kind,
+            f"{strengths[kind]:g}",
+            _format_share(rival.accuracy),
+            _format_area(rival.auc),
+            _format_area(rival.advantage),
+        )
+    yield "everything hard", "", f"{100 * shipped.hard:.1f} %", "0.5", ""
+
+
+def _list_bins(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
+    return ((f"{each.probability:.2f}", str(each.n), _format_share(each.hard)) for each in figures.calibration)
+
+
+def _list_groups(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
+    return (_render_group(name, each) for name, each in (figures.levels | figures.subjects).items())
+
+
+def _render_group(name: str, group: GroupFigures) -> Sequence[str]:
+    return (
+        name,
+        str(group.n),
+        _format_share(group.called_hard),
+        _format_share(group.accuracy),
+        _format_area(group.auc) if group.auc else "",
+    )
+
+
+def _list_thresholds(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
+    return (
+        (f"{each.threshold:g}", _format_share(each.easy), _format_share(each.hard_among_easy)) for each in figures.cuts
+    )
+
+
+def _format_share(figure: Interval) -> str:
+    if figure.value is None:
+        return "none"
+    return f"{100 * figure.value:.1f} % ({100 * figure.low:.1f} to {100 * figure.high:.1f})"
+
+
+def _format_area(figure: Interval) -> str:
+    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
+
+
+def _render_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,1 @@
+"""Making and tuning of static embeddings."""

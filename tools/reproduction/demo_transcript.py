@@ -1,0 +1,45 @@
+"""Write the transcript in docs/reference/demo.md: `mathrag demo | python -m tools.reproduction.demo_transcript`.
+
+The demonstration's output is passed through; at its end the page is rewritten, without lines of progress.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from shared.pages.pages import rewrite_blocks
+from shared.settings import REPOSITORY
+from tools.reproduction import pages
+
+PAGE = REPOSITORY / "docs" / "reference" / "demo.md"
+PROGRESS = re.compile(r"all jobs  (?!0 running)")
+
+
+def shortened(lines: Iterable[str]) -> Iterator[str]:
+    """Drop all lines of progress but the first and the last, which has the totals."""
+    is_first = True
+    for line in lines:
+        if not PROGRESS.match(line):
+            yield line
+        elif is_first:
+            yield from (line, "...")
+            is_first = False
+
+
+def main() -> None:
+    """Read the transcript from standard input, and write the page."""
+    lines = []
+    for line in sys.stdin:
+        print(line, end="", flush=True)
+        lines.append(line.rstrip().replace(f"{REPOSITORY}/", ""))
+    if not any(line.startswith("The demonstration took") for line in lines):
+        sys.exit("the demonstration ended early, and the page is unchanged: run it again")
+    head = f"Seed 1, {datetime.now(UTC):%Y-%m-%d}, commit {pages.commit()}, lines of progress left out:"
+    transcript = "\n".join(shortened(lines)).strip()
+    computed = {"transcript": f"{head}\n\n```text\n{transcript}\n```"}
+    PAGE.write_text(rewrite_blocks(PAGE.read_text("utf-8"), computed), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What both reproductions write: the origin of their figures, tables, and curves."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shared.pages.figures import Figure, format_n
+from shared.pages.plots import DASHES, SHAPES, Dot, Key, Line, Mark, Panel, Plot, make_axis, name_series
+from shared.settings import REPOSITORY
+
+# Describe the origin of measured figures: the code's commit, and the machine.
+
+
+def commit(file: Path | None = None) -> str:
+    """Return the abbreviated commit of the code, or the last one that changed a file."""
+    return _git("log", "-1", "--format=%h", *(["--", str(file)] if file else []))
+
+
+def is_changed(file: Path) -> bool:
+    """Whether the file differs from the committed one."""
+    return bool(_git("status", "--porcelain", "--", str(file)))
+
+
+def machine() -> str:
+    """Name the number of processor cores and Python's version."""
+    return f"{os.cpu_count()} processor cores, Python {platform.python_version()}"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
+
+
+# Write tables in Markdown.
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table with its header."""
+
+    def lines() -> Iterator[str]:
+        yield line(header)
+        yield "|---" * len(header) + "|"
+        yield from map(line, rows)
+
+    return "\n".join(lines())
+
+
+def line(cells: Sequence[Any]) -> str:
+    """Write one row of a table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+# Draw accuracy, or another share, over a varied parameter, with a line for each system.
+
+HEIGHT = 280
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of one system at one value."""
+
+    x: float
+    label: str
+    """The system, which has a colour, dash and shape of its own in the order given."""
+    value: float | None
+    """Accuracy in [0, 1]."""
+    low: float
+    high: float
+    """Wilson's interval."""
+    n: int
+
+
+def chart(
+    rows: Sequence[Row], *, name: str, title: str, axis: str, share: str = "Accuracy", of: str = "items"
+) -> Figure:
+    """Draw `share` of `of` over `axis`, which names the varied parameter with its unit."""
+    marks: list[Mark] = []
+    keys = []
+    for number, label in enumerate(dict.fromkeys(row.label for row in rows)):
+        own = sorted((row for row in rows if row.label == label), key=lambda row: row.x)
+        known = [(row, row.value) for row in own if row.value is not None]
+        colour, dash, shape = name_series(number), DASHES[number % len(DASHES)], SHAPES[number % len(SHAPES)]
+        keys.append(Key(text=label, colour=colour, shape=shape))
+        marks += [Line(((row.x, row.low), (row.x, row.high)), colour) for row, _ in known]
+        marks.append(Line(tuple((row.x, value) for row, value in known), colour, 2, dash))
+        marks += [Dot((row.x, value), colour, shape) for row, value in known]
+    places = [row.x for row in rows]
+    panel = Panel(
+        x=make_axis(axis, ends=(min(places), max(places)) if places else None, inset=12, has_grid=False),
+        y=make_axis(f"{share} (% of {of})", ends=(0, 1), is_percentage=True),
+        marks=tuple(marks),
+        height=HEIGHT,
+    )
+    return Figure(
+        name=name,
+        title=title,
+        notes=(f"{format_n((row.n for row in rows), f'{of} a point')}; lines: Wilson, 95 %",),
+        caption=f"Each point is the {share.lower()} of a system; {axis[0].lower()}{axis[1:]} grows to the right.",
+        plot=Plot(panels=(panel,), keys=tuple(keys)),
+        rows=tuple(rows),
+    )

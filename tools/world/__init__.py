@@ -1,0 +1,1 @@
+"""Training and measuring of the shipped models on the problem world and on made-up knowledge graphs."""

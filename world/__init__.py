@@ -1,1 +1,0 @@
-"""Generates the problem world of made-up operators, and trains and measures the two small models on it."""

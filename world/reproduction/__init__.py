@@ -1,1 +1,0 @@
-"""Reproduces the paper's effect in the problem world from scratch: ``make reproduce-world``."""
