@@ -1,7 +1,7 @@
 """`mathrag config`: check settings, show them, and change the configuration while the services run."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,10 +9,17 @@ from typing import Annotated, Any
 import msgspec
 import typer
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_settings import SettingsError
 
 from mathrag.cli.command_groups import ApiCommand, Mutation
+from mathrag.cli.config_findings import (
+    REFUSALS,
+    ConfigFinding,
+    explain,
+    find_unknown_variables,
+    find_unplaced_models,
+    find_wrong_shape,
+    locate,
+)
 from mathrag.cli.output import AsJson, Exit, parse_parameters, print_json, print_table, report_errors
 from mathrag.client import service
 from mathrag.client.client import Client
@@ -21,161 +28,7 @@ from mathrag.client.request import MOST_OF_A_PAGE
 from shared import suggestions
 from shared.places import config_file
 from shared.redaction import redact
-from shared.runtime.placement import find_problems
 from shared.settings import REPOSITORY, Settings, load
-from shared.suggestions import find_nearest
-
-# Problems of the configuration, each with its key, place and fix.
-
-REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
-"""What loading the settings raises."""
-PREFIX = "MATHRAG_"
-OPEN = ("MATHRAG_MODELS__", "MATHRAG_ROLES__")
-"""Settings whose keys are the operator's own."""
-OTHERS = frozenset(
-    f"{PREFIX}{name}"
-    for name in (
-        # read by `mathrag` itself, and by children
-        "URL", "API_KEY", "CONFIG", "SECRETS_DIR", "SERVER_KEY",
-        # read by docker-compose.yml
-        "TAG", "PUBLISH", "REVISION", "MODELS_DIR", "GUARD_MEMORY", "RETRIEVER_MEMORY", "OTLP_ENDPOINT",
-    )
-)  # fmt: skip
-"""Variables of ours that are not settings."""
-
-
-class ConfigFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem of the settings."""
-
-    key: str
-    where: str
-    """File and line, or the environment variable."""
-    message: str
-    fix: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {f'`{self.key}`: ' if self.key else ''}{self.message}"
-
-
-def explain(refused: Exception) -> list[ConfigFinding]:
-    """Return the problems that an exception of `REFUSALS` reports."""
-    if isinstance(refused, ValidationError):
-        return [_make_finding(error["loc"], error["type"], error["msg"]) for error in refused.errors(include_url=False)]
-    mark = getattr(refused, "problem_mark", None)
-    place = "the environment" if isinstance(refused, SettingsError) else str(config_file())
-    place = f"{config_file()}, line {mark.line + 1}, column {mark.column + 1}" if mark else place
-    message = str(getattr(refused, "problem", None) or refused).partition("\n")[0]
-    return [ConfigFinding(key="", where=place, message=message, fix="correct the value there")]
-
-
-def find_wrong_shape() -> list[ConfigFinding]:
-    """Return a finding if the settings file is not a mapping, which its readers do not expect."""
-    node = _parse_file()
-    if node is None or isinstance(node, yaml.MappingNode):
-        return []
-    place = f"{config_file()}, line {node.start_mark.line + 1}"
-    return [
-        ConfigFinding(
-            key="",
-            where=place,
-            message="must be a mapping of keys to values",
-            fix="cp mathrag.example.yaml mathrag.yaml",
-        )
-    ]
-
-
-def find_unplaced_models(settings: Settings) -> list[ConfigFinding]:
-    """Return a finding for each model that is too large for every device that it may use."""
-    return [
-        ConfigFinding(
-            key=f"models.{name}",
-            where=locate(["models", name]),
-            message=message,
-            fix="correct `footprint_mib` and `budget_mib`, or the model's `device`",
-        )
-        for name, message in find_problems(settings)
-    ]
-
-
-def find_unknown_variables(environment: Mapping[str, str]) -> list[ConfigFinding]:
-    """Return a finding for each variable with our prefix that no setting and no other reader has."""
-    known = {*list_variables(Settings), *OTHERS}
-    names = (name for name in sorted(environment) if name.startswith(PREFIX))
-    return [
-        ConfigFinding(
-            key="",
-            where=name,
-            message="there is no such setting, so the variable has no effect",
-            fix=_suggest_nearest(name, known),
-        )
-        for name in names
-        if name.upper() not in known and not name.startswith(OPEN)
-    ]
-
-
-def list_variables(group: type[BaseModel], prefix: str = PREFIX) -> Iterator[str]:
-    """Yield the environment variable of every setting, those of nested groups included."""
-    for name, field in group.model_fields.items():
-        yield f"{prefix}{name.upper()}"
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from list_variables(field.annotation, f"{prefix}{name.upper()}__")
-
-
-def _make_finding(place: Sequence[str | int], kind: str, message: str) -> ConfigFinding:
-    path = [str(part) for part in place]
-    key = ".".join(path)
-    if kind != "extra_forbidden":
-        fix = f"mathrag config schema prints the values that `{key}` may have" if key else "correct the value"
-        return ConfigFinding(key=key, where=locate(path), message=message[:1].lower() + message[1:], fix=fix)
-    known = {name.removeprefix(PREFIX).lower().replace("__", ".") for name in list_variables(Settings)}
-    return ConfigFinding(
-        key=key, where=locate(path), message="there is no such setting", fix=_suggest_nearest(key, known)
-    )
-
-
-def _suggest_nearest(name: str, known: set[str]) -> str:
-    near = find_nearest(name, known)
-    return f"did you mean {near}?" if near else "remove it; docs/reference/settings.md lists all settings"
-
-
-def locate(path: Sequence[str]) -> str:
-    """Return the environment variable that sets the key, else the file and line: the environment has precedence."""
-    for depth in range(len(path), 0, -1):
-        variable = PREFIX + "__".join(path[:depth]).upper()
-        if variable in os.environ:
-            return variable
-    line = find_line(path)
-    return f"{config_file()}, line {line}" if line else str(config_file())
-
-
-def find_line(path: Sequence[str]) -> int | None:
-    """Return the line of this key, or of its deepest parent in the file; None if the file has neither."""
-    node = _parse_file()
-    line = None
-    for part in path:
-        found = _find_child(node, part)
-        if found is None:
-            break
-        place, node = found
-        line = place.start_mark.line + 1
-    return line
-
-
-def _find_child(node: yaml.Node | None, part: str) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the nodes of a key and of its value (twice the element in a list); None if it is not there."""
-    if isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
-        return node.value[int(part)], node.value[int(part)]
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next(((key, value) for key, value in pairs if key.value == part), None)
-
-
-def _parse_file() -> yaml.Node | None:
-    """Return the file's YAML nodes, which know their lines; None if it cannot be read or is not YAML."""
-    try:
-        return yaml.compose(config_file().read_text("utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return None
-
 
 # Files and models that a configuration names but that do not exist.
 

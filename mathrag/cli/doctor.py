@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli import config
+from mathrag.cli import config, config_findings
 from mathrag.cli.output import AsJson, Exit, print_json, report_errors
 from mathrag.cli.references import DataDir
 from mathrag.client import address
@@ -79,7 +79,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
     results = [_finding_to_check(finding) for finding in config.check()]
     try:
         settings = load()
-    except config.REFUSALS:
+    except config_findings.REFUSALS:
         return results
     try:
         url = address.url(data_dir)
@@ -133,7 +133,7 @@ def _decode_checks(body: Any) -> list[Check]:
     return msgspec.convert(body["checks"], list[Check])
 
 
-def _finding_to_check(finding: config.ConfigFinding) -> Check:
+def _finding_to_check(finding: config_findings.ConfigFinding) -> Check:
     return Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix)
 
 

@@ -17,6 +17,7 @@ from mathrag.cli.output import (
     Exit,
     Model,
     Set,
+    describe_unserved,
     describe_wait,
     parse_parameters,
     print_facts,
@@ -26,7 +27,6 @@ from mathrag.cli.output import (
     report_errors,
     split_pair,
 )
-from mathrag.cli.progress import describe_unserved
 from mathrag.cli.references import (
     Baseline,
     CorpusOption,

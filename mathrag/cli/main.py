@@ -43,7 +43,7 @@ ENTRIES = (
     ),
     CommandEntry(
         "demo",
-        "up",
+        "demo",
         "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
         PlainCommand,
         EMBEDDED,

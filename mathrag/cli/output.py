@@ -12,6 +12,7 @@ import typer
 from typer.models import CommandInfo
 
 from mathrag.client.errors import Failed, Shown, failure
+from mathrag.client.jobs import Job
 from shared.extras import install_command
 
 # Print JSON for programs and aligned columns for people.
@@ -70,6 +71,27 @@ def describe_wait(found: Any, now: datetime | None = None) -> str:
     left_s = (datetime.fromisoformat(found["next_try"]) - (now or datetime.now(UTC))).total_seconds()
     following = f"next try in {left_s:.0f} s" if left_s >= 1 else "trying now"
     return f"for {found['what']} since {since:%H:%M}, {following}"
+
+
+def summarise(job: Job) -> str:
+    """Return a line such as "first  running  retrieve 20/40  judge 3/10  samples 0/100"."""
+    counts = job["request_counts"]
+    stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
+    samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
+    return "  ".join([job["name"], job["state"], *stages, samples, *describe_waits(job)])
+
+
+def describe_waits(job: Job) -> list[str]:
+    """Return a line for each unavailable service, and one for models that no guard serves."""
+    away = [f"waiting {describe_wait(each)}" for each in job.get("waiting", ())]
+    return [*away, *filter(None, [describe_unserved(job)])]
+
+
+def describe_unserved(job: Job) -> str:
+    """Return which of the job's models no guard serves, with a remedy; "" if all are served."""
+    names = ", ".join(job.get("unserved", ()))
+    problem = f"no guard serves {names} as pinned when the job was submitted"
+    return f"{problem}: restore the model and restart the guard, or cancel and submit again" if names else ""
 
 
 def _format_cell(value: object) -> str:
@@ -187,7 +209,7 @@ def _to_failure(error: Exception, extra: str) -> Failed:
         return failure(not_installed(_top_package(error.name or ""), extra))
     # Only a command that loaded settings can get these errors, so the imports below cost nothing extra.
     if _top_package(type(error).__module__) in SETTINGS_READERS:
-        from mathrag.cli.config import REFUSALS, explain
+        from mathrag.cli.config_findings import REFUSALS, explain
 
         if isinstance(error, REFUSALS):
             return Failed("invalid", str(explain(error)[0]), hint="mathrag config validate")

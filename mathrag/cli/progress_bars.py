@@ -11,7 +11,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mathrag.cli.progress import describe_waits
+from mathrag.cli.output import describe_waits
 from mathrag.client.jobs import Job
 
 

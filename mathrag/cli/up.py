@@ -1,4 +1,4 @@
-"""`mathrag up`, `open` and `demo`: start the embedded stack on this machine."""
+"""`mathrag up` and `open`: start the embedded stack on this machine."""
 
 import asyncio
 import errno
@@ -369,25 +369,3 @@ def _choose_port() -> int:
 
 def _has_display() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-# `mathrag demo`: run the whole system on two small batches, and explain the results.
-
-Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
-DemoFolder = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo)."),
-]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Ask 10 questions of each set: shows that everything works, compares nothing.")
-]
-
-
-def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False) -> None:
-    """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
-    # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with report_errors(as_json=False, extra="embedded"):
-        from mathrag.cli import demonstration
-
-        demonstration.demonstrate(seed, data_dir or demonstration.DATA_DIR, demonstration.QUICK if quick else None)

@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from mathrag.client import answers, jobs
 from mathrag.client.answers import Audit, JobView, PlanView, Provenance, RequestCounts, ResultRow, SampleRow
-from mathrag.client.async_client import AsyncConnection
+from mathrag.client.async_connection import AsyncConnection
 from mathrag.client.connection import Connection
 from mathrag.client.errors import Invalid, JobFailed, require
 from mathrag.client.operations import Described, Group, P, aentries_of, alines_of, entries_of, is_async, lines_of

@@ -28,7 +28,7 @@ from mathrag.client.errors import TooLarge
 from mathrag.client.request import Request
 
 if TYPE_CHECKING:
-    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.async_connection import AsyncConnection
     from mathrag.client.connection import Connection
 
 

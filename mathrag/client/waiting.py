@@ -16,7 +16,7 @@ from mathrag.client.request import Request
 if TYPE_CHECKING:
     import httpx2
 
-    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.async_connection import AsyncConnection
     from mathrag.client.connection import Connection
 
 

@@ -11,7 +11,7 @@ from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.waiting import Waiting, await_end, wait_for_end
 
 if TYPE_CHECKING:
-    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.async_connection import AsyncConnection
     from mathrag.client.connection import Connection
 
 

@@ -35,7 +35,7 @@ from mathrag.client.uploads import (
 )
 
 if TYPE_CHECKING:
-    from mathrag.client.async_client import AsyncConnection
+    from mathrag.client.async_connection import AsyncConnection
     from mathrag.client.connection import Connection
 
 

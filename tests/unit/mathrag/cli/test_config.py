@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from mathrag.cli.config import OTHERS, find_unknown_variables, list_variables, schema
+from mathrag.cli.config import schema
+from mathrag.cli.config_findings import OTHERS, find_unknown_variables, list_variables
 from mathrag.cli.output import Exit
 from shared.settings import REPOSITORY, Settings
 from tests.unit.commands import Server, mathrag, refuses, says

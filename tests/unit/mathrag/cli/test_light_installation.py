@@ -74,7 +74,7 @@ NEED_AN_EXTRA = {
     ("mcp",): "mcp",
 }
 PURGE, HELP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
-STARTS_SERVICES = {"backup", "demonstration", "up", "reproduce"}
+STARTS_SERVICES = {"backup", "demo", "up", "reproduce"}
 READS_THE_DATABASE = {"key", "purge"}
 
 

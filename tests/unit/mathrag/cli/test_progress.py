@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mathrag.cli.demonstration import merge_counts
-from mathrag.cli.output import describe_wait
-from mathrag.cli.progress import summarise
+from mathrag.cli.demo import merge_counts
+from mathrag.cli.output import describe_wait, summarise
 from mathrag.cli.progress_bars import ProgressBars
 from shared.pages.formatting import format_accuracy, format_counts, take_last_line
 from shared.pages.lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval

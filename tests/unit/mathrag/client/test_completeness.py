@@ -124,9 +124,9 @@ def _of_methods() -> Iterator[tuple[str, Any]]:
 
 
 def _hints_of(method: Any) -> Iterator[tuple[str, Any]]:
-    from mathrag.client import async_client, connection
+    from mathrag.client import async_connection, connection
 
-    names = {"Connection": connection.Connection, "AsyncConnection": async_client.AsyncConnection,
+    names = {"Connection": connection.Connection, "AsyncConnection": async_connection.AsyncConnection,
              "Pipeline": Pipeline, "AsyncPipeline": AsyncPipeline}  # fmt: skip
     for table in ("pa", "pd", "pl"):
         names[table] = type(table, (), {"Table": object, "DataFrame": object})

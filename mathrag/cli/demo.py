@@ -1,15 +1,19 @@
 """Runs the demonstration on a stack of its own: two corpora, five pipelines on each, and a few questions one by one."""
 
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from mathrag.cli import progress
+from mathrag.cli.output import report_errors
 from mathrag.cli.report import compare_with_first, fetch_jobs
 from mathrag.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag.client import address, jobs, texts, waiting
@@ -241,3 +245,21 @@ def _audits(client: Client, reports: Sequence[Any]) -> str:
 
 def _say(text: str) -> None:
     print(f"\n== {text}", flush=True)
+
+
+Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
+DemoFolder = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo)."),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Ask 10 questions of each set: shows that everything works, compares nothing.")
+]
+
+
+def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False) -> None:
+    """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
+    # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with report_errors(as_json=False, extra="embedded"):
+        demonstrate(seed, data_dir or DATA_DIR, QUICK if quick else None)
