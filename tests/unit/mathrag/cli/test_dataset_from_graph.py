@@ -7,6 +7,7 @@ import httpx2
 import msgspec
 import pytest
 
+from mathrag.client import client
 from tests.unit.commands import mathrag
 
 LEFT_OUT = {"repeated": 0, "known": 2, "unknown_relation": 0, "unknown_entity": 1, "many_answers": 0, "long": 0}

@@ -7,6 +7,7 @@ import httpx2
 import msgspec
 import pytest
 
+from mathrag.client import client
 from tests.unit.commands import mathrag, says
 
 GRAPH: dict[str, Any] = {
