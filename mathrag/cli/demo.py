@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mathrag import report as report_module
 from mathrag.cli import progress
 from mathrag.cli.output import report_errors
 from mathrag.cli.report import compare_with_first, fetch_jobs
@@ -23,7 +24,6 @@ from mathrag.client.uploads import Sources
 from mathrag.demo import sentences
 from mathrag.demo import world as world_module
 from mathrag.demo.world import build, write
-from mathrag.report import bundle
 from mathrag.stack import control
 from shared.calls import CALL_KINDS
 from shared.errors import Unavailable
@@ -234,7 +234,9 @@ def _write_report(client: Client, jobs_: Sequence[str], out: Path) -> str:
             f"No report was written: {missing}. {missing.hint}, and run the demonstration again."
         )
     folders = list(fetch_jobs(client, jobs_, out / "data"))
-    index = bundle.write(out, [each.folder for each in folders], "Demonstration", compare_with_first(client, jobs_))
+    index = report_module.write(
+        out, [each.folder for each in folders], "Demonstration", compare_with_first(client, jobs_)
+    )
     return f"  {index}"
 
 

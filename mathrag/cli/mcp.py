@@ -19,6 +19,6 @@ def mcp(
     """Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md)."""
     with report_errors(as_json=False, extra="mcp"):
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-        from mathrag.mcp.server import serve
+        from mathrag.mcp import serve
 
         anyio.run(serve, corpus, PATIENCE_S)

@@ -44,7 +44,7 @@ def bundle(
             raise Failed("usage", "name either jobs or an experiment", hint="mathrag report bundle JOB... --out DIR")
         if not client.shows and not force and out.exists() and any(out.iterdir()):
             raise Failed("conflict", f"{out} is not empty", hint="choose another folder, or --force")
-        from mathrag.report.bundle import write
+        from mathrag.report import write
         from shared.pages.figures import check_installed
 
         check_installed()

@@ -90,6 +90,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def modules(*packages: str) -> list[str]:
     files = (file for package in packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
+    files = (*files, light.REPOSITORY / "mathrag" / "report.py")
     names = (".".join(file.relative_to(light.REPOSITORY).with_suffix("").parts) for file in files)
     return sorted(name.removesuffix(".__init__") for name in names)
 
@@ -114,7 +115,7 @@ def in_light(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
     environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(packages)))
     commands = [*NEED_AN_EXTRA, PURGE, HELP, DOCTOR, PARQUET]
-    words = json.dumps([modules("client", "cli", "report"), commands])
+    words = json.dumps([modules("client", "cli"), commands])
     folder = tmp_path_factory.mktemp("empty")
     # Without `site`, only what PYTHONPATH names can be imported.
     command = [sys.executable, "-S", "-c", PROGRAM, words]

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from click.testing import Result
 
+from mathrag import report as report_module
 from mathrag.cli.output import Exit
-from mathrag.report import overview
-from mathrag.report.figure_data import FigureData
+from mathrag.report import FigureData
 from mathrag.reproduction import preset as presets
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
@@ -66,7 +66,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FigureData, "draw_figures", lambda *_: iter(()))
-    monkeypatch.setattr(overview, "list_figures", lambda *_: iter(()))
+    monkeypatch.setattr(report_module, "list_figures", lambda *_: iter(()))
 
 
 def math(data: Path, *options: str, preset: str = "paper") -> Result:

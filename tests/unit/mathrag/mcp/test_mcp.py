@@ -9,11 +9,10 @@ import pytest
 from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
 
+from mathrag import mcp as mcp_module
 from mathrag.cli.output import Exit
 from mathrag.client.async_client import AsyncClient
-from mathrag.mcp import arguments
-from mathrag.mcp.server import build_protocol
-from mathrag.mcp.tools import TOOLS, Server
+from mathrag.mcp import TOOLS, Server, build_protocol
 from shared.extras import install_command
 from tests.unit.commands import JOB, mathrag, refuses
 from tests.unit.commands import Server as Served
@@ -35,9 +34,9 @@ DOCUMENTED = {
 }
 """The `properties` of both tools, as the source document prints them."""
 ARGUMENTS = {
-    "enhanced-search": arguments.SearchArguments, "enhanced-chat": arguments.ChatArguments,
-    "job-submit": arguments.SubmitArguments,
-    "job-status": arguments.JobArguments, "job-report": arguments.JobArguments,
+    "enhanced-search": mcp_module.SearchArguments, "enhanced-chat": mcp_module.ChatArguments,
+    "job-submit": mcp_module.SubmitArguments,
+    "job-status": mcp_module.JobArguments, "job-report": mcp_module.JobArguments,
 }  # fmt: skip
 CORPORA = {"data": [{"name": "math"}], "next_cursor": None}
 
@@ -59,7 +58,7 @@ async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
         listed = {tool.name: tool for tool in (await assistant.list_tools()).tools}
     for name, properties in DOCUMENTED.items():
         schema = listed[name].input_schema
-        assert schema == {"type": "object", "properties": {**properties, "corpus": arguments.CORPUS}}
+        assert schema == {"type": "object", "properties": {**properties, "corpus": mcp_module.CORPUS}}
     descriptions = [listed[name].description for name in DOCUMENTED]
     assert descriptions == [
         "Enhanced semantic search with query optimization and hybrid retrieval",
@@ -208,7 +207,7 @@ async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
 
 
 def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "mcp" or name == "mathrag.mcp.server"]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "mcp" or name == "mathrag.mcp"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     ended = mathrag("mcp")

@@ -12,12 +12,10 @@ import httpx2
 import msgspec
 import pytest
 
+from mathrag import report as report_module
 from mathrag.cli.output import Exit
 from mathrag.cli.report import make_slug
-from mathrag.report import bundle, overview
-from mathrag.report.commands import submit_again_command
-from mathrag.report.figure_data import FigureData
-from mathrag.report.source import JobFiles
+from mathrag.report import FigureData, JobFiles, submit_again_command
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from shared import extras
 from shared.errors import Invalid
@@ -62,7 +60,7 @@ class Page(HTMLParser):
 
 def made(out: Path, samples: int = 2, comparison: Any = None, experiment: Any = None, **row: Any) -> Path:
     job = folder(out / "data" / "first-6b0c1e9e", samples, **row)
-    return bundle.write(out, [job], "A report", comparison, experiment)
+    return report_module.write(out, [job], "A report", comparison, experiment)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +77,7 @@ def templates() -> Pages:
 
 @pytest.fixture
 def quick_templates(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
-    monkeypatch.setattr(bundle, "Pages", lambda: templates)
+    monkeypatch.setattr(report_module, "Pages", lambda: templates)
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def only_the_overview_drawn(monkeypatch: pytest.MonkeyPatch, quick_templates: No
 
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch, only_the_overview_drawn: None) -> None:
-    monkeypatch.setattr(overview, "list_figures", lambda *_: iter(()))
+    monkeypatch.setattr(report_module, "list_figures", lambda *_: iter(()))
 
 
 def pages(out: Path) -> list[Page]:
@@ -135,7 +133,7 @@ def test_a_hostile_question_is_text_and_nothing_else(tmp_path: Path) -> None:
     fields = dict.fromkeys(("question", "answer", "gold", "ending", "ending_reason", "custom_id", "failure"), HOSTILE)
     job = folder(tmp_path / "data" / "x", 2, report, **fields, detail=HOSTILE)
     pair = {**COMPARISON["pairs"][0], "words": HOSTILE}
-    bundle.write(tmp_path, [job], HOSTILE, {**COMPARISON, "pairs": [pair], "notes": [HOSTILE]})
+    report_module.write(tmp_path, [job], HOSTILE, {**COMPARISON, "pairs": [pair], "notes": [HOSTILE]})
     whole = pages(tmp_path)
     assert len(whole) == 3
     for page in whole:
@@ -150,7 +148,7 @@ def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
     made(tmp_path / "one")
     made(tmp_path / "two", comparison={**COMPARISON, "finding": "No variant beats dense at n = 40"})
     other = folder(tmp_path / "three" / "data" / "b", 1, {"id": "7" + str(REPORT["id"])[1:]})
-    bundle.write(tmp_path / "three", [folder(tmp_path / "three" / "data" / "a", 1), other], "A report")
+    report_module.write(tmp_path / "three", [folder(tmp_path / "three" / "data" / "a", 1), other], "A report")
     said = [
         re.findall("<h1>(.*?)</h1>", (tmp_path / name / "index.html").read_text())[0]
         for name in ("one", "two", "three")
@@ -235,7 +233,7 @@ def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None
         "judge": agreement,
     }  # fmt: skip
     job = folder(tmp_path / "data" / "x", 2, {"gate": {**decision, "truth": truth}})
-    bundle.write(tmp_path, [job], "A report")
+    report_module.write(tmp_path, [job], "A report")
     drawn = {file.stem for file in (tmp_path / "jobs" / "x" / "figures").glob("*.svg")}
     assert drawn == {"rho", "ranks", "calibration", "calibration-verifier", "roc", "latency", "memory"}
     scored = msgspec.json.decode((tmp_path / "jobs/x/figures/roc.json").read_bytes())["rows"]
@@ -258,7 +256,7 @@ def test_a_truth_that_tells_nothing_is_not_drawn(
     agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
     truth = {"scores": scores, "refuted": refuted, "failures": 0, "rules": agreement, "judge": agreement}
     job = folder(tmp_path / "data" / "y", 0, {"gate": {**msgspec.to_builtins(DECISION), "truth": truth}})
-    bundle.write(tmp_path, [job], "A report")
+    report_module.write(tmp_path, [job], "A report")
     assert {file.stem for file in (tmp_path / "jobs").rglob("*.svg")} == drawn
 
 
@@ -280,7 +278,7 @@ def test_data_that_were_changed_are_refused(tmp_path: Path, file: str, change: A
     job = folder(tmp_path / "data" / "x")
     (job / file).write_bytes(change((job / file).read_bytes()))
     with pytest.raises(Invalid, match=said):
-        bundle.write(tmp_path, [job], "A report")
+        report_module.write(tmp_path, [job], "A report")
 
 
 EXPERIMENT: dict[str, Any] = {
@@ -312,7 +310,7 @@ def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: P
 def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     other = "7" + str(REPORT["id"])[1:]
     jobs = [folder(tmp_path / "data" / make_slug("first", id_), 1, {"id": id_}) for id_ in (REPORT["id"], other)]
-    bundle.write(tmp_path, jobs, "A report")
+    report_module.write(tmp_path, jobs, "A report")
     rows = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
     assert [row["label"] for row in rows] == ["first 6b0c1e9e", "first 7b0c1e9e"]
 
@@ -326,7 +324,7 @@ UNEQUAL: dict[str, Any] = {
 
 @pytest.mark.usefixtures("only_the_overview_drawn")
 def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path: Path) -> None:
-    bundle.write(tmp_path, [folder(tmp_path / "data" / "x", 1, UNEQUAL)], "A report")
+    report_module.write(tmp_path, [folder(tmp_path / "data" / "x", 1, UNEQUAL)], "A report")
     text = (tmp_path / "index.html").read_text("utf-8")
     assert "<h1>25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers</h1>" in text
     assert "25.0 % (14.2 to 40.2), mean of 40 items, 80 answers</td>" in text
@@ -341,7 +339,7 @@ def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path
 @pytest.mark.usefixtures("only_the_overview_drawn")
 def test_equal_repeats_give_endings_an_interval_over_items(tmp_path: Path) -> None:
     equal = {**UNEQUAL, "settings": {**REPORT["settings"], "repeats": 2}}
-    bundle.write(tmp_path, [folder(tmp_path / "data" / "x", 1, equal)], "A report")
+    report_module.write(tmp_path, [folder(tmp_path / "data" / "x", 1, equal)], "A report")
     ended = msgspec.json.decode((tmp_path / "figures" / "endings.json").read_bytes())["rows"]
     found = wilson(25, 40)
     assert [(row["low"], row["high"]) for row in ended if row["ending"] == "correct"] == [(found.low, found.high)]
@@ -353,12 +351,12 @@ def test_a_job_whose_answers_could_not_be_read_says_so_first(tmp_path: Path) -> 
     changes = {"accuracy": {**REPORT["accuracy"], "value": 0.0}, "extraction": {"ok": 2, "missing": 498}}
     unreadable = folder(tmp_path / "data" / "x", 1, changes)
     other = folder(tmp_path / "data" / "y", 1, {"id": "7" + str(REPORT["id"])[1:], "name": "readable"})
-    bundle.write(tmp_path, [unreadable, other], "A report")
+    report_module.write(tmp_path, [unreadable, other], "A report")
     assert f"<h1>{said}. Choose another grader" in (tmp_path / "jobs" / "x" / "index.html").read_text("utf-8")
     text = (tmp_path / "index.html").read_text("utf-8")
     assert f"first: {said}" in text
     assert "readable: In" not in text
-    bundle.write(tmp_path, [unreadable], "A report")
+    report_module.write(tmp_path, [unreadable], "A report")
     assert (tmp_path / "index.html").read_text("utf-8").count(said) == 1
 
 

@@ -1,1 +1,0 @@
-"""The API as tools of the Model Context Protocol."""
