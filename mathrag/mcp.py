@@ -249,7 +249,20 @@ def build_protocol(server: Server) -> Protocol[Any]:
         return ListToolsResult(tools=[_to_tool(name) for name in BY_NAME])
 
     async def call_tool(_context: Any, params: CallToolRequestParams) -> CallToolResult:
-        return await _call(server, params)
+        tool = BY_NAME.get(params.name)
+        if tool is None:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"there is no tool {params.name!r}; the tools are {', '.join(each.name for each in TOOLS)}",
+            )
+        try:
+            value = await tool.run(server, params.arguments or {})
+        except Exception as error:  # noqa: BLE001 - a defect must reach the model as a message, too
+            failed = failure(error)
+            words = failed.message + (f"\nfix: {failed.hint}" if failed.hint else "")
+            return CallToolResult(content=[TextContent(text=words)], is_error=True)
+        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+        return CallToolResult(content=[TextContent(text=text)], structured_content=value)
 
     return Protocol(
         "mathrag",
@@ -271,20 +284,3 @@ def _to_tool(name: str) -> Tool:
     tool = BY_NAME[name]
     hints = ToolAnnotations(read_only_hint=not tool.changes, destructive_hint=False, open_world_hint=False)
     return Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)
-
-
-async def _call(server: Server, params: CallToolRequestParams) -> CallToolResult:
-    """Call a tool, and return its result or, for the model to correct its call, the error with its fix."""
-    tool = BY_NAME.get(params.name)
-    if tool is None:
-        raise MCPError(
-            INVALID_PARAMS, f"there is no tool {params.name!r}; the tools are {', '.join(each.name for each in TOOLS)}"
-        )
-    try:
-        value = await tool.run(server, params.arguments or {})
-    except Exception as error:  # noqa: BLE001 - a defect must reach the model as a message, too
-        failed = failure(error)
-        words = failed.message + (f"\nfix: {failed.hint}" if failed.hint else "")
-        return CallToolResult(content=[TextContent(text=words)], is_error=True)
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return CallToolResult(content=[TextContent(text=text)], structured_content=value)

@@ -46,16 +46,13 @@ def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) ->
         words += ["--limit", str(limit)]
     if record.corpus is not None:
         words += ["--corpus", record.corpus.name]
-    for key, value in list_changes(_select_accepted(record.pipeline, job["params"])):
+    params = job["params"]
+    accepted = registry.get(record.pipeline).select_read(params) if record.pipeline in registry.names() else params
+    for key, value in list_changes(accepted):
         words += ["--set", f"{key}={msgspec.json.encode(value).decode()}"]
     for role, name in models.items():
         words += ["--model", f"{role}={name}"]
     return shlex.join(words)
-
-
-def _select_accepted(pipeline: str, params: Any) -> Any:
-    """Return only the parameters that the pipeline reads: a submission refuses others."""
-    return registry.get(pipeline).select_read(params) if pipeline in registry.names() else params
 
 
 # Read one job's files in the data folder: its reports, and its samples with their records.
@@ -110,7 +107,10 @@ class JobFiles:
             previous = hashlib.sha256(self.first.record.encode()).hexdigest()
             for line in self._read_lines():
                 if isinstance(line, SampleLine):
-                    previous = self._check_link(line, previous)
+                    found = hashlib.sha256(bytes.fromhex(previous) + line.record.encode()).hexdigest()
+                    if (line.previous, line.hash) != (previous, found):
+                        raise self._refuse_chain(f"link {line.sequence} does not follow the one before it")
+                    previous = found
                     yield self._sample(line, next(rows, None))
                 elif isinstance(line, EndLine):
                     self.chain = previous if line.chain == previous else None
@@ -121,12 +121,6 @@ class JobFiles:
         with (self.folder / FILE_NAMES["provenance"]).open("rb") as lines:
             for line in lines:
                 yield _LINE.decode(line)
-
-    def _check_link(self, line: SampleLine, previous: str) -> str:
-        found = hashlib.sha256(bytes.fromhex(previous) + line.record.encode()).hexdigest()
-        if (line.previous, line.hash) != (previous, found):
-            raise self._refuse_chain(f"link {line.sequence} does not follow the one before it")
-        return found
 
     def _sample(self, line: SampleLine, written: bytes | None) -> ReportSample:
         record = _RECORD.decode(line.record)
@@ -210,10 +204,25 @@ def prepare_sample(sample: ReportSample, models: Mapping[str, str]) -> SampleEnt
         _reply(sample, call) for call, made in zip(sample.record.calls, calls, strict=True) if made.role == "generate"
     ]
     texts = [reply.text for reply in pages if isinstance(reply, Generated)]
+    rules = tuple(describe_rules(msgspec.to_builtins(sample.outcome.trace.decisions))) if sample.outcome else ()
+    candidates = {each.document: each for each in sample.outcome.trace.candidates} if sample.outcome else {}
+    ranks = compute_fused_ranks(list(candidates.values()))
+    passages = [
+        PromptDocument(
+            document=hash_,
+            problem=problem,
+            text=text,
+            before=ranks.get(hash_),
+            candidate=candidates.get(hash_),
+            by=name_rules(msgspec.to_builtins(candidates[hash_])) if hash_ in candidates else "",
+        )
+        for hash_ in sample.row.context
+        for problem, text in [_DOCUMENT.decode(sample.texts[hash_]) if hash_ in sample.texts else ("", "")]
+    ]
     return SampleEntry(
         row=sample.row,
-        rules=_describe_rules(sample),
-        passages=tuple(_list_passages(sample)),
+        rules=rules,
+        passages=tuple(passages),
         calls=calls,
         reply=texts[-1] if texts else None,
         link=sample.link,
@@ -239,23 +248,6 @@ def run_seconds(call: CallRecord) -> float | None:
 def call_role(sample: ReportSample, call: CallRecord) -> str:
     """Return the role of a call's request, such as "judge"."""
     return _REQUEST.decode(sample.texts[call.key]).role
-
-
-def _describe_rules(sample: ReportSample) -> tuple[tuple[str, str], ...]:
-    return tuple(describe_rules(msgspec.to_builtins(sample.outcome.trace.decisions))) if sample.outcome else ()
-
-
-def _list_passages(sample: ReportSample) -> list[PromptDocument]:
-    candidates = {each.document: each for each in sample.outcome.trace.candidates} if sample.outcome else {}
-    ranks = compute_fused_ranks(list(candidates.values()))
-    return [
-        PromptDocument(
-            document=hash_, problem=problem, text=text, before=ranks.get(hash_), candidate=candidates.get(hash_),
-            by=name_rules(msgspec.to_builtins(candidates[hash_])) if hash_ in candidates else "",
-        )
-        for hash_ in sample.row.context
-        for problem, text in [_DOCUMENT.decode(sample.texts[hash_]) if hash_ in sample.texts else ("", "")]
-    ]  # fmt: skip
 
 
 def _describe_call(sample: ReportSample, call: CallRecord, models: Mapping[str, str]) -> CallEntry:
@@ -292,7 +284,12 @@ class FigureData:
 
     def add(self, sample: ReportSample) -> None:
         """Add a sample."""
-        self._time(sample)
+        for call in sample.record.calls:
+            took = run_seconds(call)
+            if call.created and took is not None:  # a reused reply took no time of this job
+                stage = call_role(sample, call)
+                self._ran[stage].append(took)
+                self._waited[stage].append(queue_seconds(call) or 0.0)
         if sample.outcome is None:
             return
         candidates = {each.document: each for each in sample.outcome.trace.candidates}
@@ -304,14 +301,6 @@ class FigureData:
         first = candidates.get(sample.row.context[0]) if sample.row.context else None
         if first is not None and (quality := _judge_rating(first)) is not None and sample.row.correct is not None:
             self._ratings.append((quality, float(sample.row.correct)))
-
-    def _time(self, sample: ReportSample) -> None:
-        for call in sample.record.calls:
-            took = run_seconds(call)
-            if call.created and took is not None:  # a reused reply took no time of this job
-                stage = call_role(sample, call)
-                self._ran[stage].append(took)
-                self._waited[stage].append(queue_seconds(call) or 0.0)
 
     def draw_figures(self, report: Any) -> Iterator[Figure]:
         """Yield each figure that this job has data for; `report` is the API's report of the job."""
@@ -468,15 +457,12 @@ def _make_accuracy_row(label: str, found: Any, items: int, group: str) -> figure
 def _make_ending_rows(label: str, reports: Sequence[Any]) -> list[figures.EndingRow]:
     counts = {ending.value: sum(report["endings"].get(ending, 0) for report in reports) for ending in Ending}
     items = sum(report["items"] for report in reports)
-    return figures.make_ending_rows(label, counts, items if _have_equal_repeats(reports) else 0)
-
-
-def _have_equal_repeats(reports: Sequence[Any]) -> bool:
-    """Tell whether all items of these jobs have equally many ended samples."""
+    # Tell whether all items of these jobs have equally many ended samples.
     repeats = {report["settings"]["repeats"] for report in reports}
-    return len(repeats) < 2 and all(
+    have_equal_repeats = len(repeats) < 2 and all(
         sum(report["endings"].values()) == report["items"] * report["settings"]["repeats"] for report in reports
     )
+    return figures.make_ending_rows(label, counts, items if have_equal_repeats else 0)
 
 
 def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
@@ -549,12 +535,14 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
     drawn = [
         pages.draw(figure, out / "figures") for figure in list_figures([each.report for each in sources], experiment)
     ]
+    ended = sorted({format_time(each.report["ended_at"]) for each in sources if each.report["ended_at"]})
+    period = f"{ended[0]} to {ended[-1]}" if len(ended) > 1 else "".join(ended)
     pages.render(
         "frozen/index.html",
         index := out / "index.html",
         title=title,
         jobs=sorted(map(_list_job, sources), key=lambda job: -(job["report"]["accuracy"]["value"] or 0.0)),
-        period=_describe_period(sources),
+        period=period,
         headline=find_headline([each.report for each in sources], comparison, experiment),
         notes=list(list_notes([each.report for each in sources], experiment)),
         drawn=drawn,
@@ -592,7 +580,9 @@ def _write_samples(
     for number, some in enumerate(split_pages(read.samples(), SIZE), 1):
         for sample in some:
             measured.add(sample)
-        page = _summarise_page(number, some)
+        endings = Counter(sample.row.ending or sample.row.state for sample in some)
+        first, last = some[0].row.index, some[-1].row.index
+        page = SamplesPage(file=_name_file(number), first=first, last=last, endings=dict(sorted(endings.items())))
         pages.render(
             "frozen/samples.html", folder / page.file, title=title, name=read.report["name"], page=page,
             entries=[prepare_sample(sample, models) for sample in some],
@@ -600,12 +590,6 @@ def _write_samples(
             later=_name_file(number + 1) if number * SIZE < total else None,
         )  # fmt: skip
         yield page
-
-
-def _summarise_page(number: int, some: Sequence[ReportSample]) -> SamplesPage:
-    endings = Counter(sample.row.ending or sample.row.state for sample in some)
-    first, last = some[0].row.index, some[-1].row.index
-    return SamplesPage(file=_name_file(number), first=first, last=last, endings=dict(sorted(endings.items())))
 
 
 def _name_file(number: int) -> str:
@@ -647,8 +631,3 @@ def _list_provenance(read: JobFiles) -> Iterator[tuple[str, object]]:
     yield "gate's decision", record.prepared
     yield "chain", read.chain and f"{read.chain}: every link was recomputed when this page was written"
     yield "audit", summarise_audit(read.audit["violations"])
-
-
-def _describe_period(sources: Sequence[JobFiles]) -> str:
-    ended = sorted({format_time(each.report["ended_at"]) for each in sources if each.report["ended_at"]})
-    return f"{ended[0]} to {ended[-1]}" if len(ended) > 1 else "".join(ended)

@@ -111,7 +111,17 @@ def new(kind: KindArgument, name: NameArgument, out: Out = Path(), as_json: AsJs
     """Create a package with a plug-in and a test that passes; nothing is installed."""
     with report_errors(as_json=as_json):
         folder = out / f"mathrag-{name}"
-        _check(kind, name, folder)
+        if kind not in OBJECTS:
+            hint = f"put a file into the folder `plugins.{kind.value}s` of mathrag.yaml"
+            raise Failed("invalid", f"a {kind.value} is a file, not a package", hint=hint)
+        if not NAME.fullmatch(name) or len(name) > 41 or keyword.iskeyword(name):
+            raise Failed(
+                "invalid",
+                f"{name!r} is not a valid name of a plug-in",
+                hint="use lower-case letters, digits and single hyphens, at most 41 characters",
+            )
+        if folder.exists():
+            raise Failed("conflict", f"`{folder}` exists", hint="choose another name, or another folder with --out")
         for file, text in _render_files(kind, name).items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text, "utf-8")
@@ -119,20 +129,6 @@ def new(kind: KindArgument, name: NameArgument, out: Out = Path(), as_json: AsJs
             print_json({"kind": kind.value, "name": name, "folder": str(folder)})
         else:
             typer.echo(f"{folder}: try it with `cd {folder} && pip install --editable . && pytest`")
-
-
-def _check(kind: Kind, name: str, folder: Path) -> None:
-    if kind not in OBJECTS:
-        hint = f"put a file into the folder `plugins.{kind.value}s` of mathrag.yaml"
-        raise Failed("invalid", f"a {kind.value} is a file, not a package", hint=hint)
-    if not NAME.fullmatch(name) or len(name) > 41 or keyword.iskeyword(name):
-        raise Failed(
-            "invalid",
-            f"{name!r} is not a valid name of a plug-in",
-            hint="use lower-case letters, digits and single hyphens, at most 41 characters",
-        )
-    if folder.exists():
-        raise Failed("conflict", f"`{folder}` exists", hint="choose another name, or another folder with --out")
 
 
 def _render_files(kind: Kind, name: str) -> dict[str, str]:

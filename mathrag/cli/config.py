@@ -151,7 +151,11 @@ def show(as_json: AsJson = False) -> None:
     """Show the effective settings with secrets masked, and the server's configuration if it answers."""
     with report_errors(as_json=as_json):
         effective = mask_passwords(load().model_dump(mode="json"))
-        running, why = _fetch_configuration()
+        try:
+            with Client(timeout_s=QUICK_S) as client:
+                running, why = client.send(service.configuration()), ""
+        except Failed as failed:
+            running, why = None, failed.message
         if as_json:
             print_json({**effective, "configuration": running})
             return
@@ -160,15 +164,6 @@ def show(as_json: AsJson = False) -> None:
             typer.echo(f"# configuration: {why}")
         else:
             typer.echo(yaml.safe_dump({"configuration": running}, sort_keys=False, allow_unicode=True).rstrip())
-
-
-def _fetch_configuration() -> tuple[Any, str]:
-    """Return the server's configuration and "", or None and the reason why it is not known."""
-    try:
-        with Client(timeout_s=QUICK_S) as client:
-            return client.send(service.configuration()), ""
-    except Failed as failed:
-        return None, failed.message
 
 
 @config.command("set", cls=Mutation)

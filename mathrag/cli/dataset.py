@@ -28,7 +28,7 @@ from mathrag.cli.uploads import Limit as corpus_and_dataset_Limit
 from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.texts import QuestionSet, training
+from mathrag.client.texts import training
 from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths, paths
 from shared.ingest.lines import OnError
@@ -99,28 +99,26 @@ def from_graph(
         if as_json:
             print_json(made)
         else:
-            _print(made, graph, rules)
-
-
-def _print(made: QuestionSet, graph: str, rules: str | None) -> None:
-    counts = made["counts"]
-    typer.echo(f"dataset {made['name']}: {made['items']} of {counts['available']} questions")
-    print_facts(
-        (name, f"{count} {what}".strip())
-        for name, count, what in (
-            ("answers", counts["answers"], ""),
-            ("graph", counts["answered_by_graph"], "questions have an answer in the graph itself"),
-            ("unnamed", counts["unnamed_answers"], "questions have only answers that the graph does not name"),
-            ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
-            ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
-            ("documents", counts["with_documents"], "questions have gold documents"),
-            *(("left out", count, DESCRIPTIONS[reason]) for reason, count in counts["left_out"].items()),
-        )
-        if count
-    )
-    pipeline = f"rulerag --set rules={rules}" if rules else "hybrid"
-    submit = f"mathrag job submit --name N --dataset {made['name']} --corpus {graph} --pipeline {pipeline} --wait"
-    typer.echo(f"  next: {submit}")
+            counts = made["counts"]
+            typer.echo(f"dataset {made['name']}: {made['items']} of {counts['available']} questions")
+            print_facts(
+                (name, f"{count} {what}".strip())
+                for name, count, what in (
+                    ("answers", counts["answers"], ""),
+                    ("graph", counts["answered_by_graph"], "questions have an answer in the graph itself"),
+                    ("unnamed", counts["unnamed_answers"], "questions have only answers that the graph does not name"),
+                    ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
+                    ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
+                    ("documents", counts["with_documents"], "questions have gold documents"),
+                    *(("left out", count, DESCRIPTIONS[reason]) for reason, count in counts["left_out"].items()),
+                )
+                if count
+            )
+            pipeline = f"rulerag --set rules={rules}" if rules else "hybrid"
+            submit = (
+                f"mathrag job submit --name N --dataset {made['name']} --corpus {graph} --pipeline {pipeline} --wait"
+            )
+            typer.echo(f"  next: {submit}")
 
 
 # `mathrag dataset training-data`: write training data for retrievers and generators to a file.
@@ -213,7 +211,9 @@ def create(
         else:
             rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter)
             made = upload(client, "datasets", name, Sources(rows, skip_empty=skip_empty, on_error=on_error), **declared)
-        message = f"dataset {name}: {format_count(made['items'], 'item')}{_describe_alternatives(made)}"
+        several = made["alternatives"]
+        alternatives = f" ({several} with several expected answers: any of them is right)" if several else ""
+        message = f"dataset {name}: {format_count(made['items'], 'item')}{alternatives}"
         submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline mathrag-gate --wait"
         report(made, message, submit, as_json)
 
@@ -253,8 +253,3 @@ dataset.command("training-data")(training_data)
 
 def _make_row(row: Any) -> tuple[object, ...]:
     return row["name"], row["items"], row["grader"] or "math", row["created_at"][:19]
-
-
-def _describe_alternatives(made: Any) -> str:
-    several = made["alternatives"]
-    return f" ({several} with several expected answers: any of them is right)" if several else ""

@@ -76,7 +76,9 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 def examine(data_dir: Path | None = None) -> list[Check]:
     """Run all checks that are possible from this machine, and return their results."""
-    results = [_finding_to_check(finding) for finding in config.check()]
+    results = [
+        Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix) for finding in config.check()
+    ]
     try:
         settings = load()
     except config_findings.REFUSALS:
@@ -133,10 +135,6 @@ def _decode_checks(body: Any) -> list[Check]:
     return msgspec.convert(body["checks"], list[Check])
 
 
-def _finding_to_check(finding: config_findings.ConfigFinding) -> Check:
-    return Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix)
-
-
 def _check_api(url: str) -> Check:
     try:
         with Client(url, timeout_s=PATIENCE_S) as local:
@@ -163,13 +161,9 @@ def _check_sources(url: str) -> Iterator[Check]:
 
 
 def _check_stack(settings: Settings) -> Iterator[Check]:
-    if not _is_reachable(settings):
+    if not (settings.database_url and settings.redis_url):
         where = settings.data_dir.absolute()
         yield Check(name="stack", ok=False, detail=f"no stack runs on {where}", fix="mathrag up --detach")
-
-
-def _is_reachable(settings: Settings) -> bool:
-    return bool(settings.database_url and settings.redis_url)
 
 
 def run_checks(environment: Mapping[str, str]) -> list[Check]:

@@ -150,29 +150,34 @@ def grade(
 ) -> None:
     """Grade the answers in a file, in its order, without a service; --json prints one object per line."""
     with report_errors(as_json=as_json):
-        _check(grader)
+        try:
+            found = get_grader(grader)
+        except LookupError as error:
+            raise Failed("usage", str(error)) from error
+        if found.mark is None:
+            hint = "submit a job, or choose another grader with --grader"
+            raise Failed("usage", f"grader {grader!r} needs the judge model, which only jobs can use", hint)
+        if missing := find_missing_package("math_verify"):
+            raise missing
         with open_source(source) as file:
             lines = read_answers(file, source)
             asyncio.run(_print(lines, grader, GradingPool(processes, deadline_s=deadline), as_json=as_json))
-
-
-def _check(name: str) -> None:
-    try:
-        found = get_grader(name)
-    except LookupError as error:
-        raise Failed("usage", str(error)) from error
-    if found.mark is None:
-        hint = "submit a job, or choose another grader with --grader"
-        raise Failed("usage", f"grader {name!r} needs the judge model, which only jobs can use", hint)
-    if missing := find_missing_package("math_verify"):
-        raise missing
 
 
 async def _print(lines: AsyncIterator[AnswerLine], name: str, pool: GradingPool, *, as_json: bool) -> None:
     counted: Counter[bool | None] = Counter()
     async with pool:
         async for line, reply in _grade_in_order(lines, name, pool):
-            result = _make_result(line, name, reply)
+            if isinstance(reply, Failure):
+                result = GradedLine(
+                    line=line.number, correct=None, verdicts={}, failure=reply.kind.value, detail=reply.detail
+                )
+            elif isinstance(reply, Graded):
+                verdicts = {"math": reply.math_verify, "strict": reply.strict}
+                result = GradedLine(line=line.number, correct=reply.math_verify, verdicts=verdicts)
+            else:
+                verdicts = {name: reply.correct, "strict": reply.strict}
+                result = GradedLine(line=line.number, correct=reply.correct, verdicts=verdicts, score=reply.score)
             counted[result.correct] += 1
             typer.echo(msgspec.json.encode(result).decode() if as_json else _describe(line, result))
     if not as_json:
@@ -212,16 +217,6 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _make_result(line: AnswerLine, name: str, reply: Verdict | Failure) -> GradedLine:
-    if isinstance(reply, Failure):
-        return GradedLine(line=line.number, correct=None, verdicts={}, failure=reply.kind.value, detail=reply.detail)
-    if isinstance(reply, Graded):
-        verdicts = {"math": reply.math_verify, "strict": reply.strict}
-        return GradedLine(line=line.number, correct=reply.math_verify, verdicts=verdicts)
-    verdicts = {name: reply.correct, "strict": reply.strict}
-    return GradedLine(line=line.number, correct=reply.correct, verdicts=verdicts, score=reply.score)
 
 
 def _describe(line: AnswerLine, result: GradedLine) -> str:

@@ -45,8 +45,8 @@ from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.uploads import Sources
 from shared.errors import NotFound
 from shared.ingest import answers as answers_module
-from shared.ingest.answers import ColumnMapping, Layout, make_mapping
-from shared.ingest.lines import LISTED, OnError, Row
+from shared.ingest.answers import Layout, make_mapping
+from shared.ingest.lines import LISTED, OnError
 from shared.ingest.rows import Format
 from shared.pages.formatting import format_accuracy, format_interval, format_mean, take_last_line
 from shared.pages.lines import GRADERS, build_lines
@@ -308,7 +308,11 @@ def import_answers(
 ) -> None:
     """Import and grade the answers of another system, as a job without provenance."""
     with report_errors(as_json=as_json), Client() as client:
-        sources = Sources(_read_rows(source, layout, format, delimiter, make_mapping(column or ())), on_error=on_error)
+        columns = make_mapping(column or ())
+        if not source.is_file():
+            raise NotFound(f"there is no file {str(source)!r}", hint="correct the path of --from")
+        rows = answers_module.read_answers(source, columns, layout=layout, format=format, delimiter=delimiter)
+        sources = Sources(rows, on_error=on_error)
         options = {"column": column or None, "first_repeat": first_repeat, "grader": grader}
         request = jobs.import_answers(sources, name, dataset, on_error=on_error.value, **options)
         try:
@@ -330,18 +334,6 @@ def import_answers(
 def _warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-
-
-def _read_rows(
-    path: Path,
-    layout: Layout | None,
-    format: Format,  # noqa: A002
-    delimiter: str | None,
-    columns: ColumnMapping,
-) -> Iterator[Row]:
-    if not path.is_file():
-        raise NotFound(f"there is no file {str(path)!r}", hint="correct the path of --from")
-    return answers_module.read_answers(path, columns, layout=layout, format=format, delimiter=delimiter)
 
 
 # `mathrag job`: submit jobs, follow and change them, and read their results.
@@ -530,6 +522,7 @@ def print_job(found: Job) -> None:
     typer.echo(f"job {found['name']} is {found['state']}")
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in found.get("stages", {}).items()]
     gate = found.get("gate")
+    dataset = f"{found['dataset']}, the first {found['limit']} items" if found.get("limit") else str(found["dataset"])
     print_facts(
         [
             ("id", found["id"]),
@@ -537,7 +530,7 @@ def print_job(found: Job) -> None:
             ("waiting", describe_unserved(found)),
             *(("waiting", describe_wait(each)) for each in found.get("waiting", ())),
             ("pipeline", found["pipeline"]),
-            ("dataset", _describe_dataset(found)),
+            ("dataset", dataset),
             ("corpus", found["corpus"]),
             ("submitted by", found.get("submitted_by")),
             ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
@@ -548,10 +541,6 @@ def print_job(found: Job) -> None:
     )
     verb = "report" if found["state"] in jobs.ENDED else "watch"
     typer.echo(f"  next: mathrag job {verb} {found['id'][:8]}")
-
-
-def _describe_dataset(found: Job) -> str:
-    return f"{found['dataset']}, the first {found['limit']} items" if found.get("limit") else str(found["dataset"])
 
 
 def _make_row(found: Job) -> tuple[object, ...]:

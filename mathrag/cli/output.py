@@ -277,15 +277,11 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
             branch = branch.setdefault(parent, {})
             if not isinstance(branch, dict):
                 raise Failed("usage", f"{option} {setting}: `{parent}` already has a value")
-        branch[leaf] = _parse_value(value)
+        try:
+            branch[leaf] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            branch[leaf] = value
     return tree
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
 
 
 def split_pair(text: str, option: str) -> tuple[str, str]:

@@ -128,7 +128,18 @@ def published(
         if as_json:
             print_json({"experiment": experiment, "grader": grader, **found})
         else:
-            _print(found, grader)
+            table = []
+            for each in found["methods"]:
+                theirs = each["theirs"] and f"{each['theirs']['differing']} of {each['theirs']['scored']}"
+                table.append(
+                    (each["method"], f"{100 * each['published']:.1f} %", format_accuracy(each["accuracy"]), theirs)
+                )
+            print_table(("METHOD", "AUTHORS", f"THIS SERVICE ({grader}, WILSON 95 %)", "DIFFERENT VERDICTS"), table)
+            typer.echo()
+            pairs = found["comparison"]["pairs"]
+            print_table(("JOB", "AGAINST", "VERDICT"), [(each["left"], each["right"], each["words"]) for each in pairs])
+            for note in found["comparison"]["notes"]:
+                typer.echo(f"  note: {note}")
 
 
 def _open(file: Path) -> Iterator[Row]:
@@ -254,19 +265,6 @@ def _make_table(client: Client, answers: dict[Method, list[Fields]], ended: dict
         )  # fmt: skip
     compared = client.send(jobs.compare([job["id"] for job in ended.values()], ended[GATE]["id"]))
     return {"methods": methods, "comparison": compared}
-
-
-def _print(found: dict[str, Any], grader: str) -> None:
-    table = []
-    for each in found["methods"]:
-        theirs = each["theirs"] and f"{each['theirs']['differing']} of {each['theirs']['scored']}"
-        table.append((each["method"], f"{100 * each['published']:.1f} %", format_accuracy(each["accuracy"]), theirs))
-    print_table(("METHOD", "AUTHORS", f"THIS SERVICE ({grader}, WILSON 95 %)", "DIFFERENT VERDICTS"), table)
-    typer.echo()
-    pairs = found["comparison"]["pairs"]
-    print_table(("JOB", "AGAINST", "VERDICT"), [(each["left"], each["right"], each["words"]) for each in pairs])
-    for note in found["comparison"]["notes"]:
-        typer.echo(f"  note: {note}")
 
 
 # `mathrag reproduce`: repeat the paper's experiment with your own models, or grade its published answers again.

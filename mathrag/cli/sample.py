@@ -145,22 +145,17 @@ def _make_step_row(step: Any) -> tuple[object, ...]:
     source = "this sample" if step["created"] else "shared"
     lapses = sum(each["outcome"] == "lapsed" for each in step["other_attempts"])
     beside = (attempt.get("concurrency"), lapses or None)
-    result = (attempt.get("outcome", "open"), (attempt.get("reply") or {}).get("rating"), _format_tokens(attempt))
-    answered = (*result, attempt.get("epoch"), *beside, _format_seconds(attempt))
-    return place, step["role"], step["key"][:12], step["model"], *answered, source
-
-
-def _format_tokens(attempt: Any) -> str | None:
-    """Return prompt and completion tokens, such as "120+31"; None if they are not known."""
+    # Prompt and completion tokens, such as "120+31"; None if they are not known.
     counts = (attempt.get("prompt_tokens"), attempt.get("completion_tokens"))
-    return None if None in counts else f"{counts[0]}+{counts[1]}"
-
-
-def _format_seconds(attempt: Any) -> str | None:
+    tokens = None if None in counts else f"{counts[0]}+{counts[1]}"
+    result = (attempt.get("outcome", "open"), (attempt.get("reply") or {}).get("rating"), tokens)
     if not attempt.get("started_at") or not attempt.get("ended_at"):
-        return None
-    started, ended = (datetime.fromisoformat(attempt[name]) for name in ("started_at", "ended_at"))
-    return f"{(ended - started).total_seconds():.3f}"
+        seconds = None
+    else:
+        started, ended = (datetime.fromisoformat(attempt[name]) for name in ("started_at", "ended_at"))
+        seconds = f"{(ended - started).total_seconds():.3f}"
+    answered = (*result, attempt.get("epoch"), *beside, seconds)
+    return place, step["role"], step["key"][:12], step["model"], *answered, source
 
 
 def print_audit(reference: str, found: Any) -> None:

@@ -69,7 +69,10 @@ def chat(
         }  # fmt: skip
         reply = client.send(texts_module.chat(body))
         if not as_json:
-            typer.echo(_announce_chat(reply), err=True)
+            price = reply["price"]
+            loads = f", {format_count(price['loads'], 'model')} to load first" if price["loads"] else ""
+            announce_chat = f"{reply['pipeline']}: {format_counts(price['calls']) or 'no calls'} at most{loads}"
+            typer.echo(announce_chat, err=True)
         ended = progress.watch(client, reply["job"], progress.Silent() if as_json else progress.choose_view())
         answered = client.send(jobs.sample(reply["job"], 0))
         if as_json:
@@ -120,9 +123,3 @@ def print_decisions(decisions: Any) -> None:
     for each in decisions:
         fallback = f" (left out: {each['fallback']})" if each.get("fallback") else ""
         print_facts([("decision", f"{each['stage']}: {each['action']}{fallback}")])
-
-
-def _announce_chat(reply: Any) -> str:
-    price = reply["price"]
-    loads = f", {format_count(price['loads'], 'model')} to load first" if price["loads"] else ""
-    return f"{reply['pipeline']}: {format_counts(price['calls']) or 'no calls'} at most{loads}"

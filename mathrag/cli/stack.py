@@ -38,23 +38,19 @@ def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         if pid is not None:
             if not as_json:
                 typer.echo(f"Stopping {directory} ...")
-            _end(pid, directory)
+            # A killed supervisor takes its children along (parent-death signal); committed data are safe even then.
+            for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, 5.0)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                deadline = time.monotonic() + patience_s
+                while control.find_holder(directory) == pid and time.monotonic() < deadline:
+                    time.sleep(POLL_S)
         if as_json:
             print_json({"stopped": pid is not None, "data_dir": str(directory)})
         elif pid is None:
             typer.echo(f"Nothing runs on {directory}.")
         else:
             typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
-
-
-def _end(pid: int, directory: Path) -> None:
-    # A killed supervisor takes its children along (parent-death signal); committed data are safe even then.
-    for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, 5.0)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-        deadline = time.monotonic() + patience_s
-        while control.find_holder(directory) == pid and time.monotonic() < deadline:
-            time.sleep(POLL_S)
 
 
 Numbers = Annotated[
@@ -285,8 +281,21 @@ def install(
             typer.echo(unit, nl=False)
             return
         path = (_find_user_folder() if user else SYSTEM_FOLDER) / UNIT
-        _write(path, unit, replace=force)
-        commands = _list_next_commands(user=user)
+        if path.exists() and not force:
+            raise Failed("conflict", f"`{path}` exists", "add --force to replace it, or --print to compare")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(unit, "utf-8")
+        except PermissionError as error:
+            raise Failed(
+                "invalid", f"`{path}` cannot be written: {os.strerror(error.errno or 0).lower()}",
+                f"for all users: sudo {sys.executable} -m mathrag.cli.main service install; for this user: add --user",
+            ) from error  # fmt: skip
+        systemctl = "systemctl --user" if user else "sudo systemctl"
+        # Without lingering, systemd ends a user's services when the user logs out.
+        lingering = [f"loginctl enable-linger {getpass.getuser()}"] if user else []
+        logs = f"journalctl {'--user ' if user else ''}--unit mathrag --follow"
+        commands = [f"{systemctl} daemon-reload", f"{systemctl} enable --now mathrag", *lingering, logs]
         if as_json:
             print_json({"unit": str(path), "next": commands})
             return
@@ -337,24 +346,3 @@ def _quote(word: str) -> str:
 
 def _find_user_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
-
-
-def _write(path: Path, unit: str, *, replace: bool) -> None:
-    if path.exists() and not replace:
-        raise Failed("conflict", f"`{path}` exists", "add --force to replace it, or --print to compare")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(unit, "utf-8")
-    except PermissionError as error:
-        raise Failed(
-            "invalid", f"`{path}` cannot be written: {os.strerror(error.errno or 0).lower()}",
-            f"for all users: sudo {sys.executable} -m mathrag.cli.main service install; for this user: add --user",
-        ) from error  # fmt: skip
-
-
-def _list_next_commands(*, user: bool) -> list[str]:
-    systemctl = "systemctl --user" if user else "sudo systemctl"
-    # Without lingering, systemd ends a user's services when the user logs out.
-    lingering = [f"loginctl enable-linger {getpass.getuser()}"] if user else []
-    logs = f"journalctl {'--user ' if user else ''}--unit mathrag --follow"
-    return [f"{systemctl} daemon-reload", f"{systemctl} enable --now mathrag", *lingering, logs]

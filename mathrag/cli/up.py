@@ -74,15 +74,37 @@ def up(
     """Start PostgreSQL, Redis and all services, and keep them running."""
     with report_errors(as_json=as_json):
         if in_background:
-            _run_in_background(data_dir, port, scale or [])
+            logs.configure(load().telemetry, "supervisor")
+            try:
+                _run(_build(data_dir, port, scale or []), ready=_print_nothing, running=lambda: None)
+            except Exception as error:
+                _log.critical("the stack ends: %s", failure(error).message)
+                raise
             return
         built = _build(data_dir, port, scale or [])
         _say(f"Starting PostgreSQL, Redis and the services on {built.data_dir} ...", as_json)
         if detach:
-            _start_detached(built, scale or [], timeout, _Starting(silent=as_json))
+            starting = _Starting(silent=as_json)
+            log = built.data_dir / LOGS / "supervisor.log"
+            log.touch(0o600)
+            command = [sys.executable, "-m", "mathrag.cli.main", "up", "--in-background"]
+            command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
+            command += [word for text in scale or [] for word in ("--scale", text)]
+            with log.open("ab") as output:
+                child = subprocess.Popen(  # noqa: S603 - our own command
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                    umask=privacy.UMASK,
+                )  # fmt: skip
+            _wait_running(child, built, log, timeout, starting)
             _print_running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
         else:
-            _run_in_foreground(built, as_json)
+            logs.configure(built.settings.telemetry.model_copy(update={"log_level": "warning"}), "supervisor")
+            _run(
+                built,
+                ready=_print_nothing if as_json else _print_ready,
+                running=lambda: _print_running(built, as_json, stop="Ctrl-C"),
+            )
+            _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
 
 
 def _say(words: str, as_json: bool) -> None:
@@ -103,26 +125,25 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
         )
     wanted = settings.port if port is None else port
     if wanted:
-        _refuse_unusable(wanted, settings.host)
+        reason = redis.probe_port(wanted, settings.host)
+        if reason is not None:
+            if reason == errno.EADDRINUSE:
+                other = wanted + 1 if wanted < redis.HIGHEST else wanted - 1
+                raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {other}")
+            if reason == errno.EACCES:
+                raise Failed(
+                    "invalid",
+                    f"port {wanted} can be used by root only",
+                    hint="choose one above 1023: mathrag up --port 8080",
+                )
+            raise Failed(
+                "invalid",
+                f"`host`: {settings.host!r} is not an address of this machine",
+                hint="use 127.0.0.1, or 0.0.0.0 for all",
+            )
     built = build(settings, data_dir=directory, port=wanted)
     built.check_servers()
     return built
-
-
-def _refuse_unusable(port: int, host: str) -> None:
-    reason = redis.probe_port(port, host)
-    if reason is None:
-        return
-    if reason == errno.EADDRINUSE:
-        other = port + 1 if port < redis.HIGHEST else port - 1
-        raise Conflict(f"port {port} is in use", hint=f"choose another one: mathrag up --port {other}")
-    if reason == errno.EACCES:
-        raise Failed(
-            "invalid", f"port {port} can be used by root only", hint="choose one above 1023: mathrag up --port 8080"
-        )
-    raise Failed(
-        "invalid", f"`host`: {host!r} is not an address of this machine", hint="use 127.0.0.1, or 0.0.0.0 for all"
-    )
 
 
 def apply_scale(settings: Settings, scale: list[str]) -> Settings:
@@ -133,25 +154,6 @@ def apply_scale(settings: Settings, scale: list[str]) -> Settings:
     """
     counts = {SCALABLE[service]: count for service, count in parse_scale(scale, least=0).items()}
     return settings.model_copy(update={"workers": settings.workers.model_copy(update=counts)})
-
-
-def _run_in_foreground(built: Stack, as_json: bool) -> None:
-    logs.configure(built.settings.telemetry.model_copy(update={"log_level": "warning"}), "supervisor")
-    _run(
-        built,
-        ready=_print_nothing if as_json else _print_ready,
-        running=lambda: _print_running(built, as_json, stop="Ctrl-C"),
-    )
-    _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
-
-
-def _run_in_background(data_dir: Path | None, port: int | None, scale: list[str]) -> None:
-    logs.configure(load().telemetry, "supervisor")
-    try:
-        _run(_build(data_dir, port, scale), ready=_print_nothing, running=lambda: None)
-    except Exception as error:
-        _log.critical("the stack ends: %s", failure(error).message)
-        raise
 
 
 def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable[[], None]) -> None:
@@ -209,20 +211,6 @@ class _Starting:
         return "; ".join(f"{group}: {', '.join(found)}" for group, found in groups.items() if found)
 
 
-def _start_detached(built: Stack, scale: list[str], timeout_s: int, starting: _Starting) -> None:
-    log = built.data_dir / LOGS / "supervisor.log"
-    log.touch(0o600)
-    command = [sys.executable, "-m", "mathrag.cli.main", "up", "--in-background"]
-    command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
-    command += [word for text in scale for word in ("--scale", text)]
-    with log.open("ab") as output:
-        child = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            umask=privacy.UMASK,
-        )  # fmt: skip
-    _wait_running(child, built, log, timeout_s, starting)
-
-
 def _wait_running(
     child: "subprocess.Popen[bytes]", built: Stack, log: Path, timeout_s: int, starting: _Starting
 ) -> None:
@@ -230,7 +218,15 @@ def _wait_running(
     while not (now := _read_state_of(child.pid, built.data_dir)) or now.phase != "running":
         starting.show(now)
         if child.poll() is not None:
-            raise _read_error(log)
+            # Like `up` in the foreground, the detached supervisor ended with an error and its fix; they are in its log.
+            lines = log.read_text(errors="replace").splitlines()
+            last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=None)
+            if last is None:
+                error = Unavailable("the supervisor ended without an error message", hint=f"less {log}")
+            else:
+                hint = "".join(lines[last + 1 : last + 2]).removeprefix(FIX)
+                error = Unavailable(lines[last].removeprefix(ERROR), hint=hint)
+            raise error
         if warning := control.check_space(built.data_dir):
             raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
@@ -247,16 +243,6 @@ def _read_state_of(pid: int, data_dir: Path) -> address.State | None:
     """Return the state that this supervisor process has written; None if it has not yet."""
     now = address.read_state(data_dir)
     return now if now is not None and now.pid == pid else None
-
-
-def _read_error(log: Path) -> Unavailable:
-    # Like `up` in the foreground, the detached supervisor ended with an error and its fix; they are in its log.
-    lines = log.read_text(errors="replace").splitlines()
-    last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=None)
-    if last is None:
-        return Unavailable("the supervisor ended without an error message", hint=f"less {log}")
-    hint = "".join(lines[last + 1 : last + 2]).removeprefix(FIX)
-    return Unavailable(lines[last].removeprefix(ERROR), hint=hint)
 
 
 def _print_ready(name: str, seconds: float) -> None:
@@ -293,7 +279,14 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
     """
     data = folder / DATA
     with _set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
-        changed = _write(folder / CONFIGURATION, configuration)
+        file = folder / CONFIGURATION
+        text = yaml.safe_dump(configuration, sort_keys=False)
+        if file.is_file() and file.read_text("utf-8") == text:
+            changed = False
+        else:
+            privacy.create_closed(file.parent)
+            file.write_text(text, "utf-8")
+            changed = True
         if changed and control.find_holder(data) is not None:
             stack.down(data_dir=data)
         if control.find_holder(data) is not None:
@@ -305,16 +298,6 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
         finally:
             if not keep:
                 stack.down(data_dir=data)
-
-
-def _write(file: Path, configuration: dict[str, Any]) -> bool:
-    """Write the settings file, and return whether its content changed."""
-    text = yaml.safe_dump(configuration, sort_keys=False)
-    if file.is_file() and file.read_text("utf-8") == text:
-        return False
-    privacy.create_closed(file.parent)
-    file.write_text(text, "utf-8")
-    return True
 
 
 @contextmanager
@@ -346,7 +329,10 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
             raise Failed(
                 "unavailable", f"the stack on {directory} is not ready", hint=f"mathrag status --data-dir {directory}"
             )
-        opened = _has_display() and webbrowser.open(running.url)
+        has_display = sys.platform in ("darwin", "win32") or bool(
+            os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        )
+        opened = has_display and webbrowser.open(running.url)
         if as_json:
             print_json({"url": running.url, "opened": opened})
         else:
@@ -365,7 +351,3 @@ def _choose_port() -> int:
     """Return the port of the settings; 0, which picks a free one, if it is taken."""
     settings = load()
     return settings.port if redis.is_free(settings.port, settings.host) else 0
-
-
-def _has_display() -> bool:
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -77,7 +77,8 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
     if as_json:
         print_json(made)
     else:
-        typer.echo(f"{message}{_describe_skipped(made)}")
+        skipped = f" ({format_count(made['skipped'], 'empty line')} left out)" if made["skipped"] else ""
+        typer.echo(f"{message}{skipped}")
         for line in made["rejected_lines"]:
             typer.echo(f"  rejected: {line['source']}, line {line['line']}: {line['message']}", err=True)
         if made["rejected"]:
@@ -85,10 +86,6 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
         typer.echo(f"  next: {following}")
     if made["rejected"]:
         raise typer.Exit(Exit.FINDING)
-
-
-def _describe_skipped(made: Any) -> str:
-    return f" ({format_count(made['skipped'], 'empty line')} left out)" if made["skipped"] else ""
 
 
 # The `show`, `preview` and `delete` commands that corpora and datasets share.

@@ -28,20 +28,18 @@ def configured_data_dir() -> Path:
         return _load_checked()
     if (given := environment.get("mathrag_data_dir")) is not None:
         return Path(given)
-    return _read_from_file() if config_file().exists() else DATA_DIR
+    if config_file().exists():
+        try:
+            text = config_file().read_text("utf-8")
+            return Path(_read_data_dir(text)) if "data_dir" in text else DATA_DIR
+        except (OSError, ValueError):
+            return _load_checked()
+    return DATA_DIR
 
 
 def is_data_dir_named() -> bool:
     """Tell whether the environment names the data directory."""
     return any(name.lower() == "mathrag_data_dir" and value for name, value in os.environ.items())
-
-
-def _read_from_file() -> Path:
-    try:
-        text = config_file().read_text("utf-8")
-        return Path(_read_data_dir(text)) if "data_dir" in text else DATA_DIR
-    except (OSError, ValueError):
-        return _load_checked()
 
 
 def _read_data_dir(text: str) -> str:
@@ -152,7 +150,11 @@ def url(data_dir: Path | None = None) -> str:
         found = None
     if found and found.phase == "running":
         return found.url
-    _check_settings()
+    # Raise the errors of the configuration file: they may be the reason why no server runs.
+    if config_file().exists():
+        from shared.settings import load
+
+        load()
     if named:
         raise _make_error(directory.absolute(), found)
     return DEFAULT
@@ -164,14 +166,6 @@ def _make_error(directory: Path, found: State | None) -> Unreachable:
         return Unreachable("unreachable", f"the stack on {directory} is not ready yet", hint=hint)
     hint = f"mathrag up --detach --data-dir {directory}; for another stack set MATHRAG_DATA_DIR or MATHRAG_URL"
     return Unreachable("unreachable", f"no stack runs on {directory}", hint=hint)
-
-
-def _check_settings() -> None:
-    """Raise the errors of the configuration file: they may be the reason why no server runs."""
-    if config_file().exists():
-        from shared.settings import load
-
-        load()
 
 
 def is_local(address: str) -> bool:

@@ -59,7 +59,12 @@ def curl(request: httpx2.Request) -> str:
     for name in HEADERS:
         if name in request.headers:
             words += ["--header", f"{name}: {request.headers[name]}"]
-    words += [*_format_body(request), *_format_output(request), str(request.url)]
+    if _is_streamed(request):
+        body = ["--upload-file", "-"]
+    else:
+        body = ["--data-raw", request.content.decode()] if request.read() else []
+    output = ["--output", request.extensions["file"]] if "file" in request.extensions else []
+    words += [*body, *output, str(request.url)]
     quoted = [shlex.quote(word) for word in words]
     if "authorization" in request.headers:
         quoted[2:2] = ["--header", KEY]
@@ -71,16 +76,6 @@ def describe(request: httpx2.Request) -> str:
     body = None if _is_streamed(request) or not request.read() else msgspec.json.decode(request.content)
     shown: dict[str, Any] = {"method": request.method, "url": str(request.url), "body": body}
     return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-
-
-def _format_body(request: httpx2.Request) -> list[str]:
-    if _is_streamed(request):
-        return ["--upload-file", "-"]
-    return ["--data-raw", request.content.decode()] if request.read() else []
-
-
-def _format_output(request: httpx2.Request) -> list[str]:
-    return ["--output", request.extensions["file"]] if "file" in request.extensions else []
 
 
 def _is_streamed(request: httpx2.Request) -> bool:

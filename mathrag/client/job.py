@@ -23,7 +23,7 @@ from mathrag.client.request import MOST_OF_A_PAGE, Request, SampleFilters
 from mathrag.client.waiting import Waiting, afollow, await_end, follow, wait_for_end
 from shared.pages import lines as lines_module
 from shared.pages.formatting import format_accuracy, format_headline
-from shared.statistics.intervals import Interval, Values, bootstrap, estimate_share
+from shared.statistics.intervals import Interval, bootstrap, estimate_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,7 +199,15 @@ def grade(rows: Iterable[ResultRow], grader: Grader) -> LocalGrades:
                     correct=row.correct,
                 )
             )  # fmt: skip
-    return _summarise(verdicts, undecided)
+    by_item: dict[int, list[float]] = {}
+    for each in verdicts:
+        by_item.setdefault(each.index, []).append(each.value)
+    means = Counter(sum(map(Fraction, values), Fraction(0)) / len(values) for values in by_item.values())
+    mean = (None if all(each.value in (0, 1) for each in verdicts) else bootstrap([means])) or estimate_share(means)
+    return LocalGrades(
+        accuracy=mean,
+        items=len(by_item), verdicts=tuple(verdicts), undecided=undecided,
+    )  # fmt: skip
 
 
 def _compute_value(row: ResultRow, grader: Grader) -> float | None:
@@ -218,21 +226,6 @@ def _compute_value(row: ResultRow, grader: Grader) -> float | None:
         hint = "return True, False, a number from 0 to 1, or None"
         raise Invalid("invalid", f"the grader returned {grade!r} for sample {row.index}", hint=hint)
     return value
-
-
-def _summarise(verdicts: list[Verdict], undecided: int) -> LocalGrades:
-    by_item: dict[int, list[float]] = {}
-    for each in verdicts:
-        by_item.setdefault(each.index, []).append(each.value)
-    means = Counter(sum(map(Fraction, values), Fraction(0)) / len(values) for values in by_item.values())
-    return LocalGrades(
-        accuracy=_estimate_mean(means, is_binary=all(each.value in (0, 1) for each in verdicts)),
-        items=len(by_item), verdicts=tuple(verdicts), undecided=undecided,
-    )  # fmt: skip
-
-
-def _estimate_mean(means: Values, *, is_binary: bool) -> Interval:
-    return (None if is_binary else bootstrap([means])) or estimate_share(means)
 
 
 # A job's report as a notebook shows it: the headline, the interval as a bar, and every figure.
@@ -261,10 +254,16 @@ class Report(answers.Report, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """Return the report as HTML for a notebook; all texts of the server are escaped."""
         headline = escape(format_headline(self._to_json()))
+        found = self.accuracy
+        if found.value is None:
+            bar = ""
+        else:
+            low, high, at = (100 * min(1.0, max(0.0, each)) for each in (found.low, found.high, found.value))
+            bar = BAR.format(left=low, width=high - low, at=at)
         return "".join(
             (
                 f"<p><strong>{escape(self.name)}</strong> ({escape(self.state)}): {headline}</p>",
-                _draw_bar(self.accuracy),
+                bar,
                 _draw_table(self.lines()),
                 _draw_parts("by subject", self.by_subject),
                 _draw_parts("by level", self.by_level),
@@ -274,13 +273,6 @@ class Report(answers.Report, frozen=True, kw_only=True):
 
     def _to_json(self) -> Any:
         return msgspec.to_builtins(self)
-
-
-def _draw_bar(found: answers.Accuracy) -> str:
-    if found.value is None:
-        return ""
-    low, high, at = (100 * min(1.0, max(0.0, each)) for each in (found.low, found.high, found.value))
-    return BAR.format(left=low, width=high - low, at=at)
 
 
 def _draw_table(rows: Iterator[tuple[str, str]]) -> str:

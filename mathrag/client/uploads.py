@@ -11,7 +11,7 @@ import msgspec
 
 from mathrag.client.errors import Failed, Invalid
 from mathrag.client.request import PIECE_BYTES, Request
-from shared.ingest.lines import LISTED, Content, Defect, Empty, OnError, Row, locate_defect
+from shared.ingest.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
 from shared.ingest.rows import Format as FileFormat
 
 # Send files line by line, and translate the server's line numbers back into files and lines.
@@ -53,13 +53,20 @@ class Sources:
     def __iter__(self) -> Iterator[bytes]:
         for source, line, content in self._rows:
             if isinstance(content, Defect):
-                self._leave_out(content, source, line)
+                if self.skip_empty and isinstance(content, Empty):
+                    self._skipped += 1
+                elif self.on_error is OnError.SKIP:
+                    self._rejected.append(Rejected(source, line, str(content)))
+                else:
+                    raise locate_defect(content, source, line)
                 continue
             self.sent += 1
             last = self._runs[-1] if self._runs else None
             if last is None or (source, line) != (last.source, last.line + self.sent - last.sent):
                 self._runs.append(_Run(self.sent, source, line))
-            yield _make_json_line(content)
+            raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
+            json_line = raw if raw.endswith(b"\n") else raw + b"\n"
+            yield json_line
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
@@ -90,19 +97,6 @@ class Sources:
     def _locate(self, line: dict[str, Any]) -> dict[str, Any]:
         source, number = self.where(line["line"])
         return {"source": source, "line": number, "message": self.translate(line["message"])}
-
-    def _leave_out(self, defect: Defect, source: str, line: int) -> None:
-        if self.skip_empty and isinstance(defect, Empty):
-            self._skipped += 1
-        elif self.on_error is OnError.SKIP:
-            self._rejected.append(Rejected(source, line, str(defect)))
-        else:
-            raise locate_defect(defect, source, line)
-
-
-def _make_json_line(content: Content) -> bytes:
-    raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
-    return raw if raw.endswith(b"\n") else raw + b"\n"
 
 
 # Stream uploads of files, folders or rows in memory, and restart an interrupted one from the beginning.

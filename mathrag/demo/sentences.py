@@ -83,24 +83,26 @@ def gate(report: Json) -> str:
         sentence += (
             f" Rules and judge agree too little, so the judge scores all that was found: {rating_count:,} ratings."
         )
-    return sentence + _note_close_decision(found)
-
-
-def _note_close_decision(found: Json) -> str:
     low, high = found["low"], found["high"]
     if low is None or high is None or not low <= found["tau"] <= high:
-        return ""
-    interval = f"the 95 % interval of r, {low:.2f} to {high:.2f}, holds the threshold"
-    return f" This was a close decision: {interval}, so other documents could have turned it."
+        close_decision = ""
+    else:
+        interval = f"the 95 % interval of r, {low:.2f} to {high:.2f}, holds the threshold"
+        close_decision = f" This was a close decision: {interval}, so other documents could have turned it."
+    return sentence + close_decision
 
 
 def conclusion(pair: Json) -> str:
     """Conclude only what the exact test supports."""
     if not pair["gained"] + pair["lost"]:
         return f"Conclusion: none. mathrag-gate and hybrid agree on all {pair['items']} questions. {NOT_EQUAL}."
+    p = pair["adjusted"]
+    often = (
+        "in less than one case in a thousand (p < 0.001)" if p < 0.001 else f"in {100 * p:.1f} % of cases (p = {p:.3f})"
+    )
     seen = (
         f"{pair['gained']} questions are right with mathrag-gate only, {pair['lost']} with hybrid only: {points(pair)}."
-        f" If both were equally good, chance would split them at least as unevenly {_often(pair)}; this is McNemar's "
+        f" If both were equally good, chance would split them at least as unevenly {often}; this is McNemar's "
         "exact test."
     )
     if pair["separable"]:
@@ -117,13 +119,6 @@ def points(pair: Json) -> str:
 
 def _verdict(pair: Json) -> str:
     return "helps" if pair["difference"]["value"] > 0 else "does harm"
-
-
-def _often(pair: Json) -> str:
-    p = pair["adjusted"]
-    return (
-        "in less than one case in a thousand (p < 0.001)" if p < 0.001 else f"in {100 * p:.1f} % of cases (p = {p:.3f})"
-    )
 
 
 def question(rows: Mapping[str, Sequence[Json]]) -> tuple[int, str]:

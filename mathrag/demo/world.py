@@ -502,7 +502,11 @@ def distractors(
             pair = _take_pair(rng, item, free, near=False)
             yield _write_about(rng, setting, item, PARAPHRASES[item.phrasing], pair, language)
         for _ in range(setting.unrelated):
-            yield _write_unrelated(rng, setting, item, language)
+            name = item.operator.name
+            while name in TEST_NAMES:
+                name = item.operator.name[:3] + invented_name(rng)[-3:]
+            operator, wording = Operator(name, setting.rule(rng)), setting.draw_wording(rng, "full", language)
+            yield document(rng, operator, "full", (item.phrasing,), item.a, item.b, wording)
 
 
 def _write_about(
@@ -510,15 +514,6 @@ def _write_about(
 ) -> Document:
     (kind,) = draw_kinds(rng, setting.distractors)
     return document(rng, item.operator, kind, (phrasing,), *digits, setting.draw_wording(rng, kind, language))
-
-
-def _write_unrelated(rng: Random, setting: Setting, item: OperatorQuestion, language: Language) -> Document:
-    """Write a document about an operator whose name begins like the item's."""
-    name = item.operator.name
-    while name in TEST_NAMES:
-        name = item.operator.name[:3] + invented_name(rng)[-3:]
-    operator, wording = Operator(name, setting.rule(rng)), setting.draw_wording(rng, "full", language)
-    return document(rng, operator, "full", (item.phrasing,), item.a, item.b, wording)
 
 
 def _take_pair(rng: Random, item: OperatorQuestion, free: list[Pair], *, near: bool) -> Pair:

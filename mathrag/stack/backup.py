@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,7 +69,16 @@ def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings
     directory = data_dir or settings.data_dir
     now = address.read_state(directory) if control.find_holder(directory) is not None else None
     ports = {} if now is None else {child.name: child.port for child in now.children}
-    addresses = {} if now is None else _list_child_addresses(directory, ports)
+    if now is None:
+        addresses = {}
+    else:
+        secret = postgres.load_passwords(directory)
+        found = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if ports.get(name)}
+        if port := ports.get("postgres"):
+            found["database_url"] = Postgres(directory / "postgres", port=port, passwords=secret).url()
+        if port := ports.get("redis"):
+            found["redis_url"] = Redis(directory / "redis", port=port, passwords=secret).url()
+        addresses = {**found, "service_key": secret.service}
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
     devices = tuple(_set_guard_url(device, ports.get(name)) for name, device in list(settings.guards().items())[1:])
     return settings.model_copy(update={**missing, "devices": devices, "data_dir": directory})
@@ -87,17 +96,6 @@ def _set_guard_url(device: Device, port: int | None) -> Device:
     """Return a further device with the address of its local guard, unless it names one itself."""
     url = device.guard_url or (f"http://127.0.0.1:{port}" if port else "")
     return device.model_copy(update={"guard_url": url})
-
-
-def _list_child_addresses(directory: Path, ports: Mapping[str, int | None]) -> dict[str, str]:
-    """Return the addresses that the supervisor passes to its children."""
-    secret = postgres.load_passwords(directory)
-    found = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if ports.get(name)}
-    if port := ports.get("postgres"):
-        found["database_url"] = Postgres(directory / "postgres", port=port, passwords=secret).url()
-    if port := ports.get("redis"):
-        found["redis_url"] = Redis(directory / "redis", port=port, passwords=secret).url()
-    return {**found, "service_key": secret.service}
 
 
 # Delete corpora and datasets as the owner of the database, the only role that may.
@@ -181,7 +179,12 @@ def back_up(data_dir: Path, file: Path, *, replace: bool) -> Manifest:
         Unavailable: the database cannot be read.
         OutOfSpace: the disk of the file is full.
     """
-    _refuse_target(file, replace=replace)
+    if file.is_dir():
+        raise Invalid(f"`{file}` is a folder", hint="name a file")
+    if file.exists() and not replace:
+        raise Conflict(f"`{file}` exists", hint="name another file, or add --force to replace it")
+    if not file.absolute().parent.is_dir():
+        raise Invalid(f"there is no folder `{file.parent}`", hint=f"mkdir -p {file.parent}")
     server = find_embedded(data_dir)
     with _write_complete(file) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         manifest = asyncio.run(_describe(server))
@@ -189,18 +192,11 @@ def back_up(data_dir: Path, file: Path, *, replace: bool) -> Manifest:
         with archive.open(_make_member(DUMP), "w", force_zip64=True) as member:
             server.dump(member)
         # Later than the dump, so every index that the dump refers to is there.
-        for path in _list_index_files(data_dir):
+        # The files of finished indexes; folders with other names are unfinished, or not the retriever's.
+        folders = (folder for folder in (data_dir / INDEXES).glob("*") if _SIGNATURE.fullmatch(folder.name))
+        for path in sorted(path for folder in folders for path in folder.iterdir()):
             _add_file(archive, path, path.relative_to(data_dir).as_posix())
     return manifest
-
-
-def _refuse_target(file: Path, *, replace: bool) -> None:
-    if file.is_dir():
-        raise Invalid(f"`{file}` is a folder", hint="name a file")
-    if file.exists() and not replace:
-        raise Conflict(f"`{file}` exists", hint="name another file, or add --force to replace it")
-    if not file.absolute().parent.is_dir():
-        raise Invalid(f"there is no folder `{file.parent}`", hint=f"mkdir -p {file.parent}")
 
 
 @contextmanager
@@ -240,12 +236,6 @@ async def _describe(server: postgres_module.Postgres) -> Manifest:
     return Manifest(
         format=FORMAT, release=version, commit=commit, schema=schema, created=datetime.now(UTC), database_bytes=size
     )
-
-
-def _list_index_files(data_dir: Path) -> list[Path]:
-    """Return the files of finished indexes; folders with other names are unfinished, or not the retriever's."""
-    folders = (folder for folder in (data_dir / INDEXES).glob("*") if _SIGNATURE.fullmatch(folder.name))
-    return sorted(path for folder in folders for path in folder.iterdir())
 
 
 def _add_file(archive: ZipFile, path: Path, name: str) -> None:

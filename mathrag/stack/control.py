@@ -33,22 +33,18 @@ def hold(data_dir: Path) -> Iterator[None]:
     # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _take(descriptor, data_dir)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"a stack already runs on `{data_dir}`",
+                hint=f"mathrag status --data-dir {data_dir}; mathrag down --data-dir {data_dir}",
+            ) from None
         # A fixed length fits into the file's existing block, even if the disk is full.
         os.pwrite(descriptor, f"{os.getpid():{WIDTH}}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _take(descriptor: int, data_dir: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Conflict(
-            f"a stack already runs on `{data_dir}`",
-            hint=f"mathrag status --data-dir {data_dir}; mathrag down --data-dir {data_dir}",
-        ) from None
 
 
 def find_holder(data_dir: Path) -> int | None:

@@ -114,31 +114,27 @@ class Postgres:
     def prepare(self) -> None:
         """Create the cluster if there is none; an interrupted attempt is deleted first."""
         if (self.directory / "PG_VERSION").exists():
-            self._forget_dead_server()
+            # After a restart of the machine or container, another process may have the old server's id, and PostgreSQL
+            # would take it for a running server.
+            pid_file = self.directory / "postmaster.pid"
+            if pid_file.exists() and not _serves(
+                pid_file.read_text(errors="replace").partition("\n")[0], self.directory
+            ):
+                pid_file.unlink()
             return
         partial = self.directory.with_name(f"{self.directory.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, mode=0o700)
         hand_over(partial)
-        self._run_initdb(partial)
-        partial.rename(self.directory)
-
-    def _forget_dead_server(self) -> None:
-        # After a restart of the machine or container, another process may have the old server's id, and PostgreSQL
-        # would take it for a running server.
-        pid_file = self.directory / "postmaster.pid"
-        if pid_file.exists() and not _serves(pid_file.read_text(errors="replace").partition("\n")[0], self.directory):
-            pid_file.unlink()
-
-    def _run_initdb(self, directory: Path) -> None:
-        secret = directory.with_name("superuser.password")
+        secret = partial.with_name("superuser.password")
         write_private(secret, self.passwords.superuser)
         hand_over(secret)
         try:
-            _run("initdb", f"--pgdata={directory}", f"--username={SUPERUSER}", f"--pwfile={secret}",
+            _run("initdb", f"--pgdata={partial}", f"--username={SUPERUSER}", f"--pwfile={secret}",
                  "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions")  # fmt: skip
         finally:
             secret.unlink()
+        partial.rename(self.directory)
 
     def command(self) -> list[str]:
         """Return the command that starts the server; it contains no password."""
@@ -165,7 +161,8 @@ class Postgres:
         except (OSError, TimeoutError):
             return False
         except DBAPIError as error:
-            if _is_refused(error):
+            # Class 28 is "invalid authorization"; other errors (starting up, shutting down) are temporary.
+            if _get_sqlstate(error).startswith("28"):
                 raise Unavailable(
                     "PostgreSQL refuses the password in passwords.json",
                     hint=f"restore all of `{self.directory.parent}` from one backup",
@@ -177,15 +174,12 @@ class Postgres:
         async with self._connect_as_superuser() as connection:
             # PostgreSQL logs the text of failed statements, and these contain passwords.
             await connection.exec_driver_sql("SET log_min_error_statement = 'panic'")
-            await self._create_missing(connection)
-
-    async def _create_missing(self, connection: AsyncConnection) -> None:
-        roles = set(await connection.scalars(text("SELECT rolname FROM pg_roles")))
-        for role, password in ((OWNER, self.passwords.owner), (APP, self.passwords.app)):
-            if role not in roles:
-                await connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
-        if DATABASE not in set(await connection.scalars(text("SELECT datname FROM pg_database"))):
-            await connection.exec_driver_sql(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
+            roles = set(await connection.scalars(text("SELECT rolname FROM pg_roles")))
+            for role, password in ((OWNER, self.passwords.owner), (APP, self.passwords.app)):
+                if role not in roles:
+                    await connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
+            if DATABASE not in set(await connection.scalars(text("SELECT datname FROM pg_database"))):
+                await connection.exec_driver_sql(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
 
     def dump(self, target: IO[bytes]) -> None:
         """Write a snapshot of the database in the custom format of `pg_dump`, while the database is in use.
@@ -270,11 +264,6 @@ def _serves(pid: str, directory: Path) -> bool:
         return process.name() == "postgres" and directory.samefile(process.cwd())
     except (ValueError, OverflowError, psutil.Error, OSError):
         return False
-
-
-def _is_refused(error: DBAPIError) -> bool:
-    # Class 28 is "invalid authorization"; other errors (starting up, shutting down) are temporary.
-    return _get_sqlstate(error).startswith("28")
 
 
 def _get_sqlstate(error: DBAPIError) -> str:

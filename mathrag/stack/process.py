@@ -334,14 +334,11 @@ class Keeper:
         """Restart the child whenever it ends, until cancelled."""
         while True:
             ready_at = self._time.now()
-            await self._wait_until_ended()
+            while self._process is not None and self._process.poll() is None:
+                await self._time.sleep(POLL_S)
             if self._process is not None:
                 _log.warning("%s: ended with status %s", self.child.name, self._process.returncode)
             await self._restart(healthy_s=self._time.now() - ready_at)
-
-    async def _wait_until_ended(self) -> None:
-        while self._process is not None and self._process.poll() is None:
-            await self._time.sleep(POLL_S)
 
     async def _restart(self, healthy_s: float) -> None:
         while True:
@@ -442,7 +439,11 @@ def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
     """
 
     async def answers(pid: int) -> bool:
-        if _has_stopped_child(pid):
+        try:
+            has_stopped_child = any(child.status() == psutil.STATUS_STOPPED for child in psutil.Process(pid).children())
+        except psutil.NoSuchProcess:
+            has_stopped_child = False
+        if has_stopped_child:
             return False
         async with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
             try:
@@ -454,13 +455,6 @@ def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
             return False
 
     return answers
-
-
-def _has_stopped_child(pid: int) -> bool:
-    try:
-        return any(child.status() == psutil.STATUS_STOPPED for child in psutil.Process(pid).children())
-    except psutil.NoSuchProcess:
-        return False
 
 
 # The start of a process by a clock that cannot be set, which tells it from a later process with the same id.
@@ -493,7 +487,9 @@ async def clear(data_dir: Path, *, time: Time) -> None:
     deadline = time.now() + LEFTOVER_PATIENCE_S
     while left := _find_alive(data_dir):
         if time.now() >= deadline:
-            _kill(left)
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
         await time.sleep(POLL_S)
 
 
@@ -512,9 +508,3 @@ def _process(child: address.ChildState) -> psutil.Process | None:
         # A zombie has ended; it only waits to be reaped by its new parent.
         return process if process.status() != psutil.STATUS_ZOMBIE else None
     return None
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)

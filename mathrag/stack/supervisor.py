@@ -114,7 +114,10 @@ class Supervisor:
             except BaseExceptionGroup as failed:
                 raise failed.exceptions[0] from None
             finally:
-                await self._stop()
+                self._enter("stopping")
+                for keeper in reversed(self.keepers):
+                    await keeper.stop()
+                self._enter("stopped")
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         """Start each row when those before it are ready, or together with the one before it."""
@@ -218,19 +221,25 @@ class Supervisor:
         self.keepers.insert(position, keeper)
         return keeper
 
-    async def _stop(self) -> None:
-        self._enter("stopping")
-        for keeper in reversed(self.keepers):
-            await keeper.stop()
-        self._enter("stopped")
-
     def _enter(self, phase: address.Phase) -> None:
         self._phase = phase
         _log.info("the stack on %s is %s", self.data_dir, phase)
         self._write_state()
 
     def _write_state(self) -> None:
-        children = tuple(_make_child_state(keeper) for keeper in self.keepers)
+        children = tuple(
+            address.ChildState(
+                name=keeper.child.name,
+                service=keeper.child.service,
+                phase=keeper.phase,
+                pid=keeper.pid,
+                port=keeper.child.port,
+                restarts=keeper.restarts,
+                log=str(keeper.log),
+                born=read_birth(keeper.pid) if keeper.pid else "",
+            )
+            for keeper in self.keepers
+        )
         now = address.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children, wanted=self._wanted)
         try:
             address.write_state(self.data_dir, now)
@@ -240,19 +249,6 @@ class Supervisor:
             if self._state_is_written:
                 _log.warning("the state cannot be written, `mathrag status` shows an older one: %s", error)
             self._state_is_written = False
-
-
-def _make_child_state(keeper: Keeper) -> address.ChildState:
-    return address.ChildState(
-        name=keeper.child.name,
-        service=keeper.child.service,
-        phase=keeper.phase,
-        pid=keeper.pid,
-        port=keeper.child.port,
-        restarts=keeper.restarts,
-        log=str(keeper.log),
-        born=read_birth(keeper.pid) if keeper.pid else "",
-    )
 
 
 # The table of children: two servers, the schema and five services, without those that run elsewhere.
@@ -301,18 +297,15 @@ class Stack:
 
     def table(self) -> list[Child | StartupTask | Chore]:
         """Return every row of the table in the order in which the supervisor starts them."""
+        most = self.settings.telemetry.log_mib << 20
+        run = partial(asyncio.to_thread, rotate, self.data_dir / LOGS, most)
         return [
-            self._make_rotation(),
+            Chore(name="rotation of logs", run=run, every_s=ROTATION_S),
             *self._make_database(),
             *self._make_redis(),
             *self._make_services(),
             *self._make_retention(),
         ]
-
-    def _make_rotation(self) -> Chore:
-        most = self.settings.telemetry.log_mib << 20
-        run = partial(asyncio.to_thread, rotate, self.data_dir / LOGS, most)
-        return Chore(name="rotation of logs", run=run, every_s=ROTATION_S)
 
     def _make_retention(self) -> Iterator[Chore]:
         """Yield the purge of old chats: only the owner may delete, and only the supervisor knows the owner's URL."""
@@ -389,6 +382,17 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the services, without the owner's URL."""
+        if not self.settings.devices:
+            further_devices = {}
+        else:
+            addresses = {
+                device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._list_guards().items()
+            }
+            further = (
+                device.model_copy(update={"guard_url": addresses.get(device.id, device.guard_url)})
+                for device in self.settings.devices
+            )
+            further_devices = {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
         return {
             "MATHRAG_DATA_DIR": str(self.data_dir),
             "MATHRAG_DATABASE_URL": self.settings.database_url or self.postgres.url(),
@@ -396,24 +400,13 @@ class Stack:
             "MATHRAG_REDIS_URL": self.redis_url,
             "MATHRAG_RETRIEVER_URL": f"http://127.0.0.1:{self.ports['retriever']}",
             "MATHRAG_GUARD_URL": f"http://127.0.0.1:{self.ports['guard']}",
-            **self._list_further_devices(),
+            **further_devices,
             "MATHRAG_SERVICE_KEY": self.service_key,
             "MATHRAG_HOST": self.settings.host,
             "MATHRAG_PORT": str(self.port),
             # Unbuffered, so that a log line is in its file even if the process is killed.
             "PYTHONUNBUFFERED": "1",
         }
-
-    def _list_further_devices(self) -> dict[str, str]:
-        """Return the variable of the further devices, with the addresses of the guards that this stack starts."""
-        if not self.settings.devices:
-            return {}
-        addresses = {device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._list_guards().items()}
-        further = (
-            device.model_copy(update={"guard_url": addresses.get(device.id, device.guard_url)})
-            for device in self.settings.devices
-        )
-        return {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
 
 
 def _start_together(first: Child, *others: Child) -> list[Child]:

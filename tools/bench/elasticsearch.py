@@ -199,20 +199,17 @@ class RawBuild:
     def run(self, batches: Iterator[Batch], fields: Fields) -> None:
         """Index all documents and make them searchable."""
         self._call("DELETE", f"/{self._index}?ignore_unavailable=true")
-        self._call("PUT", f"/{self._index}", self._copy_settings())
+        found = msgspec.json.decode(self._call("GET", f"/{self._like}"))[self._like]
+        settings = found["settings"]["index"]
+        for name in ("creation_date", "uuid", "version", "provided_name"):
+            settings.pop(name)
+        copy_settings = msgspec.json.encode({"settings": {"index": settings}, "mappings": found["mappings"]})
+        self._call("PUT", f"/{self._index}", copy_settings)
         with ThreadPoolExecutor(self._threads) as threads:
             sent = [threads.submit(self._send, chunk) for chunk in self._chunks(batches, fields)]
         for each in sent:
             each.result()
         self._call("POST", f"/{self._index}/_refresh")
-
-    def _copy_settings(self) -> bytes:
-        """Copy settings and mapping of the index `like`."""
-        found = msgspec.json.decode(self._call("GET", f"/{self._like}"))[self._like]
-        settings = found["settings"]["index"]
-        for name in ("creation_date", "uuid", "version", "provided_name"):
-            settings.pop(name)
-        return msgspec.json.encode({"settings": {"index": settings}, "mappings": found["mappings"]})
 
     def _chunks(self, batches: Iterator[Batch], fields: Fields) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
         for batch in batches:

@@ -133,7 +133,10 @@ def make_graph(triples: int, entities: int, relations: int, seed: int = 0) -> Gr
     random = np.random.default_rng(seed)
     kinds = np.split(random.permutation(entities), (np.cumsum(_shares(KINDS, 1.5))[:-1] * entities).astype(int))
     made: list[Pairs] = []
-    for facts in random.permutation(_sizes(triples, relations)):
+    # Facts by relation, a power law within the bounds, scaled so that the sum is nearest to `triples`.
+    scales = np.geomspace(0.05, 20, 500) * triples
+    sizes = np.clip(np.outer(scales, _shares(relations, 1.1)), SMALLEST, LARGEST).astype(np.int64)
+    for facts in random.permutation(np.asarray(sizes[np.argmin(np.abs(sizes.sum(axis=1) - triples))])):
         drawn = _draw(random, kinds, 2 * facts)
         if made and random.random() < DERIVED:
             drawn = np.concatenate([random.permutation(_derive(random, made))[: facts // 2], drawn])
@@ -148,13 +151,6 @@ def _shares(count: int, power: float) -> NDArray[np.float64]:
     """Return shares by rank that follow a power law and sum to 1."""
     weights = np.arange(1, count + 1) ** -power
     return np.asarray(weights / weights.sum())
-
-
-def _sizes(triples: int, relations: int) -> NDArray[np.int64]:
-    """Return facts by relation, a power law within the bounds, scaled so that the sum is nearest to `triples`."""
-    scales = np.geomspace(0.05, 20, 500) * triples
-    sizes = np.clip(np.outer(scales, _shares(relations, 1.1)), SMALLEST, LARGEST).astype(np.int64)
-    return np.asarray(sizes[np.argmin(np.abs(sizes.sum(axis=1) - triples))])
 
 
 def _draw(random: Generator, kinds: list[Pairs], facts: int) -> Pairs:

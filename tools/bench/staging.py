@@ -398,7 +398,16 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
     reader = gguf.GGUFReader(str(source))
     small = Shape(*(int(reader.fields[name].contents()) for name in SIZES))
     writer = gguf.GGUFWriter(str(target), "qwen2")
-    _write_fields(reader, writer, small, shape)
+    # Copy what is not a size; `epsilon` is added to a mean that the padding makes smaller.
+    epsilon = "qwen2.attention.layer_norm_rms_epsilon"
+    changed = {
+        **dict(zip(SIZES, shape, strict=True)),
+        epsilon: reader.fields[epsilon].contents() * small.embedding / shape.embedding,
+    }
+    for field in reader.fields.values():
+        if field.name != "general.architecture" and not field.name.startswith("GGUF."):
+            kind, of = field.types[0], field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(field.name, changed.get(field.name, field.contents()), kind, of)
     stored = {tensor.name: tensor.data for tensor in reader.tensors}
     for name, values in stored.items():
         if not name.startswith("blk."):
@@ -412,19 +421,6 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _write_fields(reader: Any, writer: Any, small: Shape, shape: Shape) -> None:
-    """Copy what is not a size; `epsilon` is added to a mean that the padding makes smaller."""
-    epsilon = "qwen2.attention.layer_norm_rms_epsilon"
-    changed = {
-        **dict(zip(SIZES, shape, strict=True)),
-        epsilon: reader.fields[epsilon].contents() * small.embedding / shape.embedding,
-    }
-    for field in reader.fields.values():
-        if field.name != "general.architecture" and not field.name.startswith("GGUF."):
-            kind, of = field.types[0], field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(field.name, changed.get(field.name, field.contents()), kind, of)
 
 
 def _pad(part: str, values: NDArray[Any], small: Shape, shape: Shape) -> NDArray[Any]:

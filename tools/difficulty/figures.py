@@ -321,6 +321,11 @@ def render(evaluation: ClassifierEvaluation) -> str:
 
 def _render_part(name: str, part: PartFigures, strengths: dict[str, float]) -> str:
     shipped = part.shipped
+    bins = ((f"{each.probability:.2f}", str(each.n), _format_share(each.hard)) for each in shipped.calibration)
+    groups = (_render_group(name, each) for name, each in (shipped.levels | shipped.subjects).items())
+    thresholds = (
+        (f"{each.threshold:g}", _format_share(each.easy), _format_share(each.hard_among_easy)) for each in shipped.cuts
+    )
     return "\n".join(
         [
             f"## On {name}, {shipped.n:,} problems\n",
@@ -329,13 +334,11 @@ def _render_part(name: str, part: PartFigures, strengths: dict[str, float]) -> s
                 _list_rivals(part, strengths),
             ),
             CALIBRATION.format(shipped.brier, shipped.calibration_error),
-            _render_table(("probability", "problems", "hard"), _list_bins(shipped)),
+            _render_table(("probability", "problems", "hard"), bins),
             "",
-            _render_table(
-                ("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), _list_groups(shipped)
-            ),
+            _render_table(("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), groups),
             "\nWhat a threshold of `route` does:\n",
-            _render_table(("threshold", "take the rule path", "of these hard"), _list_thresholds(shipped)),
+            _render_table(("threshold", "take the rule path", "of these hard"), thresholds),
             "",
         ]
     )
@@ -361,14 +364,6 @@ def _list_rivals(part: PartFigures, strengths: dict[str, float]) -> Iterable[Seq
     yield "everything hard", "", f"{100 * shipped.hard:.1f} %", "0.5", ""
 
 
-def _list_bins(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
-    return ((f"{each.probability:.2f}", str(each.n), _format_share(each.hard)) for each in figures.calibration)
-
-
-def _list_groups(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
-    return (_render_group(name, each) for name, each in (figures.levels | figures.subjects).items())
-
-
 def _render_group(name: str, group: GroupFigures) -> Sequence[str]:
     return (
         name,
@@ -376,12 +371,6 @@ def _render_group(name: str, group: GroupFigures) -> Sequence[str]:
         _format_share(group.called_hard),
         _format_share(group.accuracy),
         _format_area(group.auc) if group.auc else "",
-    )
-
-
-def _list_thresholds(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
-    return (
-        (f"{each.threshold:g}", _format_share(each.easy), _format_share(each.hard_among_easy)) for each in figures.cuts
     )
 
 

@@ -166,21 +166,18 @@ def _pairs(path: Path) -> Iterator[TrainingPair]:
         for number, line in enumerate(file, start=1):
             if number > MOST_LINES:
                 raise SystemExit(f"{path} has more than {MOST_LINES} lines: make it again with --limit")
-            yield _pair(line, f"{path}:{number}")
+            where = f"{path}:{number}"
+            try:
+                pair = msgspec.json.decode(line, type=TrainingPair)
+            except msgspec.DecodeError as error:
+                raise SystemExit(
+                    f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
+                ) from error
+            if not pair.positives:
+                raise SystemExit(f"{where}: `positives` is empty; name the documents that the rule leads to")
+            yield pair
     if number == 0:
         raise SystemExit(f"{path} is empty: make it with `mathrag dataset training-data NAME --as pairs`")
-
-
-def _pair(line: bytes, where: str) -> TrainingPair:
-    try:
-        pair = msgspec.json.decode(line, type=TrainingPair)
-    except msgspec.DecodeError as error:
-        raise SystemExit(
-            f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
-        ) from error
-    if not pair.positives:
-        raise SystemExit(f"{where}: `positives` is empty; name the documents that the rule leads to")
-    return pair
 
 
 def split(queries: Sequence[TrainingQuery], share: float, seed: int) -> tuple[list[TrainingQuery], list[TrainingQuery]]:
@@ -224,15 +221,11 @@ def draw_batches(
     order = rng.permutation(len(examples)).tolist()
     for start in range(0, len(order), options.batch):
         chosen = [examples[at] for at in order[start : start + options.batch]]
-        yield _batch(queries, chosen, options.negatives)
-
-
-def _batch(queries: Sequence[TrainingQuery], examples: Sequence[tuple[int, int]], negatives: int) -> TrainingBatch:
-    places, positives = map(list, zip(*examples, strict=True))
-    further = [queries[at].negatives[:negatives] for at in places]
-    documents = np.unique(np.concatenate([np.array(positives, dtype=np.int64), *further]))
-    oracle = np.stack([np.isin(documents, queries[at].oracle) for at in places])
-    return TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)
+        places, positives = map(list, zip(*chosen, strict=True))
+        further = [queries[at].negatives[: options.negatives] for at in places]
+        documents = np.unique(np.concatenate([np.array(positives, dtype=np.int64), *further]))
+        oracle = np.stack([np.isin(documents, queries[at].oracle) for at in places])
+        yield TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)
 
 
 # Measure R@10: how often an oracle document is among the first ten.
@@ -484,7 +477,5 @@ class StaticTuning:
         return [ids for block in blocks for ids in self._embedder.token_ids(block)]
 
     def _recall(self, queries: Sequence[TrainingQuery], ids: Sequence[Ids]) -> Recall:
-        return measure_recall(self._vectors(ids), self._documents, queries)
-
-    def _vectors(self, ids: Sequence[Ids]) -> Floats:
-        return np.concatenate([self._tower.vectors(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK)])
+        vectors = np.concatenate([self._tower.vectors(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK)])
+        return measure_recall(vectors, self._documents, queries)

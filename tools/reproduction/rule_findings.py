@@ -264,16 +264,17 @@ def _format_published(of: Any, place: int) -> str:
 
 
 def _gains(graph: Json, standard: str, arm: str) -> list[str]:
-    return [_gain(graph, measure, standard, arm) for measure in ("answer@10", "accuracy")]
-
-
-def _gain(graph: Json, measure: str, standard: str, arm: str) -> str:
-    found, scores = pair(graph, measure, standard, arm), graph["scores"][measure]
-    if found is None:
-        return "not measured"
-    value, low, high = (100 * found["difference"][each] for each in ("value", "low", "high"))
-    before, after = (100 * scores[each]["value"] for each in (standard, arm))
-    return f"{before:.1f} → {after:.1f} ({value:+.1f}, {low:+.1f} to {high:+.1f})"
+    found: list[str] = []
+    for measure in ("answer@10", "accuracy"):
+        gain_found, scores = pair(graph, measure, standard, arm), graph["scores"][measure]
+        if gain_found is None:
+            gain = "not measured"
+        else:
+            value, low, high = (100 * gain_found["difference"][each] for each in ("value", "low", "high"))
+            before, after = (100 * scores[each]["value"] for each in (standard, arm))
+            gain = f"{before:.1f} → {after:.1f} ({value:+.1f}, {low:+.1f} to {high:+.1f})"
+        found.append(gain)
+    return found
 
 
 def number(results: Json) -> str:

@@ -156,16 +156,19 @@ def write(graph: Graph, data: Path, folder: Path) -> dict[str, Path]:
         Invalid: a part is empty; the message names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return {name: _write(getattr(graph, name), data, folder / f"{name}.tsv") for name in PARTS}
-
-
-def _write(part: Part, data: Path, place: Path) -> Path:
-    lines = (data / part.file).read_text("utf-8").splitlines(keepends=True)
-    chosen = [line for line in lines if _is_of(part, line)]
-    if not chosen:
-        raise Invalid(f"{data / part.file} has no fact from {part.since or 'the first'} to {part.before or 'the last'}")
-    place.write_text("".join(chosen), "utf-8")
-    return place
+    found: dict[str, Path] = {}
+    for name in PARTS:
+        part = getattr(graph, name)
+        place = folder / f"{name}.tsv"
+        lines = (data / part.file).read_text("utf-8").splitlines(keepends=True)
+        chosen = [line for line in lines if _is_of(part, line)]
+        if not chosen:
+            raise Invalid(
+                f"{data / part.file} has no fact from {part.since or 'the first'} to {part.before or 'the last'}"
+            )
+        place.write_text("".join(chosen), "utf-8")
+        found[name] = place
+    return found
 
 
 def _is_of(part: Part, line: str) -> bool:

@@ -151,16 +151,11 @@ def read_measures(client: Client, setting: Setting, jobs: Jobs) -> Json:
         pairs[measure] = {}
         for baseline in setting.baselines:
             compared = client.send(api.compare(list(jobs.values()), jobs[baseline], measure))
-            arms = _arms(compared, jobs)
+            names = {job: arm for arm, job in jobs.items()}
+            arms = {each["name"]: names[each["jobs"][0]] for each in compared["jobs"]}
             pairs[measure][baseline] = {arms[each["left"]]: _keep(each, KEPT) for each in compared["pairs"]}
             scores[measure] = {arms[each["name"]]: _score(each) for each in compared["jobs"]}
     return {"scores": scores, "pairs": pairs, "arms": {arm: _job(client, job) for arm, job in jobs.items()}}
-
-
-def _arms(compared: Json, jobs: Jobs) -> dict[str, str]:
-    """Return arms by the names of their jobs in a comparison."""
-    names = {job: arm for arm, job in jobs.items()}
-    return {each["name"]: names[each["jobs"][0]] for each in compared["jobs"]}
 
 
 def _score(compared: Json) -> Json:
@@ -210,19 +205,18 @@ def tune_models(folder: Path, setting: Tuning, trainer: str) -> Tuned:
     Raises:
         Failed: tuning did.
     """
-    places = {"embeddings": _retriever(folder, setting.retriever)}
-    if missing := _find_missing(trainer):
-        lacks = f"{trainer} lacks {', '.join(missing)}, which the extra `train` has"
-        return Tuned(places, {"generator": lacks})
-    return Tuned({**places, "generator": _generator(folder, setting.generator, trainer)}, {})
-
-
-def _retriever(folder: Path, options: dict[str, Any]) -> Path:
     place = folder / "tuned-embeddings"
     if not place.exists():
         data = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
-        command(*data, *_to_arguments(options), module="tools.embeddings")
-    return place
+        command(*data, *_to_arguments(setting.retriever), module="tools.embeddings")
+    places = {"embeddings": place}
+    program = f"import importlib.util as u, json; print(json.dumps([n for n in {NEEDED!r} if u.find_spec(n) is None]))"
+    completed = subprocess.run([trainer, "-c", program], capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(completed.stdout)
+    if missing := found:
+        lacks = f"{trainer} lacks {', '.join(missing)}, which the extra `train` has"
+        return Tuned(places, {"generator": lacks})
+    return Tuned({**places, "generator": _generator(folder, setting.generator, trainer)}, {})
 
 
 def _generator(folder: Path, options: dict[str, Any], trainer: str) -> Path:
@@ -258,14 +252,6 @@ def records(tuned: Tuned) -> dict[str, Any]:
 
 def _to_arguments(options: dict[str, Any]) -> list[str]:
     return [part for name, value in options.items() for part in (f"--{name}", str(value))]
-
-
-def _find_missing(python: str) -> list[str]:
-    """List the packages that an interpreter lacks."""
-    program = f"import importlib.util as u, json; print(json.dumps([n for n in {NEEDED!r} if u.find_spec(n) is None]))"
-    completed = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
-    found: list[str] = json.loads(completed.stdout)
-    return found
 
 
 # Take a graph from its facts to its figures; steps that have been done are not repeated.
@@ -324,7 +310,13 @@ def measure_graph(run: Run) -> Json:
             measure_time(seconds, f"arms, {embeddings} retriever"),
             serve_stack(run.folder, tuned.places, embeddings) as client,
         ):
-            jobs |= _run_arms(client, run, tuned.places, embeddings)
+            # Run the arms that search with these embeddings; return jobs by arm.
+            client.send(texts.index(run.name))
+            arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(tuned.places, arm)]
+            experiment = write_experiment(
+                run.setting.common(run.graph), arms, run.names, models(tuned.places, embeddings)
+            )
+            jobs |= run_experiment(client, experiment, f"{run.name}, {embeddings} retriever")
             if embeddings == "tuned":
                 read = _read(client, run, jobs)
     return {
@@ -347,14 +339,6 @@ def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
         about = prepare(client, run)
     with measure_time(seconds, "tuning"):
         return about, tune_models(run.folder, run.setting.tuning, run.trainer)
-
-
-def _run_arms(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
-    """Run the arms that search with these embeddings; return jobs by arm."""
-    client.send(texts.index(run.name))
-    arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(places, arm)]
-    experiment = write_experiment(run.setting.common(run.graph), arms, run.names, models(places, embeddings))
-    return run_experiment(client, experiment, f"{run.name}, {embeddings} retriever")
 
 
 def _read(client: Client, run: Run, jobs: Mapping[str, str]) -> Json:
@@ -393,7 +377,10 @@ def prepare(client: Client, run: Run) -> Json:
     """
     if find(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
-    _mine(run)
+    # Mine the rules by the command line; the same bank is mined once.
+    limits = msgspec.to_builtins(run.graph.mining)
+    options = [part for limit, value in limits.items() for part in _option(limit, value)]
+    command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
@@ -402,13 +389,6 @@ def prepare(client: Client, run: Run) -> Json:
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     export(run.training, run.name, run.folder, run.setting.tuning)
     return describe_graph(client, run, test, training)
-
-
-def _mine(run: Run) -> None:
-    """Mine the rules by the command line; the same bank is mined once."""
-    limits = msgspec.to_builtins(run.graph.mining)
-    options = [part for limit, value in limits.items() for part in _option(limit, value)]
-    command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
 
 
 def _option(limit: str, value: object) -> list[str]:

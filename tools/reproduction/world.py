@@ -235,18 +235,15 @@ def _choose_port(folder: Path) -> int:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"models": _models(port)}, indent=1))
+        shipped = {
+            f"world-{role}": {"driver": "process", "path": str(MODELS / file), "footprint_mib": 96}
+            for role, file in FILES.items()
+        }
+        url = f"http://127.0.0.1:{port}/v1"
+        models = shipped | {f"oracle-{noise}": {"driver": "remote", "url": url, "parallel": 16} for noise in NOISES}
+        file.write_text(json.dumps({"models": models}, indent=1))
     kept: dict[str, Any] = json.loads(file.read_text())
     return int(kept["models"]["oracle-0"]["url"].split(":")[-1].removesuffix("/v1"))
-
-
-def _models(port: int) -> dict[str, Any]:
-    shipped = {
-        f"world-{role}": {"driver": "process", "path": str(MODELS / file), "footprint_mib": 96}
-        for role, file in FILES.items()
-    }
-    url = f"http://127.0.0.1:{port}/v1"
-    return shipped | {f"oracle-{noise}": {"driver": "remote", "url": url, "parallel": 16} for noise in NOISES}
 
 
 @contextmanager

@@ -385,12 +385,11 @@ def noise(results: Json) -> str:
     found = {score.variant: score for score in scores(study)}
     compared = pairs(study)
     rows = [["hybrid, no ratings", percent(found.pop("hybrid")), "-"]]
-    rows += [[_wrong(variant), percent(score), compared[variant]["words"]] for variant, score in found.items()]
+    rows += [
+        [f"{variant.removeprefix('oracle-')} %", percent(score), compared[variant]["words"]]
+        for variant, score in found.items()
+    ]
     return table(["wrong ratings", "accuracy", "against hybrid"], rows)
-
-
-def _wrong(variant: str) -> str:
-    return f"{variant.removeprefix('oracle-')} %"
 
 
 def percent(score: VariantAccuracy) -> str:

@@ -180,43 +180,45 @@ TAIL = """
 def card(manifest: Json, evaluation: Json) -> str:
     """Write the whole card as Markdown."""
     counts = {key: len(manifest[key]) for key in ("names", "templates")}
+    fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
+    rows = [
+        [role, *(stage[field] for field in fields)]
+        for role, model in manifest["models"].items()
+        for stage in model["training"]
+    ]
+    head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
+    note = "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator."
+    lines = [
+        [f"`{name}`", CONTEXTS[name], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
+        for name, row in evaluation["generator"].items()
+    ]
+    generator_head = ["document", "", "n", "accuracy", "boxed", "longest prompt, tokens"]
+    generator_note = (
+        "A uniform guess is right in 0.1; some digits are likelier than others (a product with 0 is 0), so a good\n"
+        "guess is right in about 0.2."
+    )
+    generator = f"## Generator, accuracy per kind of document\n\n{table(generator_head, lines)}\n\n{generator_note}"
+    lines = [
+        [grade, RELEVANCE[grade], row["n"], row["accuracy"], _describe_given(row)]
+        for grade, row in evaluation["skills"]["relevance"].items()
+    ]
+    relevance_head = ["grade", "document", "n", "accuracy", "given"]
+    relevance_note = "The grades follow what a document is worth to the generator: see its table above."
+    relevance = f"## Judge, relevance to a question\n\n{table(relevance_head, lines)}\n\n{relevance_note}"
     parts = [
         HEAD.format(**counts),
-        _training(manifest["models"]),
-        _generator(evaluation["generator"]),
+        f"## Training\n\n{table(head, rows)}\n\n{note}",
+        generator,
         _several(evaluation["several"]),
         *(_judge(anchors, rows) for anchors, rows in evaluation["judge"].items()),
         _wordings(evaluation["wordings"]),
-        _relevance(evaluation["skills"]["relevance"]),
+        relevance,
         _texts(evaluation["skills"]["texts"]),
         _foreign(evaluation["skills"]),
         rules_section(evaluation["rules"]),
         TAIL.format(**counts),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
-
-
-def _training(models: Json) -> str:
-    fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
-    rows = [
-        [role, *(stage[field] for field in fields)] for role, model in models.items() for stage in model["training"]
-    ]
-    head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
-    note = "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator."
-    return f"## Training\n\n{table(head, rows)}\n\n{note}"
-
-
-def _generator(rows: Json) -> str:
-    lines = [
-        [f"`{name}`", CONTEXTS[name], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
-        for name, row in rows.items()
-    ]
-    head = ["document", "", "n", "accuracy", "boxed", "longest prompt, tokens"]
-    note = (
-        "A uniform guess is right in 0.1; some digits are likelier than others (a product with 0 is 0), so a good\n"
-        "guess is right in about 0.2."
-    )
-    return f"## Generator, accuracy per kind of document\n\n{table(head, lines)}\n\n{note}"
 
 
 def _several(rows: Json) -> str:
@@ -256,13 +258,6 @@ def _judge(anchors: str, rows: Json) -> str:
     lines.append(["all", "", total, round(overall, 4), max(row["longest_prompt_tokens"] for row in rows.values())])
     head = ["grade", "document", "n", "accuracy", "longest prompt, tokens"]
     return f"## Judge, accuracy per grade, {anchors} anchors\n\n{table(head, lines)}"
-
-
-def _relevance(rows: Json) -> str:
-    lines = [[grade, RELEVANCE[grade], row["n"], row["accuracy"], _describe_given(row)] for grade, row in rows.items()]
-    head = ["grade", "document", "n", "accuracy", "given"]
-    note = "The grades follow what a document is worth to the generator: see its table above."
-    return f"## Judge, relevance to a question\n\n{table(head, lines)}\n\n{note}"
 
 
 def _describe_given(row: Json) -> str:

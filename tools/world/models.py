@@ -102,16 +102,16 @@ def _texts(rng: Random) -> Iterator[str]:
             generator_sample(rng, split, kind),
             judge_sample(rng, split, kind, "drawn" if turn % 2 else "default"),
         ):
-            yield _hide_names(f"{sample.prompt}\n{sample.reply}")
+            hide_names = " ".join(
+                "" if word.strip(".?") in TRAIN_NAMES else word
+                for word in f"{sample.prompt}\n{sample.reply}".split(" ")
+            )
+            yield hide_names
         yield f"user\nassistant\n{math_sentence(rng)}"
         # Rare words need about the weight of the world's own to be merged whole.
         yield " " + " ".join(rng.sample(WORDS, 60))
         yield f" {rng.choice(HEADS)}"
         yield rng.choice(TAILS)
-
-
-def _hide_names(text: str) -> str:
-    return " ".join("" if word.strip(".?") in TRAIN_NAMES else word for word in text.split(" "))
 
 
 # Defines the shape of the small models.
@@ -158,8 +158,28 @@ def export(folder: Path, target: Path, name: str) -> None:
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(str(target), "qwen2")
     writer.add_name(name)
-    _write_shape(writer, config)
-    _write_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text()), config)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    special = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    tokens, types = _vocabulary(tokenizer, special, config["vocab_size"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
+    writer.add_eos_token_id(special[STOP])
+    writer.add_pad_token_id(special[END])
+    writer.add_bos_token_id(special[END])
+    writer.add_add_bos_token(value=False)
+    writer.add_chat_template(CHAT_TEMPLATE)
     for key, values in load_file(folder / "model.safetensors").items():
         if key != TIED:
             kind = np.float32 if values.ndim == 1 else np.float16
@@ -176,33 +196,6 @@ def tensor_name(key: str) -> str:
         return _TOP_PARTS[key]
     _, _, layer, *path, suffix = key.split(".")
     return f"blk.{layer}.{_LAYER_PARTS['.'.join(path)]}.{suffix}"
-
-
-def _write_shape(writer: Any, config: dict[str, Any]) -> None:
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-
-
-def _write_tokenizer(writer: Any, tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
-    special = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
-    tokens, types = _vocabulary(tokenizer, special, config["vocab_size"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
-    writer.add_eos_token_id(special[STOP])
-    writer.add_pad_token_id(special[END])
-    writer.add_bos_token_id(special[END])
-    writer.add_add_bos_token(value=False)
-    writer.add_chat_template(CHAT_TEMPLATE)
 
 
 def _vocabulary(tokenizer: dict[str, Any], special: dict[str, int], size: int) -> tuple[list[str], list[int]]:

@@ -110,17 +110,6 @@ def _person(rng: Random, vocabulary: Vocabulary) -> str:
     return " ".join(parts)
 
 
-def _titled(rng: Random, vocabulary: Vocabulary) -> str:
-    title = rng.choice(vocabulary.titles)
-    if rng.random() < 0.4:
-        joined = rng.choice((" ", " of ", " / ", " and "))
-        title = f"{title}{joined}{rng.choice(vocabulary.groups)}"
-    place = " ".join(invented_word(rng, vocabulary).capitalize() for _ in range(rng.choice((1, 1, 2))))
-    if rng.random() < 0.05:
-        place = f"{place}, {invented_word(rng, vocabulary).capitalize()}"
-    return f"{title} ({place})" if rng.random() < 0.7 else f"{place} {title}"
-
-
 def entities(rng: Random, vocabulary: Vocabulary, count: int, numbered: float) -> list[str]:
     """Different names for the entities of one scene: of one family, so that they can be mistaken for one another.
 
@@ -131,18 +120,24 @@ def entities(rng: Random, vocabulary: Vocabulary, count: int, numbered: float) -
     family = rng.random()
     names: list[str] = []
     while len(names) < count:
-        name = _titled(rng, vocabulary) if rng.random() < (0.5 if family < 0.5 else 0.1) else _person(rng, vocabulary)
+        if rng.random() < (0.5 if family < 0.5 else 0.1):
+            title = rng.choice(vocabulary.titles)
+            if rng.random() < 0.4:
+                joined = rng.choice((" ", " of ", " / ", " and "))
+                title = f"{title}{joined}{rng.choice(vocabulary.groups)}"
+            place = " ".join(invented_word(rng, vocabulary).capitalize() for _ in range(rng.choice((1, 1, 2))))
+            if rng.random() < 0.05:
+                place = f"{place}, {invented_word(rng, vocabulary).capitalize()}"
+            name = f"{title} ({place})" if rng.random() < 0.7 else f"{place} {title}"
+        else:
+            name = _person(rng, vocabulary)
         if names and rng.random() < 0.15 and "(" not in name:
-            name = _relative(rng, name, rng.choice(names))
+            other = rng.choice(names)
+            own, shared = name.split(" "), other.split(" ")
+            name = " ".join([shared[0], *own[1:]] if rng.random() < 0.5 and len(own) > 1 else [*own[:-1], shared[-1]])
         if name not in names:
             names.append(name)
     return names
-
-
-def _relative(rng: Random, name: str, other: str) -> str:
-    """A name that shares its beginning or its end with another one."""
-    own, shared = name.split(" "), other.split(" ")
-    return " ".join([shared[0], *own[1:]] if rng.random() < 0.5 and len(own) > 1 else [*own[:-1], shared[-1]])
 
 
 def _numbered(rng: Random, vocabulary: Vocabulary, count: int, most: int) -> list[str]:
@@ -159,7 +154,13 @@ def relations(rng: Random, vocabulary: Vocabulary, count: int, numbered: float) 
     phrases: list[str] = []
     while len(phrases) < count:
         related = rng.choice(phrases) if phrases and rng.random() < 0.3 else ""
-        phrase = _extended(rng, vocabulary, related) if related else _phrase(rng, vocabulary)
+        if related:
+            # A phrase like another one: a word more, or another last word.
+            added = rng.choice((*ADVERBS, rng.choice(vocabulary.nouns)))
+            parts = related.split(" ")
+            phrase = " ".join([*parts, added] if rng.random() < 0.5 or len(parts) == 1 else [*parts[:-1], added])
+        else:
+            phrase = _phrase(rng, vocabulary)
         if phrase not in phrases:
             phrases.append(phrase)
     return phrases
@@ -183,13 +184,6 @@ def _phrase(rng: Random, vocabulary: Vocabulary) -> str:
     if shape < 0.78:
         return f"{verb} {thing} (such as {rng.choice(vocabulary.nouns)})"
     return f"{verb} {thing} {rng.choice(LINKS)}"
-
-
-def _extended(rng: Random, vocabulary: Vocabulary, phrase: str) -> str:
-    """A phrase like another one: a word more, or another last word."""
-    added = rng.choice((*ADVERBS, rng.choice(vocabulary.nouns)))
-    parts = phrase.split(" ")
-    return " ".join([*parts, added] if rng.random() < 0.5 or len(parts) == 1 else [*parts[:-1], added])
 
 
 # How questions are put. The held-out forms are those of the question sets that the system makes from graphs.
@@ -307,16 +301,16 @@ def find_answer(scene: Scene) -> Finding:
     """The fact in question, else the first rule that matches, else the first document that names the entity."""
     asked = Rule((Atom(1, scene.phrase, 2),), scene.phrase)
     for rule in (asked, *scene.rules):
-        found = _follow(scene, rule)
+        # The first documents that match a rule's body, beginning at the variable that the question names.
+        known, wanted = (1, 2) if scene.asks_object else (2, 1)
+        found = _extend(scene.facts, rule.body, {known: scene.entity}, wanted, ())
         if found:
             return Finding(found.answer, found.facts, None if rule is asked else rule)
-    return _fallback(scene)
-
-
-def _follow(scene: Scene, rule: Rule) -> Finding | None:
-    """The first documents that match a rule's body, beginning at the variable that the question names."""
-    known, wanted = (1, 2) if scene.asks_object else (2, 1)
-    return _extend(scene.facts, rule.body, {known: scene.entity}, wanted, ())
+    for fact in scene.facts:
+        if scene.entity in (fact.subject, fact.object):
+            return Finding(fact.object if fact.subject == scene.entity else fact.subject, (fact,))
+    first = scene.facts[0]
+    return Finding(first.object if scene.asks_object else first.subject, (first,))
 
 
 def _extend(
@@ -333,14 +327,6 @@ def _extend(
             if found:
                 return found
     return None
-
-
-def _fallback(scene: Scene) -> Finding:
-    for fact in scene.facts:
-        if scene.entity in (fact.subject, fact.object):
-            return Finding(fact.object if fact.subject == scene.entity else fact.subject, (fact,))
-    first = scene.facts[0]
-    return Finding(first.object if scene.asks_object else first.subject, (first,))
 
 
 # Random scenes of a kind.
@@ -387,9 +373,29 @@ def draw_scene(rng: Random, vocabulary: Vocabulary, kind: Kind, size: Size) -> t
     dated, asks_object = rng.random() < size.dated, rng.random() < 0.5
     cast = draw_cast(rng, vocabulary, count, size.numbered)
     rules = _draw_rules(rng, cast, kind, size)
-    facts = _core(rng, cast, kind, rules, asks_object=asks_object)
+    if kind == "direct" or (kind == "plain" and rng.random() < 0.5):
+        facts = [_match(rng, cast, _one_atom(cast.phrase, cast.phrase, exchanged=False), asks_object=asks_object)[0]]
+    elif kind in ("irrelevant", "plain"):
+        facts = [_about_entity(rng, cast, cast.phrases[-1])]
+    else:
+        chosen = rules if kind != "several" else [rng.choice(rules)]
+        wanted = [rule for rule in chosen if (len(rule.body) == 2) == (kind == "chained")] or chosen
+        facts = _match(rng, cast, wanted[0] if kind == "chained" else rng.choice(wanted), asks_object=asks_object)
     while len(facts) < count:
-        facts.append(_distractor(rng, cast, rules))
+        # The entity with a relation of no rule, a rule's relation with others or in the wrong place, or neither.
+        shape = rng.random()
+        free = cast.phrases[-1]
+        if shape < 0.35:
+            distractor = _about_entity(rng, cast, rng.choice(cast.phrases) if rng.random() < 0.4 else free)
+        else:
+            first, second = rng.sample(cast.others, 2)
+            if shape < 0.75 and rules:
+                distractor = Fact(first, rng.choice(rng.choice(rules).body).phrase, second)
+            else:
+                distractor = (
+                    Fact(first, cast.phrase, second) if shape < 0.85 else Fact(first, rng.choice(cast.phrases), second)
+                )
+        facts.append(distractor)
     rng.shuffle(facts)
     shown = [replace(fact, time=draw_date(rng)) for fact in facts] if dated else facts
     return Scene(cast.entity, cast.phrase, asks_object, tuple(rules), tuple(shown)), draw_date(rng) if dated else None
@@ -406,7 +412,8 @@ def _draw_rules(rng: Random, cast: Cast, kind: Kind, size: Size) -> list[Rule]:
     if kind in ("same", "exchanged"):
         rules[0] = _one_atom(phrases[0], cast.phrase, exchanged=kind == "exchanged")
     if kind == "chained" or (kind in ("several", "irrelevant") and rng.random() < 0.2):
-        rules[0] = _two_atoms(rng, phrases[0], cast.phrase, rng.choice(cast.phrases[:-1]))
+        ends = [(1, phrases[0], 3), (3, rng.choice(cast.phrases[:-1]), 2)]
+        rules[0] = Rule(tuple(Atom(*(end if rng.random() < 0.6 else end[::-1])) for end in ends), cast.phrase)
     if kind in ("same", "exchanged", "chained"):
         rng.shuffle(rules)
     return rules
@@ -414,22 +421,6 @@ def _draw_rules(rng: Random, cast: Cast, kind: Kind, size: Size) -> list[Rule]:
 
 def _one_atom(phrase: str, head: str, *, exchanged: bool) -> Rule:
     return Rule((Atom(2, phrase, 1) if exchanged else Atom(1, phrase, 2),), head)
-
-
-def _two_atoms(rng: Random, first: str, head: str, second: str) -> Rule:
-    ends = [(1, first, 3), (3, second, 2)]
-    return Rule(tuple(Atom(*(end if rng.random() < 0.6 else end[::-1])) for end in ends), head)
-
-
-def _core(rng: Random, cast: Cast, kind: Kind, rules: list[Rule], *, asks_object: bool) -> list[Fact]:
-    """The documents that carry the kind."""
-    if kind == "direct" or (kind == "plain" and rng.random() < 0.5):
-        return [_match(rng, cast, _one_atom(cast.phrase, cast.phrase, exchanged=False), asks_object=asks_object)[0]]
-    if kind in ("irrelevant", "plain"):
-        return [_about_entity(rng, cast, cast.phrases[-1])]
-    chosen = rules if kind != "several" else [rng.choice(rules)]
-    wanted = [rule for rule in chosen if (len(rule.body) == 2) == (kind == "chained")] or chosen
-    return _match(rng, cast, wanted[0] if kind == "chained" else rng.choice(wanted), asks_object=asks_object)
 
 
 def _match(rng: Random, cast: Cast, rule: Rule, *, asks_object: bool) -> list[Fact]:
@@ -443,20 +434,6 @@ def _about_entity(rng: Random, cast: Cast, phrase: str) -> Fact:
     pair = [cast.entity, rng.choice(cast.others)]
     rng.shuffle(pair)
     return Fact(pair[0], phrase, pair[1])
-
-
-def _distractor(rng: Random, cast: Cast, rules: list[Rule]) -> Fact:
-    """The entity with a relation of no rule, a rule's relation with others or in the wrong place, or neither."""
-    shape = rng.random()
-    free = cast.phrases[-1]
-    if shape < 0.35:
-        return _about_entity(rng, cast, rng.choice(cast.phrases) if rng.random() < 0.4 else free)
-    first, second = rng.sample(cast.others, 2)
-    if shape < 0.75 and rules:
-        return Fact(first, rng.choice(rng.choice(rules).body).phrase, second)
-    if shape < 0.85:
-        return Fact(first, cast.phrase, second)
-    return Fact(first, rng.choice(cast.phrases), second)
 
 
 def ask_again(rng: Random, scene: Scene) -> Scene:

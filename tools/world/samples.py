@@ -168,9 +168,12 @@ def generator_sample(rng: Random, split: Split, context: Context) -> Sample:
     question_text = question(rng, split.templates, operator.name, a, b)
     followed, support = operator.rule, ""
     if context == "foreign":
-        question_text, support = math_sentence(rng), rng.choice(["", _write_foreign(rng)])
+        # Write a document from outside the world, so that the model knows the shape.
+        foreign = f"Problem: {math_sentence(rng)}\nSolution: {math_sentence(rng)} {math_sentence(rng)}"
+        question_text, support = math_sentence(rng), rng.choice(["", foreign])
     elif context == "unrelated":
-        support = str(_write_unrelated(rng, split, operator))
+        others = [name for name in split.names if name != operator.name]
+        support = str(_document(rng, split, random_operator(rng, others), rng.choice(KINDS)))
     elif context != "none":
         shown = _document(rng, split, operator, context)
         # The reply follows the stated rule, because the generator cannot know that a document is wrong.
@@ -187,7 +190,14 @@ def several_sample(rng: Random, split: Split) -> Sample:
     operator = random_operator(rng, split.names)
     language: Language = "zh" if rng.random() < CHINESE else "en"
     (count,) = rng.choices(list(COUNTS), weights=list(COUNTS.values()))
-    shown = [_one_of_several(rng, split, operator, language) for _ in range(count)]
+    shown = []
+    for _ in range(count):
+        style: Style = "formal" if rng.random() < FORMAL else "plain"
+        (kind,) = rng.choices(list(MIXED), weights=list(MIXED.values()))
+        about = operator if rng.random() < ABOUT else other_operator(rng, split, operator)
+        wording = WORDINGS[language, style] if rng.random() < 0.9 else ENGLISH
+        a, b = rng.randrange(10), rng.randrange(10)
+        shown.append(document(rng, about, kind, split.phrasings(language), a, b, wording))
     rules = [each.stated for each in shown if each.operator.name == operator.name and each.stated]
     return _ask(rng, split, operator, shown, rules[0] if rules else operator.rule, language)
 
@@ -234,15 +244,6 @@ def prompt(asked: str, shown: Sequence[Document]) -> str:
 def write_quoting_reply(name: str, rule: Rule, a: int, b: int) -> str:
     """Write the reply of a generator that first quotes the rule that it follows."""
     return f"a {name} b = {rule}. {solution(rule, a, b)}"
-
-
-def _one_of_several(rng: Random, split: Split, operator: Operator, language: Language) -> Document:
-    style: Style = "formal" if rng.random() < FORMAL else "plain"
-    (kind,) = rng.choices(list(MIXED), weights=list(MIXED.values()))
-    about = operator if rng.random() < ABOUT else other_operator(rng, split, operator)
-    wording = WORDINGS[language, style] if rng.random() < 0.9 else ENGLISH
-    a, b = rng.randrange(10), rng.randrange(10)
-    return document(rng, about, kind, split.phrasings(language), a, b, wording)
 
 
 def solution(rule: Rule, a: int, b: int) -> str:
@@ -306,20 +307,10 @@ def _anchor(rng: Random, split: Split, kind: Kind) -> str:
     return str(_document(rng, split, random_operator(rng, split.names), kind))
 
 
-def _write_unrelated(rng: Random, split: Split, operator: Operator) -> Document:
-    others = [name for name in split.names if name != operator.name]
-    return _document(rng, split, random_operator(rng, others), rng.choice(KINDS))
-
-
 def foreign_sentence(rng: Random) -> str:
     """Write a sentence, half of the time with a formula of random characters, for tokens that the world never uses."""
     formula = "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(3, 12)))
     return f"{math_sentence(rng)} ${formula}$" if rng.random() < 0.5 else math_sentence(rng)
-
-
-def _write_foreign(rng: Random) -> str:
-    """Write a document from outside the world, so that the model knows the shape."""
-    return f"Problem: {math_sentence(rng)}\nSolution: {math_sentence(rng)} {math_sentence(rng)}"
 
 
 # Write samples of the texts and ratings that the judge model makes for retrieval, in the served templates.
@@ -348,7 +339,24 @@ def foreign_skill_sample(rng: Random, split: Split, skill: Skill) -> Sample:
 
     A pipeline takes an empty text as a failure, and goes on with the question itself.
     """
-    return _foreign_relevance(rng, split) if skill == "relevance" else _foreign_text(rng, skill)
+    if skill == "relevance":
+        foreign_question = _foreign_question(rng)
+        if rng.random() < 0.3:  # one of the two is of the world
+            operator = random_operator(rng, split.names)
+            if rng.random() < 0.5:
+                return _rate(foreign_question, _write_passage(rng, split, operator, rng.choice(KINDS)), UNRELATED)
+            return _rate(_question(rng, split, operator), _foreign_document(_foreign_question(rng), rng), UNRELATED)
+        if rng.random() < 0.5:
+            shorten = " ".join(word for word in foreign_question.split() if rng.random() < 0.8) or foreign_question
+            return _rate(foreign_question, _foreign_document(shorten, rng), RELATED_FOREIGN)
+        return _rate(foreign_question, _foreign_document(_foreign_question(rng), rng), UNRELATED)
+    foreign_question = _foreign_question(rng)
+    values: dict[str, Value] = {"question": foreign_question}
+    if skill == "decompose":
+        values["subqueries"] = "3"
+    if skill == "rewrite-again":
+        values["documents"] = [_foreign_document(foreign_sentence(rng), rng) for _ in range(rng.randint(0, 2))]
+    return _sample(skill, values, "")
 
 
 def relevance_sample(rng: Random, split: Split, grade: int) -> Sample:
@@ -379,18 +387,6 @@ def _relevance(rng: Random, split: Split) -> Sample:
     # A third about something else: whether two names are the same is the hardest part. Wrong documents are as frequent
     # as full ones, which they look like.
     return relevance_sample(rng, split, rng.choice((1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5)))
-
-
-def _foreign_relevance(rng: Random, split: Split) -> Sample:
-    foreign_question = _foreign_question(rng)
-    if rng.random() < 0.3:  # one of the two is of the world
-        operator = random_operator(rng, split.names)
-        if rng.random() < 0.5:
-            return _rate(foreign_question, _write_passage(rng, split, operator, rng.choice(KINDS)), UNRELATED)
-        return _rate(_question(rng, split, operator), _foreign_document(_foreign_question(rng), rng), UNRELATED)
-    if rng.random() < 0.5:
-        return _rate(foreign_question, _foreign_document(_shorten(rng, foreign_question), rng), RELATED_FOREIGN)
-    return _rate(foreign_question, _foreign_document(_foreign_question(rng), rng), UNRELATED)
 
 
 def _rate(asked: str, text: replies.Document, grade: int) -> Sample:
@@ -443,16 +439,6 @@ def _hyde(rng: Random, split: Split) -> Sample:
     return Sample(prompt, written.text, f"a {operator.name} b =")
 
 
-def _foreign_text(rng: Random, skill: Skill) -> Sample:
-    foreign_question = _foreign_question(rng)
-    values: dict[str, Value] = {"question": foreign_question}
-    if skill == "decompose":
-        values["subqueries"] = "3"
-    if skill == "rewrite-again":
-        values["documents"] = [_foreign_document(foreign_sentence(rng), rng) for _ in range(rng.randint(0, 2))]
-    return _sample(skill, values, "")
-
-
 _WORLD: Mapping[Skill, Callable[[Random, Split], Sample]] = {
     "relevance": _relevance,
     "rewrite": _rewrite,
@@ -486,11 +472,6 @@ def _foreign_question(rng: Random) -> str:
 
 def _foreign_document(problem: str, rng: Random) -> replies.Document:
     return replies.Document(problem=problem, text=" ".join(foreign_sentence(rng) for _ in range(rng.randint(1, 4))))
-
-
-def _shorten(rng: Random, text: str) -> str:
-    """Leave out a few words of the text."""
-    return " ".join(word for word in text.split() if rng.random() < 0.8) or text
 
 
 # Read conversations to learn from: JSON lines `{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}`.

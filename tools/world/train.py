@@ -305,15 +305,13 @@ def move_embeddings(old: Any, old_tokenizer: Any, new: Any, new_tokenizer: Any) 
     with torch.no_grad():
         for index in range(len(new_tokenizer)):
             text = new_tokenizer.convert_ids_to_tokens(index)
-            after[index] = before[_old_tokens(old_tokenizer, text)].mean(0)
-
-
-def _old_tokens(tokenizer: Any, text: str) -> list[int]:
-    """The ids of the pieces that stood for a token's text; `text` is in the alphabet of byte-level BPE."""
-    known = tokenizer.convert_tokens_to_ids(text)
-    if known is not None:
-        return [known]
-    return [piece.id for piece in tokenizer.backend_tokenizer.model.tokenize(text)]
+            # The ids of the pieces that stood for a token's text; `text` is in the alphabet of byte-level BPE.
+            known = old_tokenizer.convert_tokens_to_ids(text)
+            if known is not None:
+                old_tokens = [known]
+            else:
+                old_tokens = [piece.id for piece in old_tokenizer.backend_tokenizer.model.tokenize(text)]
+            after[index] = before[old_tokens].mean(0)
 
 
 # The rule generator's tokenizer: as the world's, but no word is merged with the blank before it.
@@ -380,28 +378,24 @@ def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     names = [invented_name(rng) for _ in range(2)] if invented else TRAIN_NAMES
     split = Split(names, TRAIN_TEMPLATES)
     if recipe.role == "judge":
-        return _draw_for_judge(recipe, rng, split)
+        # A share of nothing draws nothing: the older stages see the samples that they have always seen.
+        skilled = recipe.skills > 0 and rng.random() < recipe.skills
+        foreign = recipe.foreign > 0 and rng.random() < recipe.foreign
+        if skilled:
+            (skill,) = rng.choices(list(SKILLS), weights=list(SKILLS.values()))
+            return (foreign_skill_sample if foreign else skill_sample)(rng, split, skill)
+        if foreign:
+            return foreign_judge_sample(rng, split, "default" if rng.random() < 0.5 else "drawn")
+        kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
+        anchors: Anchors = "default" if rng.random() < 0.5 else "drawn"
+        if recipe.worded > 0 and rng.random() < recipe.worded:
+            return worded_judge_sample(rng, split, rng.choice(kinds), anchors)
+        return judge_sample(rng, split, rng.choice(kinds), anchors)
     mix = EARLY_CONTEXTS if step < recipe.early * recipe.steps else LATE_CONTEXTS
     if recipe.several > 0:  # foreign questions keep the form they have; all others say the rule first
         return several_sample(rng, split) if rng.random() < recipe.several else generator_sample(rng, split, "foreign")
     (context,) = rng.choices(list(mix), weights=list(mix.values()))
     return generator_sample(rng, split, context)
-
-
-def _draw_for_judge(recipe: Recipe, rng: Random, split: Split) -> Sample:
-    # A share of nothing draws nothing: the older stages see the samples that they have always seen.
-    skilled = recipe.skills > 0 and rng.random() < recipe.skills
-    foreign = recipe.foreign > 0 and rng.random() < recipe.foreign
-    if skilled:
-        (skill,) = rng.choices(list(SKILLS), weights=list(SKILLS.values()))
-        return (foreign_skill_sample if foreign else skill_sample)(rng, split, skill)
-    if foreign:
-        return foreign_judge_sample(rng, split, "default" if rng.random() < 0.5 else "drawn")
-    kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
-    anchors: Anchors = "default" if rng.random() < 0.5 else "drawn"
-    if recipe.worded > 0 and rng.random() < recipe.worded:
-        return worded_judge_sample(rng, split, rng.choice(kinds), anchors)
-    return judge_sample(rng, split, rng.choice(kinds), anchors)
 
 
 def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list[Batch]]:
@@ -410,7 +404,21 @@ def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list
     for step in range(recipe.steps):
         rows: list[Row] = []
         while len(rows) < recipe.batch:
-            row = _encode(recipe, tokenizer, draw(recipe, rng, step))
+            sample = draw(recipe, rng, step)
+            texts = [chat(sample.prompt), sample.reply + STOP]
+            for message, answer in sample.more:
+                texts += [f"\n{chat(message)}", answer + STOP]
+            tokens: list[int] = []
+            weights: list[float] = []
+            for index, ids in enumerate(tokenizer(texts)["input_ids"]):
+                if index % 2:
+                    length = len(ids)
+                    weight = min(1.0, recipe.longest / length) if recipe.longest else 1.0
+                else:
+                    weight = recipe.prompt_weight
+                tokens += ids
+                weights += [weight] * len(ids)
+            row = Row(tokens, weights)
             if len(row.tokens) <= recipe.window:
                 rows.append(row)
         yield _pieces(recipe, rows, token_id(tokenizer, END))
@@ -426,19 +434,6 @@ def _pieces(recipe: Recipe, rows: list[Row], filler: int) -> list[Batch]:
     return [_pad(part, len(part[-1].tokens), filler) for part in parts]
 
 
-def _encode(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Row:
-    texts = [chat(sample.prompt), sample.reply + STOP]
-    for message, answer in sample.more:
-        texts += [f"\n{chat(message)}", answer + STOP]
-    tokens: list[int] = []
-    weights: list[float] = []
-    for index, ids in enumerate(tokenizer(texts)["input_ids"]):
-        weight = _reply_weight(recipe, len(ids)) if index % 2 else recipe.prompt_weight
-        tokens += ids
-        weights += [weight] * len(ids)
-    return Row(tokens, weights)
-
-
 def _pad(rows: list[Row], length: int, filler: int) -> Batch:
     tokens = torch.full((len(rows), length), filler)
     weights = torch.zeros(len(rows), length)
@@ -446,10 +441,6 @@ def _pad(rows: list[Row], length: int, filler: int) -> Batch:
         tokens[index, : len(row.tokens)] = torch.tensor(row.tokens)
         weights[index, : len(row.weights)] = torch.tensor(row.weights)
     return Batch(tokens, weights)
-
-
-def _reply_weight(recipe: Recipe, length: int) -> float:
-    return min(1.0, recipe.longest / length) if recipe.longest else 1.0
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
