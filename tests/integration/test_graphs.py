@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import io
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,27 @@ import asyncpg
 import httpx2
 import numpy as np
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from shared.errors import Conflict
+from services.judge.executors import NO_BANK, NO_PHRASES, RulesExecutor
+from shared.calls import FindRules, RuleChoice
+from shared.errors import Conflict, NotFound
+from shared.params import Params
+from shared.pipelines.binding import Binding, Pin, bind
+from shared.replies import Atom, CorpusRecord, Document, FoundRules, Reply
+from shared.rules.graph import Graph
+from shared.runtime import pins
 from shared.runtime import purge as purging
+from shared.runtime.queue import ClaimedCall
 from shared.settings import Limits
 from shared.storage import graphs
+from shared.storage import graphs as stored_graphs
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
-from tests.integration.scene import SETTINGS, run_sql, scalar
+from tests.integration.following import BANK, PHRASES, add_bank, add_graph, rule
+from tests.integration.scene import SETTINGS, furnish, run_sql, scalar
 from tests.integration.stored_graph import loaded
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, TIMED
 
@@ -239,3 +250,205 @@ async def test_stored_facts_are_final(api: Api, database: Database, owner: Datab
     for statement in changes:
         with pytest.raises(DBAPIError, match="is final"):
             await scalar(owner, statement)
+
+
+# Calls that find rules, over a bank in the database.
+
+NONE = FoundRules(relation=None)
+
+
+async def pin(database: Database, bank: str) -> Pin:
+    async with database.transaction() as connection:
+        return await pins.pin_identity(connection, pins.bank_identity(bank))
+
+
+def look(relation: str = "", question: str = "", **fields: Any) -> FindRules:
+    choice = {name: fields.pop(name) for name in ("confidence", "support", "order", "seed") if name in fields}
+    return FindRules(
+        relation=relation, question=question, choice=RuleChoice(**{"most": fields.pop("most", 20), **choice}), **fields
+    )
+
+
+async def find(executor: RulesExecutor, pinned: Pin, *calls: FindRules) -> list[Reply]:
+    binding = Binding(pins={"rules": pinned}, params=Params())
+    claimed = [
+        ClaimedCall(id=number, key=b"", role="rules", model_id=pinned.model_id, request=bind(call, binding, 0).body)
+        for number, call in enumerate(calls)
+    ]
+    return [answer.reply async for answer in executor.run(claimed, None)]
+
+
+def numbers(reply: Reply) -> list[int]:
+    assert isinstance(reply, FoundRules)
+    return [found.number for found in reply.rules]
+
+
+@pytest.fixture
+async def bank(database: Database) -> Pin:
+    return await pin(database, await add_bank(database))
+
+
+async def test_rules_of_a_relation_come_in_order_with_the_words_for_what_they_name(
+    database: Database, bank: Pin
+) -> None:
+    (reply,) = await find(RulesExecutor(database), bank, look("Make_a_visit"))
+    assert isinstance(reply, FoundRules)
+    assert (reply.relation, numbers(reply)) == ("Make_a_visit", [2, 1, 0])
+    assert [found.rule for found in reply.rules] == [BANK[2], BANK[1], BANK[0]]
+    assert reply.phrases == {
+        "Consult": "consult", "Like": "like", "Make_a_visit": "make a visit", "Own": "own",
+    }  # fmt: skip
+
+
+async def test_a_chunk_is_answered_call_by_call(database: Database, bank: Pin) -> None:
+    found = await find(
+        RulesExecutor(database), bank,
+        look("Consult"), look("Like"), look(question="Whom did Ann CONSULT?"), look(question="Who owns it? Own!"),
+        look(question="Why?"), look(), look("Make_a_visit", most=1),
+        look("Make_a_visit", confidence=0.9, order="worst"),
+    )  # fmt: skip
+    assert [numbers(reply) for reply in found] == [[3], [], [3], [], [], [], [2], [1, 2]]
+    relations = [reply.relation for reply in found if isinstance(reply, FoundRules)]
+    assert relations == ["Consult", "Like", "Consult", "Own", None, None, "Make_a_visit", "Make_a_visit"]
+    assert found[4] == NONE
+    assert found[5] == FoundRules(relation=None, phrases={"Consult": "consult", "Make_a_visit": "make a visit"})
+
+
+async def test_a_graphs_phrases_name_relations_in_either_direction(database: Database, bank: Pin) -> None:
+    await furnish(database)
+    phrases = await add_graph(database)
+    calls = [
+        look(question=asked, phrases=phrases)
+        for asked in ("Did Ann travel to Cuba?", "Who did host Ann?", "Make a visit!")
+    ]
+    first, second, third = await find(RulesExecutor(database), bank, *calls)
+    assert numbers(first) == numbers(second) == [2, 1, 0]
+    assert third == NONE
+    assert isinstance(first, FoundRules)
+    assert first.phrases["Make_a_visit"] == PHRASES["Make_a_visit"].phrase
+
+
+async def test_temporal_rules_serve_the_end_that_is_asked_for(database: Database) -> None:
+    rules = [rule(Atom("r", 0, 1), Atom("b", 0, 1)), rule(Atom("r", 1, 0), Atom("b", 0, 1))]
+    temporal = await pin(database, await add_bank(database, rules, "t", "tlogic"))
+    static = await pin(database, await add_bank(database, rules, "s"))
+    calls = [look("r", side="object"), look("r", side="subject"), look("r")]
+    executor = RulesExecutor(database)
+    assert [numbers(reply) for reply in await find(executor, temporal, *calls)] == [[0], [1], [0, 1]]
+    assert [numbers(reply) for reply in await find(executor, static, *calls)] == [[0, 1]] * 3
+
+
+async def test_the_same_call_has_the_same_reply_whoever_answers_it_and_beside_whatever(
+    database: Database, bank: Pin
+) -> None:
+    calls = [
+        look(relation, order=order, seed=seed, confidence=confidence, support=2)
+        for relation in ("Make_a_visit", "Consult")
+        for order in ("best", "worst", "random")
+        for seed in (1, 2)
+        for confidence in (0.0, 0.5)
+    ]
+    executor = RulesExecutor(database)
+    forward, backward = await find(executor, bank, *calls), await find(RulesExecutor(database), bank, *calls[::-1])
+    assert forward == backward[::-1] == await find(executor, bank, *calls)
+    assert forward == [(await find(RulesExecutor(database), bank, call))[0] for call in calls]
+
+
+async def test_random_rules_are_of_the_whole_bank_and_keep_the_thresholds(database: Database, bank: Pin) -> None:
+    calls = [look("Make_a_visit", order="random", seed=seed, most=2) for seed in range(30)]
+    drawn = [numbers(reply) for reply in await find(RulesExecutor(database), bank, *calls)]
+    assert {number for found in drawn for number in found} == {0, 1, 2, 3}
+    assert all(len(set(found)) == 2 for found in drawn)
+    (reply,) = await find(RulesExecutor(database), bank, look("Like", order="random", support=2, confidence=0.5))
+    assert sorted(numbers(reply)) == [1, 2]
+
+
+async def test_a_bank_that_is_gone_or_phrases_that_are_gone_are_a_passing_failure(
+    database: Database, bank: Pin
+) -> None:
+    executor = RulesExecutor(database)
+    (missing, found) = await find(executor, bank, look("Consult", phrases="ab" * 32), look("Consult"))
+    assert (missing, numbers(found)) == (NO_PHRASES, [3])
+    await stored_rules.delete(database, "bank")
+    assert await find(executor, bank, look("Consult"), look()) == [NO_BANK, NO_BANK]
+    assert all("requeue" in failure.detail for failure in (NO_BANK, NO_PHRASES))
+
+
+async def test_a_chunk_takes_few_statements_however_many_calls_it_has(database: Database, bank: Pin) -> None:
+    seen: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        seen.append(arguments[2])
+
+    executor = RulesExecutor(database)
+    engine = database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        counts = []
+        for calls in (_named(50), _named(50), _random(50)):
+            seen.clear()
+            await find(executor, bank, *calls)
+            counts.append(len([statement for statement in seen if "rule" in statement]))
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert counts == [3, 1, 3]
+
+
+def _named(count: int) -> Sequence[FindRules]:
+    return [look(("Consult", "Make_a_visit")[number % 2], most=number % 5) for number in range(count)]
+
+
+def _random(count: int) -> Sequence[FindRules]:
+    return [look("Consult", order="random", seed=number, most=2) for number in range(count)]
+
+
+# Graphs in the database: arrays and names come back as they were, whatever the blocks.
+
+STATIC = Graph(
+    triples=np.array([[0, 0, 1], [1, 0, 2], [2, 1, 0]], np.int32),
+    times=None,
+    entities=["Ångström", 'the "Duke"', "東京"],
+    relations=["knows", "Make_statement"],
+)
+TEMPORAL = STATIC._replace(times=np.array([735000, -1, 735000], np.int64))
+
+
+async def documents() -> AsyncIterator[list[CorpusRecord]]:
+    yield [CorpusRecord(external_id="0", document=Document(text="A fact."), meta={})]
+
+
+@pytest.mark.parametrize("graph", [STATIC, TEMPORAL], ids=["static", "temporal"])
+async def test_a_graph_comes_back_from_blocks_of_any_size(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: Graph
+) -> None:
+    monkeypatch.setattr(stored_graphs, "BLOCK_BYTES", 24)
+    unit = None if graph.times is None else "step"
+    made = await stored_graphs.create(database, "g", stored_graphs.GraphFacts(graph, unit), documents())  # type: ignore[arg-type]
+    assert await scalar(database, "SELECT count(*) FROM graph_blocks WHERE part = 'triples'") == 2
+    back = await loaded(database, made.graph.id, tmp_path)
+    assert (back.entities, back.relations) == (graph.entities, graph.relations)
+    np.testing.assert_array_equal(back.triples, graph.triples)
+    if graph.times is None:
+        assert back.times is None
+    else:
+        np.testing.assert_array_equal(back.times, graph.times)
+
+
+async def test_a_graph_says_its_counts_its_times_and_its_largest_relations(database: Database) -> None:
+    made = await stored_graphs.create(database, "g", stored_graphs.GraphFacts(TEMPORAL, "step"), documents())
+    found = await stored_graphs.get(database, "g")
+    assert made.new
+    assert made.graph == found
+    assert (found.facts, found.entities, found.relations, found.corpus) == (3, 3, 2, "g")
+    assert (found.time_unit, found.first_time, found.last_time) == ("step", "-1", "735000")
+    assert [(each.relation, each.facts) for each in found.largest] == [("knows", 2), ("Make_statement", 1)]
+    assert (await stored_graphs.list_graphs(database, 10)).data == [found]
+
+
+async def test_a_deleted_graph_leaves_its_corpus_and_no_block(database: Database) -> None:
+    await stored_graphs.create(database, "g", stored_graphs.GraphFacts(STATIC, None), documents())
+    await stored_graphs.delete(database, "g")
+    assert await scalar(database, "SELECT count(*) FROM graph_blocks") == 0
+    assert await scalar(database, "SELECT count(*) FROM corpora") == 1
+    with pytest.raises(NotFound):
+        await stored_graphs.get(database, "g")

@@ -2,15 +2,27 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import re
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import httpx2
 import pytest
 
 from shared.calls import seed_of
-from shared.storage import samples
+from shared.runtime.lifecycle import cancel_all
+from shared.runtime.queue import AnsweredCall, Claims, Receipt
+from shared.settings import Access, Limits
+from shared.shapes import Scope
+from shared.storage import keys, samples
 from shared.storage.database import Database
-from tests.integration import api
-from tests.integration.api import Api, finished
+from shared.storage.jobs import count_extractions
+from tests.integration import api as integration_api
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
 from tests.integration.scene import ScriptedExecutor, drain, furnish, run_sql, scalar, submit_job
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +31,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
     await furnish(database, items=5)
-    async with api.serving(database, redis_url) as client:
+    async with integration_api.serving(database, redis_url) as client:
         yield client
 
 
@@ -130,3 +142,306 @@ async def test_an_audit_of_a_job_that_cannot_be_read_answers_all_the_same(
     assert found["clean"] is False
     assert any("could not be checked" in each["message"] or "read" in each["message"] or "replayed" in each["message"]
                for each in found["violations"])  # fmt: skip
+
+
+# What one key may take of the service, and how keys share it.
+
+OWNERS = """
+    SELECT j.code ->> 'submitted_by' AS key, count(*) FROM steps t JOIN samples s ON s.id = t.sample_id
+    JOIN jobs j ON j.id = s.job_id WHERE t.call_id = ANY(:calls) GROUP BY key"""
+
+
+async def submit(database: Database, key: str | None, items: int, **fields: object) -> uuid.UUID:
+    job = await scene.submit_job(database, "closed-book", limit=items, reuse="none", submitted_by=key, **fields)
+    await scene.advance(database)
+    return job
+
+
+async def serve(database: Database, count: int) -> Counter[str | None]:
+    taken = await scene.claim(database, count)
+    assert taken is not None
+    owners = await scene.rows(database, OWNERS, calls=[call.id for call in taken.calls])
+    await scene.answer(database, taken)
+    return Counter(dict(owners))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def furnished(database: Database) -> Database:
+    await scene.furnish(database, items=30)
+    await scene.without_gold(database)
+    return database
+
+
+async def test_two_keys_are_served_in_turn_although_one_was_there_first(furnished: Database) -> None:
+    await submit(furnished, "ann", 30)
+    await submit(furnished, "bob", 10)
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+    assert await serve(furnished, 10) == {"ann": 10}
+
+
+async def test_many_jobs_of_a_key_do_not_get_it_more_than_one_would(furnished: Database) -> None:
+    for _ in range(5):
+        await submit(furnished, "ann", 6)
+    await submit(furnished, "bob", 6)
+    assert await serve(furnished, 12) == {"ann": 6, "bob": 6}
+
+
+async def test_a_key_that_was_served_already_waits_until_the_others_have_had_as_much(furnished: Database) -> None:
+    await submit(furnished, "ann", 30)
+    await submit(furnished, "bob", 5)
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+    await submit(furnished, "bob", 5)
+    await submit(furnished, "cal", 5)
+    assert await serve(furnished, 5) == {"cal": 5}
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+
+
+async def test_what_a_key_was_served_is_forgotten_once_nobody_waits(furnished: Database) -> None:
+    first = await submit(furnished, "ann", 20)
+    assert await serve(furnished, 20) == {"ann": 20}
+    await cancel_all(furnished, [first])
+    await scene.repair(furnished)
+    assert await scene.scalar(furnished, "SELECT count(*) FROM jobs WHERE ended_at IS NULL") == 0
+    await submit(furnished, "ann", 10)
+    await submit(furnished, "bob", 10)
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+
+
+async def test_a_smaller_rank_goes_before_every_turn(furnished: Database) -> None:
+    await submit(furnished, "ann", 5)
+    assert await serve(furnished, 5) == {"ann": 5}
+    await submit(furnished, "ann", 20)
+    await submit(furnished, "bob", 20)
+    await submit(furnished, "ann", 10, rank=1)
+    assert await serve(furnished, 10) == {"ann": 10}
+
+
+async def test_a_call_that_two_keys_wait_for_has_the_earlier_turn(furnished: Database) -> None:
+    for key, items, latest in (("ann", 10, 9), ("ann", 20, 29), ("bob", 20, 19)):
+        await scene.submit_job(furnished, "closed-book", submitted_by=key, limit=items)
+        await scene.advance(furnished)
+        assert await scene.scalar(furnished, "SELECT max(place & 255) FROM queue") == latest
+    assert await scene.scalar(furnished, "SELECT count(*) FROM queue") == 20
+
+
+async def test_jobs_that_were_submitted_without_a_key_are_served_in_the_order_in_which_they_came(
+    furnished: Database,
+) -> None:
+    first = await submit(furnished, None, 10)
+    await submit(furnished, None, 10)
+    taken = await scene.claim(furnished, 10)
+    assert taken is not None
+    asked = "SELECT DISTINCT CAST(j.public_id AS text) FROM steps t JOIN samples s ON s.id = t.sample_id"
+    where = f"{asked} JOIN jobs j ON j.id = s.job_id WHERE t.call_id = ANY(:calls)"
+    assert await scene.rows(furnished, where, calls=[call.id for call in taken.calls]) == [(str(first),)]
+
+
+@pytest.mark.parametrize("order", [(None, "ann"), ("ann", None)])
+async def test_jobs_without_a_key_share_as_if_they_had_one_more_key(
+    furnished: Database, order: Sequence[str | None]
+) -> None:
+    for key in order:
+        await submit(furnished, key, 20)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+    await submit(furnished, None, 5)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+
+
+async def test_a_job_of_an_earlier_release_shares_with_the_keys(furnished: Database) -> None:
+    old = await scene.submit_job(furnished, "closed-book", limit=20, reuse="none")
+    await scene.run_sql(furnished, "UPDATE jobs SET code = code - 'turn' WHERE public_id = :job", job=old)
+    await scene.advance(furnished)
+    await submit(furnished, "ann", 20)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+
+
+# Limits.
+
+
+async def post(database: Database, redis_url: str, limits: Limits, asked: Sequence[str]) -> list[httpx2.Response]:
+    settings = scene.SETTINGS.model_copy(update={"access": Access(keys="required"), "limits": limits})
+    made = {name: await keys.create_key(database, "local", name, {Scope.SUBMIT}) for name in sorted(set(asked))}
+    async with serving(database, redis_url, settings) as api:
+        return [
+            await api.http.post(
+                "/v1/jobs",
+                json={"name": f"j{number}", "dataset": "items", "pipeline": "closed-book", "limit": 5},
+                headers={"authorization": f"Bearer {made[name]}"},
+            )
+            for number, name in enumerate(asked)
+        ]
+
+
+async def test_a_key_has_no_more_samples_in_live_jobs_than_the_operator_allows(
+    furnished: Database, redis_url: str
+) -> None:
+    replies = await post(furnished, redis_url, Limits(samples_per_key=12), ["ann", "ann", "ann", "bob"])
+    assert [reply.status_code for reply in replies] == [202, 202, 429, 202]
+    problem = replies[2].json()["detail"]
+    assert "the live jobs of the key 'ann' have 10 samples; 5 more are too many" in problem
+    assert "`limits.samples_per_key` (12)" in problem
+
+
+async def test_a_job_that_alone_has_more_samples_than_its_key_may_have_is_too_large(
+    furnished: Database, redis_url: str
+) -> None:
+    [reply] = await post(furnished, redis_url, Limits(samples_per_key=4), ["ann"])
+    assert reply.status_code == 413
+    problem = reply.json()["detail"]
+    assert "5 samples at once are more than `limits.samples_per_key` allows the key 'ann' (4)" in problem
+    assert "fewer items" in reply.json()["hint"]
+
+
+async def test_a_key_that_has_used_its_gpu_time_of_the_day_submits_no_more(furnished: Database, redis_url: str) -> None:
+    await submit(furnished, "ann", 3)
+    taken = await scene.claim(furnished, 3)
+    assert taken is not None
+    now = datetime.now(UTC)
+    # Two of 200 s each that overlap by 100 s are 300 s. The last one is of the day before yesterday.
+    ends = (now, now - timedelta(seconds=100), now - timedelta(days=2))
+    answers = [
+        AnsweredCall(
+            call_id=call.id,
+            reply=scene.answered(call).reply,
+            receipt=Receipt(started_at=end - timedelta(seconds=200), ended_at=end, epoch=1, device="cpu:0"),
+        )
+        for call, end in zip(taken.calls, ends, strict=True)
+    ]
+    await Claims(furnished, "worker-1", 60.0).answer(taken.token, answers)
+    generous = await post(furnished, redis_url, Limits(gpu_s_per_key=301), ["ann"])
+    assert [reply.status_code for reply in generous] == [202]
+    await scene.run_sql(furnished, "UPDATE api_keys SET revoked_at = now()")
+    strict = await post(furnished, redis_url, Limits(gpu_s_per_key=300), ["ann", "bob"])
+    assert [reply.status_code for reply in strict] == [429, 202]
+    assert "have used 300 s of GPU time in the last 24 hours" in strict[0].json()["detail"]
+
+
+# One accuracy everywhere: an item counts once, however often it was answered, and a figure lies in its interval.
+
+ITEMS = 40
+RIGHT = 10
+REPEATS = 5
+UNEQUAL = [
+    *({"index": n, "repeat": repeat, "answer": str(2 * n)} for n in range(RIGHT) for repeat in range(REPEATS)),
+    *({"index": n, "answer": "-1"} for n in range(RIGHT, ITEMS)),
+]
+"""Ten items are right in all of five repeats, thirty were answered once and wrong."""
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    await scene.furnish(database, ITEMS)
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def imported(api: Api, database: Database, **jobs: Iterable[Any]) -> None:
+    for name, lines in jobs.items():
+        reply = await api.upload("jobs/import", name, lines, dataset="items")
+        assert reply.status_code == 202, reply.text
+    await finished(database)
+
+
+async def page(api: Api, path: str) -> str:
+    shown = (await api.http.get(path, headers={"accept": "text/html"})).text
+    return " ".join(re.sub(r"<[^>]+>", " ", shown).split())
+
+
+async def test_an_item_counts_once_in_every_answer_of_the_api(api: Api, database: Database) -> None:
+    once = [{"index": n, "answer": str(2 * n) if n < RIGHT else "-1"} for n in range(ITEMS)]
+    await imported(api, database, theirs=UNEQUAL, once=once)
+    report = await api.get("/v1/jobs/theirs/report")
+    accuracy = report["accuracy"]
+    assert {name: accuracy[name] for name in ("value", "items", "correct", "graded")} == {
+        "value": RIGHT / ITEMS, "items": ITEMS, "correct": 50, "graded": 80,
+    }  # fmt: skip
+    assert accuracy["low"] < accuracy["value"] < accuracy["high"]
+    assert (report["bootstrap"]["value"], report["items"]) == (RIGHT / ITEMS, ITEMS)
+    assert (await api.get("/v1/jobs/theirs"))["accuracy"] == accuracy
+    listed = {job["name"]: job["accuracy"] for job in (await api.get("/v1/jobs"))["data"]}
+    assert listed["theirs"] == accuracy
+    same = {name: accuracy[name] for name in ("value", "low", "high")}
+    assert same == {name: listed["once"][name] for name in same}, "one answer an item is the same figure"
+    found = await api.get("/v1/comparison", job="theirs", baseline="once")
+    theirs = next(each for each in found["jobs"] if each["name"] == "theirs")
+    assert {name: theirs[name] for name in ("accuracy", "bootstrap", "repeats", "items")} == {
+        name: report[name] for name in ("accuracy", "bootstrap", "repeats", "items")
+    }
+    assert theirs["measured"] == {**same, "n": ITEMS}
+    assert found["pairs"][0]["difference"]["value"] == 0.0
+
+
+async def test_repeats_are_compared_over_the_items_that_all_of_them_answered(api: Api, database: Database) -> None:
+    await imported(api, database, theirs=UNEQUAL)
+    repeats = (await api.get("/v1/jobs/theirs/report"))["repeats"]
+    assert repeats == {"accuracies": [1.0] * REPEATS, "items": RIGHT, "mean": 1.0, "std": 0.0}
+
+
+async def test_the_pages_say_how_many_items_and_answers_there_are(api: Api, database: Database) -> None:
+    await imported(api, database, theirs=UNEQUAL)
+    said = "25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers"
+    job = await page(api, "/jobs/theirs")
+    assert f"Completed: {said}" in job
+    assert "An item counts once, by the share of its answers that are right; of all answers 50 of 80 are." in job
+    assert said in await page(api, "/jobs/theirs/report")
+    assert "25.0 % (14.2 to 40.2)" in await page(api, "/jobs")
+
+
+async def test_a_failed_sample_as_a_wrong_one_is_a_mean_over_items_too(api: Api, database: Database) -> None:
+    await imported(api, database, theirs=UNEQUAL)
+    await scene.run_sql(
+        database,
+        "UPDATE samples SET state = 3, failure = 'timeout' WHERE kind = 'item' AND ordinal < 3 AND repeat = 0",
+    )
+    await scene.run_sql(
+        database, "DELETE FROM outcomes o USING samples s WHERE s.id = o.sample_id AND s.failure = 'timeout'"
+    )
+    report = await api.get("/v1/jobs/theirs/report")
+    assert (report["accuracy"]["value"], report["accuracy"]["graded"]) == (RIGHT / ITEMS, 77)
+    (note,) = [each for each in report["notes"] if "counted as wrong" in each]
+    assert note.startswith("3 failed samples are left out of the accuracy; counted as wrong they would make it 23.5 %")
+    assert note.endswith("mean of 40 items, 80 answers")
+
+
+async def test_a_dataset_that_lists_an_item_twice_has_one_accuracy(api: Api, database: Database) -> None:
+    lines = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in (1, 1, 2, 3)]
+    assert (await api.upload("datasets", "twice", lines)).status_code == 201
+    for name, right in (("left", (0,)), ("right", ())):
+        answers = [{"index": n, "answer": str(2 * (1, 1, 2, 3)[n]) if n in right else "-1"} for n in range(4)]
+        assert (await api.upload("jobs/import", name, answers, dataset="twice")).status_code == 202
+    await finished(database)
+    report = await api.get("/v1/jobs/left/report")
+    assert (report["accuracy"]["value"], report["accuracy"]["items"]) == (0.25, 4)
+    assert (await api.get("/v1/jobs/left"))["accuracy"] == report["accuracy"]
+    found = await api.get("/v1/comparison", job="left", baseline="right")
+    left = next(each for each in found["jobs"] if each["name"] == "left")
+    assert (left["accuracy"], left["bootstrap"]) == (report["accuracy"], report["bootstrap"])
+    (pair,) = found["pairs"]
+    assert (pair["items"], pair["left_only"], pair["right_only"]) == (3, 0, 0)
+    assert pair["difference"]["value"] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(("missing", "how_much"), [(ITEMS, "nothing"), (ITEMS // 2 + 1, "little"), (ITEMS // 2, "")])
+async def test_a_job_of_answers_that_could_not_be_read_says_so_in_its_headlines(
+    api: Api, database: Database, missing: int, how_much: str
+) -> None:
+    texts = [{"index": n, "text": "It is four." if n < missing else "$\\boxed{-1}$"} for n in range(ITEMS)]
+    await imported(api, database, theirs=texts)
+    said = (
+        f"In {missing} of {ITEMS} answers no final answer could be found, so 0.0 % says {how_much} about the system."
+        " Choose another grader; an import can also give the final answers themselves, as `answer`."
+    )
+    plain = "0.0 % right (0.0 to 8.8), 0 of 40"
+    for path in ("/jobs/theirs", "/jobs/theirs/report"):
+        shown = await page(api, path)
+        assert (said in shown, plain in shown) == (bool(how_much), not how_much)
+
+
+async def test_answers_are_counted_by_how_the_final_answer_was_found(api: Api, database: Database) -> None:
+    texts = ["$\\boxed{0}$", "It is four.", "$\\boxed{4$", "I know nothing of it."]
+    await imported(api, database, one=[{"index": n, "text": each} for n, each in enumerate(texts)], two=UNEQUAL[:1])
+    async with database.transaction() as connection:
+        assert await count_extractions(connection, [1, 2, 3]) == {
+            1: {"missing": 2, "ok": 1, "unbalanced": 1}, 2: {"ok": 1},
+        }  # fmt: skip

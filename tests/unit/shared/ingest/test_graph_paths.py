@@ -1,14 +1,19 @@
 """Files and folders of graphs: plain lines, OpenKE, TLogic; what does not fit together is said with file and line."""
 
 import gzip
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import facts, graph_paths
+from shared.ingest.facts import ParsedQuestions, QuestionReader
+from shared.ingest.lines import Row
+from shared.questions.items import QuestionTemplates
 from shared.settings import REPOSITORY
 from shared.storage import graphs
 from shared.storage.graphs import GraphFacts
@@ -37,12 +42,12 @@ def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
     return tmp_path
 
 
-def read(path: Path, *splits: str) -> GraphFacts:
+def read_graph_paths(path: Path, *splits: str) -> GraphFacts:
     return facts.read_facts(graph_paths.fact_lines(path, splits or ("train",)), path.name, 10**6).upload
 
 
 def lines(path: Path, *splits: str) -> list[str]:
-    return list(graphs.format_tsv(read(path, *splits)))
+    return list(graphs.format_tsv(read_graph_paths(path, *splits)))
 
 
 def refused(path: Path, *splits: str) -> InvalidLine:
@@ -128,7 +133,59 @@ def test_phrases_have_two_or_three_columns(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_real_graphs_are_read_whole() -> None:
-    kinship = read(DATA / "kinship", "train", "valid", "test").graph
+    kinship = read_graph_paths(DATA / "kinship", "train", "valid", "test").graph
     assert (len(kinship.triples), len(kinship.entities), len(kinship.relations)) == (10686, 104, 25)
-    digest = graphs.content_hash(read(DATA / "icews14", "valid")).hex()
+    digest = graphs.content_hash(read_graph_paths(DATA / "icews14", "valid")).hex()
     assert digest == "ce4862c7bc517f322b33742909a1e1e893a950b2ce290c6e14348611736ed9a2"
+
+
+# Held-out facts and templates of one upload.
+
+FACT = {"subject": "a", "relation": "met", "object": "b"}
+TEMPLATE = {"relation": "met", "object_question": "Whom met {subject}?", "subject_question": "Who met {object}?"}
+
+
+def read_question_rows(*lines: dict[str, Any], timed: bool = False) -> ParsedQuestions:
+    rows: Sequence[Row] = [("upload", number, json.dumps(line)) for number, line in enumerate(lines, start=1)]
+    return QuestionReader(frozenset(["met", "saw"]), timed).read(rows, "upload", 100)
+
+
+def test_templates_stand_among_facts() -> None:
+    found = read_question_rows(FACT, TEMPLATE, {**TEMPLATE, "relation": "saw"}, FACT)
+    template = QuestionTemplates("Whom met {subject}?", "Who met {object}?")
+    assert found.templates == {"met": template, "saw": template}
+    assert (list(graphs.format_tsv(found.facts.upload)), found.facts.repeated) == (["a\tmet\tb\n"], 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({**TEMPLATE, "relation": "likes"}, "the graph has no relation 'likes'"),
+        ({**TEMPLATE, "object_question": "Whom?"}, "`object_question` lacks the slot {subject}"),
+        ({**TEMPLATE, "subject_question": "Who met {object} on {time}?"}, "`subject_question` has the slot {time}"),
+        ({**TEMPLATE, "subject_question": " "}, "has no subject_question; write relation, question for the object"),
+        ({"relation": "met", "object_question": "{subject}?"}, "has no subject_question"),
+        ({"relation": "met", "phrase": "has met"}, "mathrag graph create --phrases FILE"),
+        ({"subject": "a"}, "has no relation"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named(line: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidLine) as refused:
+        read_question_rows(FACT, line)
+    assert refused.value.line == 2
+    assert said in str(refused.value)
+
+
+def test_a_second_template_of_a_relation_is_refused() -> None:
+    with pytest.raises(InvalidLine, match="line 3: repeats the relation 'met'"):
+        read_question_rows(FACT, TEMPLATE, TEMPLATE)
+
+
+def test_templates_of_a_file_are_three_columns(tmp_path: Path) -> None:
+    path = tmp_path / "templates.tsv"
+    path.write_text("\t".join(TEMPLATE.values()) + "\nmet\tWhom?\n")
+    good, (source, number, bad) = graph_paths.template_lines(path)
+    assert good == ("templates.tsv", 1, TEMPLATE)
+    assert (source, number, str(bad)[:14]) == ("templates.tsv", 2, "has 2 columns;")
+    with pytest.raises(NotFound):
+        list(graph_paths.template_lines(tmp_path / "none.tsv"))

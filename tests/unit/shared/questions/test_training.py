@@ -4,31 +4,49 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
-from shared.questions.training import DOCUMENTS, Form, Known, Told, TrainingQuestion, lines
+from shared.questions.items import ALWAYS
+from shared.questions.training import (
+    DOCUMENTS,
+    LONGEST,
+    MOST,
+    Evidence,
+    Form,
+    Known,
+    Neighbours,
+    Told,
+    TrainingQuestion,
+    evidence,
+    lines,
+)
 from shared.rag.guidance import write_rule
 from shared.replies import Atom, Rule
+from shared.rules.graph import Graph
 from shared.samples import FactQuery, Lead
 
-FACTS = {
+TRAINING_FACTS = {
     "0": ("ann", "parent", "cat"), "1": ("cat", "brother", "dan_1"), "2": ("ann", "brother", "gil"),
     "3": ("ann", "aunt", "eve"), "4": ("bob", "uncle", "fay"), "5": ("bob", "aunt", "ann"),
     "6": ("dan_1", "aunt", "eve"), "7": ("bob", "uncle", "eve"),
 }  # fmt: skip
-TEXTS = {number: " ".join(names).replace("_", " ") + "." for number, names in FACTS.items()}
+TEXTS = {number: " ".join(names).replace("_", " ") + "." for number, names in TRAINING_FACTS.items()}
 
 
-def rule(*body: Atom) -> Rule:
+def rule_training(*body: Atom) -> Rule:
     return Rule(head=Atom("uncle", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
 
 
-RULES = {4: rule(Atom("parent", 0, 2), Atom("brother", 2, 1)), 7: rule(Atom("brother", 0, 1))}
+RULES = {
+    4: rule_training(Atom("parent", 0, 2), Atom("brother", 2, 1)),
+    7: rule_training(Atom("brother", 0, 1)),
+}
 SENTENCES = {number: write_rule(each, {}) for number, each in RULES.items()}
 LEADS = (Lead(rule=4, documents=("0", "1")), Lead(rule=7, documents=("2",)))
-KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *FACTS[document]))
-QUERY = FactQuery(relation="uncle", entity="ann", bank="ab", leads=LEADS)
-QUESTION = TrainingQuestion("Whose uncle?", ("dan 1", "gil"), QUERY, ("3", "4", "5", "6", "7"), (0, 0))
+KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *TRAINING_FACTS[document]))
+TRAINING_QUERY = FactQuery(relation="uncle", entity="ann", bank="ab", leads=LEADS)
+QUESTION = TrainingQuestion("Whose uncle?", ("dan 1", "gil"), TRAINING_QUERY, ("3", "4", "5", "6", "7"), (0, 0))
 
 
 def made(form: Form, question: TrainingQuestion = QUESTION, known: Known = KNOWN, **options: Any) -> list[Any]:
@@ -97,7 +115,7 @@ def test_with_reasoning_the_reply_names_rule_and_document_first() -> None:
 
 @pytest.mark.parametrize("form", ["instructions", "messages"])
 def test_a_question_whose_leads_hold_no_whole_body_teaches_no_answer(form: Form) -> None:
-    part = msgspec.structs.replace(QUERY, leads=(Lead(rule=4, documents=("0",)),))
+    part = msgspec.structs.replace(TRAINING_QUERY, leads=(Lead(rule=4, documents=("0",)),))
     assert made(form, QUESTION._replace(query=part)) == []
     assert made(form, QUESTION._replace(golds=("eve",))) == []
 
@@ -113,3 +131,115 @@ def test_what_bank_or_corpus_lack_is_left_out() -> None:
 def test_answers_of_a_set_are_any_of_its_members() -> None:
     (line,) = made("instructions", QUESTION._replace(golds=("nobody\ngil",)))
     assert line["answer"] == "gil"
+
+
+# Bodies that lead from a question to an answer, among the facts of a lead.
+
+EVIDENCE_QUERY = FactQuery(relation="uncle", entity="ann", side="object")
+EVIDENCE_FACTS = [
+    Told("0", "eve", "brother", "ian"), Told("1", "ann", "parent", "bob"), Told("2", "ann", "parent", "cat"),
+    Told("3", "cat", "brother", "dan"), Told("4", "cat", "brother", "fay"), Told("5", "ann", "brother", "gil"),
+]  # fmt: skip
+
+
+def rule_evidence(*body: Atom, head: tuple[int | str, int | str] = (0, 1)) -> Rule:
+    return Rule(head=Atom("uncle", *head), body=body, support=1, body_size=1, confidence=1.0)
+
+
+CHAIN = rule_evidence(Atom("parent", 0, 2), Atom("brother", 2, 1))
+
+
+def test_the_facts_of_one_body_are_told_with_the_answer_that_they_reach() -> None:
+    assert evidence(CHAIN, EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS) == Evidence("dan", ("2", "3"))
+    assert evidence(CHAIN, EVIDENCE_QUERY, ["fay", "gil"], EVIDENCE_FACTS) == Evidence("fay", ("2", "4"))
+    assert evidence(CHAIN, EVIDENCE_QUERY, ["gil"], EVIDENCE_FACTS) is None
+
+
+def test_a_question_for_the_subject_is_followed_from_the_other_end() -> None:
+    query = FactQuery(relation="uncle", entity="dan", side="subject")
+    assert evidence(CHAIN, query, ["ann"], EVIDENCE_FACTS) == Evidence("ann", ("2", "3"))
+
+
+def test_constants_hold_for_their_entity_alone() -> None:
+    constant = rule_evidence(Atom("parent", 0, "cat"), head=(0, "dan"))
+    assert evidence(constant, EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS) == Evidence("dan", ("2",))
+    assert (
+        evidence(
+            rule_evidence(Atom("parent", 0, "eve"), head=(0, "dan")),
+            EVIDENCE_QUERY,
+            ["dan"],
+            EVIDENCE_FACTS,
+        )
+        is None
+    )
+    assert (
+        evidence(
+            rule_evidence(Atom("parent", 0, "cat"), head=("bob", 0)),
+            EVIDENCE_QUERY,
+            ["dan"],
+            EVIDENCE_FACTS,
+        )
+        is None
+    )
+
+
+def test_a_fact_that_two_atoms_stand_for_is_told_once() -> None:
+    twice = rule_evidence(Atom("brother", 0, 1), Atom("brother", 0, 1))
+    assert evidence(twice, EVIDENCE_QUERY, ["gil"], EVIDENCE_FACTS) == Evidence("gil", ("5",))
+
+
+@pytest.mark.parametrize(("atoms", "found"), [(LONGEST, True), (LONGEST + 1, False)])
+def test_a_long_body_is_not_looked_for(atoms: int, found: bool) -> None:
+    loop = rule_evidence(*[Atom("parent", 0, "cat")] * (atoms - 1), Atom("brother", 0, 1))
+    assert (evidence(loop, EVIDENCE_QUERY, ["gil"], EVIDENCE_FACTS) is not None) is found
+
+
+# Negatives: facts of the same entity or relation that are known and lead to no answer.
+
+ENTITY_FACTS, RELATION_FACTS = range(20), range(20, 60)
+TRIPLES = [(0, 1, at) for at in range(1, 11)] + [(at, 1, 0) for at in range(1, 11)] + [
+    (at, 0, at + 1) for at in range(11, 51)
+]  # fmt: skip
+NEIGHBOURS_QUERY = FactQuery(relation="asked", entity="e0")
+"""Entity 0 has the facts 0 to 19, of the other relation; those of its relation follow, and 60 is of neither."""
+
+
+def neighbours(*, timed: bool = False) -> Neighbours:
+    triples = np.array([*TRIPLES, (70, 1, 71)], np.int32)
+    times = np.arange(len(triples), dtype=np.int64) if timed else None
+    return Neighbours(Graph(triples, times, [f"e{at}" for at in range(72)], ["asked", "other"]))
+
+
+def draw(
+    query: FactQuery = NEIGHBOURS_QUERY, before: int = ALWAYS, oracle: frozenset[str] = frozenset(), seed: int = 0
+) -> list[int]:
+    found = neighbours(timed=before != ALWAYS).draw(query, before, oracle, np.random.default_rng(seed))
+    assert len(set(found)) == len(found)
+    return [int(each) for each in found]
+
+
+def test_half_of_them_are_the_entitys_and_the_others_the_relations() -> None:
+    found = draw()
+    assert len(found) == MOST
+    assert sum(each in ENTITY_FACTS for each in found) == MOST // 2
+    assert sum(each in RELATION_FACTS for each in found) == MOST // 2
+    assert draw() == found != draw(seed=1)
+
+
+def test_where_one_side_has_too_few_the_other_has_more() -> None:
+    assert set(draw(FactQuery(relation="unknown", entity="e0"))) <= set(ENTITY_FACTS)
+    assert set(draw(FactQuery(relation="asked", entity="stranger"))) <= set(RELATION_FACTS)
+    assert {len(draw(FactQuery(relation="asked", entity="stranger"), seed=seed)) for seed in range(5)} == {MOST}
+    assert draw(FactQuery(relation="unknown", entity="stranger")) == []
+
+
+def test_oracle_documents_are_none_of_them() -> None:
+    oracle = frozenset(str(each) for each in [*ENTITY_FACTS, *RELATION_FACTS] if each not in (3, 30))
+    assert sorted(draw(oracle=oracle)) == [3, 30]
+
+
+@pytest.mark.parametrize(("before", "known"), [(25, range(25)), (2, range(2)), (0, range(0))])
+def test_what_comes_later_than_the_question_is_not_known(before: int, known: range) -> None:
+    found = draw(before=before)
+    assert set(found) <= set(known)
+    assert len(found) == min(MOST, len(known))

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.params import GateParams
-from shared.rag.gate import JudgeUnusable, decide_gate
-from shared.samples import GateDecision, Strategy
+from shared.calls import Call, Estimate, Generate, Judge, Retrieve
+from shared.params import GateParams, Params, RerankParams, RouteParams
+from shared.rag import gate
+from shared.rag.gate import JudgeUnusable, Route, choose_route, decide_gate, make_estimates, score_document, score_text
+from shared.replies import Document, Estimated, Failure, FailureKind, Reply
+from shared.runtime.price import _make_up_reply
+from shared.samples import Decision, GateDecision, Outcome, Strategy
+from tests.unit.cases import named
+from tests.unit.shared.pipelines.test_pipelines import Answer, run, world
 
 RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 PAIRS = st.lists(st.tuples(st.floats(0, 1), RATINGS), max_size=80)
@@ -188,3 +194,254 @@ def test_spearman_sees_order_where_pearson_sees_lines() -> None:
 def test_scipy_is_not_loaded_before_it_is_needed() -> None:
     code = "import sys, shared.rag.gate, shared.statistics.intervals; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Difficulty-aware routing in mathrag-gate: who is asked, who scores, and what the trace says of it.
+
+ROUTED = Params(route=RouteParams(enabled=True, threshold=0.4))
+STRANGE = Failure(kind=FailureKind.REFUSED, detail="Chinese")
+
+
+def looks(reply: Reply) -> Answer:
+    return lambda call: reply if isinstance(call, Estimate) else world(call)
+
+
+def hard(probability: float) -> Answer:
+    return looks(Estimated(probability=probability))
+
+
+def decided(action: str, probability: float) -> tuple[Decision, ...]:
+    return (Decision(stage="route", action=action, detail={"probability": probability, "threshold": 0.4}),)
+
+
+def judged(asked: list[list[Call]]) -> int:
+    return sum(isinstance(call, Judge) for step in asked for call in step)
+
+
+def scores(outcome: Outcome) -> list[tuple[str, float | None]]:
+    return [(candidate.document, candidate.quality) for candidate in outcome.trace.candidates]
+
+
+def test_an_easy_question_is_scored_by_rules_although_the_gate_chose_the_judge() -> None:
+    outcome, asked = run("mathrag-gate", hard(0.39), ROUTED)
+    by_rules, _ = run("mathrag-gate", world, strategy=Strategy.RULES)
+    assert judged(asked) == 0
+    assert scores(outcome) == scores(by_rules)
+    assert (outcome.context, outcome.answer) == (by_rules.context, by_rules.answer)
+    assert all(candidate.features for candidate in outcome.trace.candidates)
+    assert outcome.trace.decisions == decided("easy", 0.39)
+
+
+@pytest.mark.parametrize("probability", [0.4, 0.9])
+def test_a_hard_question_goes_as_the_gate_decided(probability: float) -> None:
+    outcome, asked = run("mathrag-gate", hard(probability), ROUTED)
+    by_judge, _ = run("mathrag-gate", world)
+    assert judged(asked) == 4
+    assert scores(outcome) == scores(by_judge)
+    assert outcome.trace.decisions == decided("hard", probability)
+
+
+def test_the_estimate_is_asked_for_together_with_the_searches() -> None:
+    _, asked = run("mathrag-gate", hard(0.9), ROUTED)
+    assert [type(call) for call in asked[0]] == [Retrieve, Retrieve, Estimate]
+    assert asked[0][2] == Estimate(question="What is x?")
+
+
+def test_a_question_that_cannot_be_estimated_is_hard_and_the_trace_says_why() -> None:
+    outcome, asked = run("mathrag-gate", looks(STRANGE), ROUTED)
+    assert judged(asked) == 4
+    assert outcome.trace.decisions == (Decision(stage="route", action="hard", fallback="refused"),)
+
+
+def test_without_routing_nobody_estimates_and_the_trace_knows_no_route() -> None:
+    outcome, asked = run("mathrag-gate")
+    assert [type(call) for call in asked[0]] == [Retrieve, Retrieve]
+    assert outcome.trace.decisions == ()
+
+
+def test_where_rules_score_anyway_nobody_estimates() -> None:
+    outcome, asked = run("mathrag-gate", hard(0.1), ROUTED, Strategy.RULES)
+    assert not any(isinstance(call, Estimate) for step in asked for call in step)
+    assert outcome.trace.decisions == ()
+
+
+def test_easy_questions_need_no_verifier_either() -> None:
+    assert choose_route([Estimated(probability=0.1)], Strategy.VERIFIER, ROUTED.route).strategy is Strategy.RULES
+    assert choose_route([Estimated(probability=0.9)], Strategy.VERIFIER, ROUTED.route).strategy is Strategy.VERIFIER
+
+
+@pytest.mark.parametrize(("threshold", "strategy"), [(0.0, Strategy.JUDGE), (1.0, Strategy.RULES)])
+def test_the_ends_of_the_threshold_send_all_questions_one_way(threshold: float, strategy: Strategy) -> None:
+    params = RouteParams(enabled=True, threshold=threshold)
+    for probability in (0.000001, 0.5, 0.999999):
+        assert choose_route([Estimated(probability=probability)], Strategy.JUDGE, params).strategy is strategy
+
+
+def test_nothing_asked_nothing_changed() -> None:
+    assert make_estimates("q", Strategy.JUDGE, RouteParams()) == ()
+    assert choose_route([], Strategy.JUDGE, RouteParams()) == Route(Strategy.JUDGE, ())
+
+
+def test_the_route_stands_before_the_other_decisions() -> None:
+    params = Params(route=RouteParams(enabled=True), rerank=RerankParams(floor=0.5))
+    gone = Failure(kind=FailureKind.NOT_CONFIGURED)
+    answers = {Estimate: Estimated(probability=0.7), Generate: world(Generate(template="cot", question="q"))}
+    outcome, _ = run("mathrag-gate", lambda call: answers.get(type(call)) or _or_gone(call, gone), params)
+    assert [decision.stage for decision in outcome.trace.decisions] == ["route", "floor"]
+
+
+def _or_gone(call: Call, gone: Failure) -> Reply:
+    return world(call) if isinstance(call, Retrieve | Judge) else gone
+
+
+def test_a_dry_run_prices_the_dearer_path() -> None:
+    params = Params(route=RouteParams(enabled=True, threshold=1.0))
+    outcome, asked = run("mathrag-gate", looks(_make_up_reply(Estimate(question="q"))), params)
+    assert judged(asked) == 4
+    assert outcome.trace.decisions[0].action == "hard"
+
+
+# Rule-RQP: the four features, the length factor, and the score.
+
+FILLER = "we look at the words of this sentence and then at those of the next one and so on until it ends "
+PIECES = st.sampled_from(
+    [
+        "Therefore ",
+        "Step 1. ",
+        r"\begin{align} ",
+        r"\boxed{3} ",
+        "x = 2 ",
+        r"\implies ",
+        "apple ",
+        "\n1. ",
+        "因此",
+        "é🙂 ",
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=60).map("".join))
+
+
+@given(TEXTS)
+def test_score_and_features_lie_between_0_and_1(text: str) -> None:
+    scored = score_text(text)
+    assert all(0 <= value <= 1 for value in [scored.score, *scored.features.values()])
+
+
+@given(TEXTS)
+def test_score_is_the_papers_weighted_sum_scaled_by_length(text: str) -> None:
+    s = score_text(text)
+    form = 0.3 * s.logic + 0.3 * s.structure + 0.25 * s.math + 0.15 * s.box
+    assert s.score == pytest.approx(s.length * form)
+
+
+def test_the_weights_add_up_to_one() -> None:
+    text = r"Step 1. Since \( x = 1 \) Step 2. Therefore \( y = 2 \). Hence \( x + y = 3 \) = \boxed{3} * 4 + 5 = 17"
+    assert score_text(text).score == pytest.approx(1.0)
+
+
+def test_the_empty_text_scores_nothing() -> None:
+    assert score_text("").score == 0
+    assert score_text("  \n ").math == 0
+
+
+def test_each_connective_counts_once() -> None:
+    connectives = [
+        "Therefore", "THUS", "hence", "since", "Because", "so that", "so\nthat", "implies", r"\implies", r"\Rightarrow",
+        r"\therefore", "consequently", "it follows", "⇒", "∴", "因为", "所以", "因此",
+    ]  # fmt: skip
+    texts = [f"a {connective} b" for connective in connectives]
+    assert {text: found for text in texts if (found := named(score_text, text).logic) != pytest.approx(1 / 3)} == {}
+
+
+def test_words_that_only_look_like_connectives_do_not_count() -> None:
+    words = ["thusly", "insince", "so, that", r"\impliesfoo", "sincere", "whence", "so it is that"]
+    texts = [f"a {word} b" for word in words]
+    assert {text: found for text in texts if (found := named(score_text, text).logic) != 0} == {}
+
+
+def test_logic_grows_with_connectives_and_saturates_at_three() -> None:
+    marks = [score_text("Thus x. " * n).logic for n in range(6)]
+    assert marks == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1])
+
+
+def test_each_structure_marker_counts_once() -> None:
+    markers = [
+        "Step 1", "step 12:", r"\begin{align}", r"\begin{cases}", r"\item", "1. first", "  2) second", "(3) third",
+        "第一步", "第2步",
+    ]  # fmt: skip
+    texts = [f"{marker} and so on" for marker in markers]
+    assert {text: found for text in texts if (found := named(score_text, text).structure) != 0.5} == {}
+
+
+def test_text_that_only_looks_structured_does_not_count() -> None:
+    texts = ["3.5 is a number", "the 1. place", "stepping 1", "a step", r"\itemize", r"\end{align}", "2024. Year"]
+    assert {text: found for text in texts if (found := named(score_text, text).structure) != 0} == {}
+
+
+def test_structure_saturates_at_two() -> None:
+    assert [score_text("Step 1 " * n).structure for n in range(4)] == [0, 0.5, 1, 1]
+
+
+def test_mathematics_is_judged_by_its_share_of_the_tokens() -> None:
+    assert score_text("one two three 4").math == pytest.approx(0.5)
+    assert score_text("one two + 4").math == 1
+    assert score_text("one two three four").math == 0
+
+
+def test_prose_dilutes_mathematics() -> None:
+    assert score_text("so x = 2" + " word" * 20).math < score_text("so x = 2" + " word" * 10).math
+
+
+def test_letters_that_are_words_are_not_variables() -> None:
+    assert score_text("a A I").math == 0
+    assert score_text("x").math == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "box"), [(r"\boxed{5}", 1), (r"\boxed {5}", 1), ("boxed 5", 0), (r"\fbox{5}", 0), ("", 0)]
+)
+def test_a_box_is_there_or_not(text: str, box: float) -> None:
+    assert score_text(text).box == box
+
+
+def test_short_texts_are_scaled_down_in_proportion() -> None:
+    assert score_text("word " * 5).length == pytest.approx(0.25)
+    assert score_text("word " * 19).length < 1
+    assert score_text("word " * 20).length == 1
+
+
+def test_overlong_texts_lose_a_fifth_at_most() -> None:
+    assert score_text("word " * 400).length == 1
+    assert score_text("word " * 450).length == pytest.approx(400 / 450)
+    assert score_text("word " * 5000).length == 0.8
+
+
+@given(st.integers(0, 5), st.integers(0, 5))
+def test_more_connectives_never_lower_a_text_of_fitting_length(fewer: int, more: int) -> None:
+    low, high = sorted((fewer, more))
+    texts = [FILLER + "therefore " * n + "moreover " * (5 - n) for n in (low, high)]
+    assert score_text(texts[0]).score <= score_text(texts[1]).score
+
+
+def test_a_box_raises_the_score() -> None:
+    plain = FILLER + "the answer is 14"
+    assert score_text(plain + r" \boxed{14}").score > score_text(plain).score
+
+
+def test_worked_steps_beat_a_bare_answer() -> None:
+    worked = r"Step 1. Since multiplication comes first, 3*4=12. Step 2. Therefore 2+12=14. The answer is \boxed{14}."
+    assert score_text("The answer is 5.").score < 0.1
+    assert score_text(worked).score > 0.8
+
+
+def test_a_document_is_scored_by_its_solution_alone() -> None:
+    document = Document(problem=r"Step 1. Therefore \boxed{1}", text="The answer is 5.")
+    assert score_document(document) == score_text("The answer is 5.")
+
+
+def test_a_document_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(gate, "score_text", lambda text: calls.append(text) or score_text(text))
+    for _ in range(3):
+        score_document(Document(problem="p", text="scored once only"))
+    assert calls == ["scored once only"]

@@ -1,0 +1,236 @@
+"""The embedded PostgreSQL and Redis are real, keep their state, and change nothing outside their folder."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import redis.asyncio
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from mathrag.stack import postgres as postgres_module
+from mathrag.stack import process
+from mathrag.stack import redis as redis_module
+from mathrag.stack.postgres import migrate
+from mathrag.stack.redis import find_free_port
+from shared.errors import Unavailable
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def started(server: postgres_module.Postgres | redis_module.Redis) -> AsyncIterator[psutil.Process]:
+    server.prepare()
+    log = server.directory.with_name("server.log")
+    stop = postgres_module.STOP_SIGNAL if isinstance(server, postgres_module.Postgres) else redis_module.STOP_SIGNAL
+    child = process.spawn(server.command(), log=log, dies_by=stop)
+    try:
+        await process.wait_ready("server", child, server.is_ready, log=log)
+        yield psutil.Process(child.pid)
+    finally:
+        await process.stop(child, by=stop)
+    assert child.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("private")
+    folder.chmod(0o700)
+    (folder / "data").mkdir()
+    return folder / "data"
+
+
+@pytest.fixture
+def postgres(data_dir: Path) -> postgres_module.Postgres:
+    return postgres_module.Postgres(
+        data_dir / "postgres", port=find_free_port(), passwords=postgres_module.load_passwords(data_dir)
+    )
+
+
+async def _fetch(url: str, sql: str) -> list[tuple[object, ...]]:
+    engine = create_async_engine(url)
+    try:
+        async with engine.begin() as connection:
+            result = await connection.execute(text(sql))
+            return [tuple(row) for row in result] if result.returns_rows else []
+    finally:
+        await engine.dispose()
+
+
+async def test_nothing_outside_the_data_directory_changes(postgres: postgres_module.Postgres, data_dir: Path) -> None:
+    before = _outside(data_dir)
+    async with started(postgres):
+        assert _outside(data_dir) == before
+    assert _outside(data_dir) == before
+
+
+def _outside(data_dir: Path) -> list[object]:
+    binary = Path(postgres_module._find_binary("postgres"))
+    watched = [data_dir, *data_dir.parents, binary, *binary.parents]
+    return [Path("/etc/passwd").read_bytes(), *((path, _permissions(path)) for path in watched)]
+
+
+def _permissions(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mode, status.st_uid, status.st_gid
+
+
+async def test_roles_exist_and_rule_nothing(postgres: postgres_module.Postgres) -> None:
+    async with started(postgres):
+        await postgres.create_database()
+        await postgres.create_database()
+        roles = await _fetch(
+            postgres.url(), "SELECT rolname, rolsuper FROM pg_roles WHERE rolname ~ '^mathrag' ORDER BY 1"
+        )
+        owner = await _fetch(
+            postgres.owner_url(), "SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = 'mathrag'"
+        )
+    assert roles == [("mathrag_app", False), ("mathrag_owner", False)]
+    assert owner == [("mathrag_owner",)]
+
+
+async def test_migrated_rows_survive_a_restart(postgres: postgres_module.Postgres) -> None:
+    async with started(postgres):
+        await postgres.create_database()
+        await migrate(postgres.owner_url())
+        await _fetch(postgres.url(), "INSERT INTO documents VALUES ('\\x01', 'problem', 'body')")
+    async with started(postgres):
+        await migrate(postgres.owner_url())
+        assert await _fetch(postgres.url(), "SELECT problem, body FROM documents") == [("problem", "body")]
+
+
+async def test_committed_rows_survive_kill(postgres: postgres_module.Postgres) -> None:
+    postgres.prepare()
+    log = postgres.directory.with_name("server.log")
+    child = process.spawn(postgres.command(), log=log, dies_by=postgres_module.STOP_SIGNAL)
+    await process.wait_ready("postgres", child, postgres.is_ready, log=log)
+    await postgres.create_database()
+    await _fetch(postgres.owner_url(), "CREATE TABLE kept AS SELECT 1 AS one")
+    left = psutil.Process(child.pid).children()
+    child.kill()
+    child.wait()
+    await asyncio.to_thread(psutil.wait_procs, left, timeout=10)
+    async with started(postgres):
+        assert await _fetch(postgres.owner_url(), "SELECT one FROM kept") == [(1,)]
+
+
+@pytest.mark.parametrize("content", ["", "no number\n", "{foreign}\n/other\n"], ids=["empty", "broken", "foreign"])
+async def test_a_pid_file_without_a_server_does_not_block_the_start(
+    postgres: postgres_module.Postgres, content: str
+) -> None:
+    other = postgres_module.Postgres(
+        postgres.directory.with_name("other"), port=find_free_port(), passwords=postgres.passwords
+    )
+    postgres.prepare()
+    async with started(other) as foreign:
+        (postgres.directory / "postmaster.pid").write_text(content.format(foreign=foreign.pid))
+        async with started(postgres):
+            assert await _fetch(
+                postgres._make_url(postgres_module.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1"
+            )
+
+
+async def test_wrong_password_is_said_in_words(postgres: postgres_module.Postgres) -> None:
+    async with started(postgres):
+        stranger = postgres_module.Postgres(
+            postgres.directory, port=postgres.port, passwords=postgres_module.Passwords()
+        )
+        with pytest.raises(Unavailable, match="refuses the password"):
+            await stranger.is_ready()
+
+
+async def test_passwords_are_hidden(postgres: postgres_module.Postgres, data_dir: Path) -> None:
+    secrets = postgres_module.load_passwords(data_dir)
+    async with started(postgres) as server:
+        await postgres.create_database()
+        shown = " ".join(server.cmdline()) + (data_dir / "server.log").read_text()
+    assert not [secret for secret in (secrets.superuser, secrets.owner, secrets.app) if secret in shown]
+    assert stat.S_IMODE((data_dir / "passwords.json").stat().st_mode) == 0o600
+
+
+async def test_redis_keeps_its_state(data_dir: Path) -> None:
+    server = redis_module.Redis(data_dir / "redis", port=find_free_port(), passwords=postgres_module.Passwords())
+    async with started(server) as running, redis.asyncio.Redis.from_url(server.url()) as client:
+        await client.set("key", "value")
+        assert (await client.config_get("maxmemory-policy"))["maxmemory-policy"] == "noeviction"
+        assert server.passwords.redis not in " ".join(running.cmdline())
+        stranger = redis_module.Redis(server.directory, port=server.port, passwords=postgres_module.Passwords())
+        with pytest.raises(Unavailable, match="refuses the password"):
+            await stranger.is_ready()
+    async with started(server), redis.asyncio.Redis.from_url(server.url()) as client:
+        assert await client.get("key") == b"value"
+
+
+async def test_application_may_not_change_history(database: Database) -> None:
+    for statement in ("UPDATE attempts SET accepted = false", "DELETE FROM attempts", "TRUNCATE attempts"):
+        with pytest.raises(DBAPIError, match="permission denied"):
+            async with database.transaction() as connection:
+                await connection.execute(text(statement))
+
+
+async def test_database_fixture_is_empty_each_time(database: Database) -> None:
+    await _one_document(database)
+
+
+async def test_database_fixture_is_empty_each_time_again(database: Database) -> None:
+    await _one_document(database)
+
+
+async def _one_document(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM documents")) == 0
+        await connection.execute(text("INSERT INTO documents VALUES ('\\x01', 'problem', 'body')"))
+
+
+async def test_redis_fixture_is_a_redis(redis_url: str) -> None:
+    async with redis.asyncio.Redis.from_url(redis_url) as client:
+        assert await client.dbsize() == 0
+        await client.set("left", "over")
+
+
+# A model server whose version loses answers is warned of wherever models and jobs are shown, and used all the same.
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    await scene.furnish(database)
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def register(database: Database, name: str, version: str) -> None:
+    async with database.transaction() as connection:
+        await pins.register(
+            connection, ModelIdentity(name=name, backend="llama.cpp", digest="d", version=version, device="cpu:0")
+        )
+
+
+async def test_a_flawed_version_is_warned_of_and_not_refused(api: Api, database: Database) -> None:
+    await register(database, "lossy", "10434 (7e4c0a9)")
+    await register(database, "world-judge", "10434 (7e4c0a9)")
+    body = {"name": "mine", "dataset": "items", "pipeline": "closed-book", "models": {"generate": "lossy"}}
+    reply = await api.http.post("/v1/jobs", json=body)
+    assert reply.status_code == 202
+    (warning,) = reply.json()["warnings"]
+    assert warning.startswith("model 'lossy': llama.cpp 10434 (7e4c0a9) ends an answer")
+    listed = {each["name"]: each for each in await api.get("/v1/models")}
+    assert (listed["world-judge"]["version"], "7e4c0a9" in listed["world-judge"]["warning"]) == (
+        "10434 (7e4c0a9)",
+        True,
+    )
+
+
+async def test_nothing_is_said_of_other_versions(api: Api, database: Database) -> None:
+    await register(database, "whole", "11434 (1234567)")
+    body = {"name": "mine", "dataset": "items", "pipeline": "closed-book", "models": {"generate": "whole"}}
+    assert "warnings" not in (await api.http.post("/v1/jobs", json=body)).json()

@@ -1,0 +1,539 @@
+"""A commit whose answer never comes: whether it happened or not, it costs a moment, and no call and no sample."""
+
+import asyncio
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
+
+from shared.audit import check
+from shared.calls import Lane
+from shared.errors import Conflict, NotFound
+from shared.lease.lease import StreamBroken
+from shared.replies import Failure, FailureKind
+from shared.runtime import purge as purging
+from shared.runtime import submit
+from shared.runtime.advance import Advancer
+from shared.runtime.lifecycle import cancel, finish_due_jobs
+from shared.runtime.queue import Claims, lapse_expired, sweep
+from shared.settings import REPOSITORY
+from shared.storage.database import Database, is_passing
+from tests.faults.proxy import Proxy
+from tests.faults.wire import Cuts, PostgresWire
+from tests.integration.api import Api, serving
+from tests.integration.conftest import Plant
+from tests.integration.scene import (
+    HeldDatabase,
+    ScriptedExecutor,
+    add_dataset,
+    advance,
+    answer,
+    answered,
+    attempt,
+    claim,
+    drain,
+    furnish,
+    job_states,
+    let_pauses_pass,
+    model,
+    processes,
+    rows,
+    run_sql,
+    sample_states,
+    scalar,
+    somebody_waits,
+    stuck,
+    submit_job,
+    worker,
+)
+from tests.integration.tampering import uploaded
+from tests.integration.test_audit import completed, staged
+from tests.integration.test_idempotency import BODY, JOBS, post
+from tests.integration.test_reconciler import Rig
+from tests.integration.test_worker import Refusing, pending, queue
+
+pytestmark = pytest.mark.anyio
+
+CLAIM = "delete queue, update outages, update queue"
+ANSWER = "delete queue, insert attempts"
+RETRY = "insert attempts, update queue"
+RELEASE = "update queue"
+LOOK = "update samples"
+END = "insert outcomes, update samples"
+SUBMIT = "delete idempotency, insert idempotency, insert jobs, insert samples, update jobs"
+FAILED = Failure(kind=FailureKind.TIMEOUT, detail="too late")
+BOTH = pytest.mark.parametrize("happened", [True, False], ids=["it happened", "it did not"])
+
+
+@pytest.fixture
+def cuts() -> Cuts:
+    return Cuts()
+
+
+@pytest.fixture
+async def cut(database: Database, cuts: Cuts) -> AsyncIterator[Database]:
+    url = make_url(database.engine.url)
+    with Proxy(url.port or 5432, lambda: PostgresWire(cuts)) as proxy:
+        through = Database(url.set(host="127.0.0.1", port=proxy.port), pinned=True)  # type: ignore[arg-type]
+        yield through
+        await through.close()
+
+
+async def claims(database: Database) -> Claims:
+    return Claims(database, "worker-1", 15.0)
+
+
+@BOTH
+async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
+    database: Database, cut: Database, cuts: Cuts, happened: bool
+) -> None:
+    await pending(database)
+    mine, generator = await claims(cut), await model(database)
+    cuts.cut_next(CLAIM, happened=happened)
+    if happened:
+        taken = await mine.claim(Lane.GENERATE, generator, 100)
+        assert taken is not None
+        assert len(taken.calls) == 4
+    else:
+        with pytest.raises(DBAPIError) as raised:
+            await mine.claim(Lane.GENERATE, generator, 100)
+        assert is_passing(raised.value)
+    assert await queue(database) == [(happened, 0, 0)] * 4
+
+
+@BOTH
+async def test_an_answer_is_stored_once_and_wakes_its_sample(
+    database: Database, cut: Database, cuts: Cuts, happened: bool
+) -> None:
+    await pending(database)
+    mine = await claims(cut)
+    taken = await mine.claim(Lane.GENERATE, await model(database), 100)
+    assert taken is not None
+    cuts.cut_next(ANSWER, happened=happened)
+    committed = await mine.answer(taken.token, [answered(call) for call in taken.calls])
+    assert sorted(committed.calls) == [call.id for call in taken.calls]
+    assert committed.ready == 4
+    assert await rows(database, "SELECT accepted, count(*) FROM attempts GROUP BY 1") == [(True, 4)]
+    assert await scalar(database, "SELECT count(*) FROM queue") == 0
+
+
+@BOTH
+async def test_a_failed_try_is_charged_once(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
+    await pending(database, items=1)
+    mine = await claims(cut)
+    taken = await mine.claim(Lane.GENERATE, await model(database), 100)
+    assert taken is not None
+    cuts.cut_next(RETRY, happened=happened)
+    await mine.answer(taken.token, [answered(taken.calls[0], FAILED)])
+    assert await queue(database) == [(False, 0, 1)]
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 1
+
+
+@BOTH
+async def test_what_is_given_back_is_given_back(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
+    await pending(database)
+    mine = await claims(cut)
+    taken = await mine.claim(Lane.GENERATE, await model(database), 100)
+    assert taken is not None
+    cuts.cut_next(RELEASE, happened=happened)
+    await mine.release(taken.token, [call.id for call in taken.calls])
+    assert await queue(database) == [(False, 0, 0)] * 4
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [CLAIM, ANSWER, LOOK, END])
+async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
+    database: Database, cut: Database, cuts: Cuts, kind: str, happened: bool
+) -> None:
+    await pending(database)
+    executor = ScriptedExecutor()
+    cuts.cut_next(kind, happened=happened)
+    await worker(cut, Lane.GENERATE, executor).drain()
+    await sweep(database, "sweeper")
+    await Advancer(database).advance()
+    assert cuts.hits.total() == 1
+    assert await sample_states(database) == [2] * 4
+    assert set(executor.ran.values()) == {1}
+    assert await rows(database, "SELECT accepted, outcome, count(*) FROM attempts GROUP BY 1, 2") == [
+        (True, "value", 4)
+    ]
+
+
+@BOTH
+async def test_a_chunk_that_broke_off_is_charged_once(
+    database: Database, cut: Database, cuts: Cuts, happened: bool
+) -> None:
+    await pending(database)
+    cuts.cut_next("delete queue, insert attempts, update queue", happened=happened)
+    await worker(cut, Lane.GENERATE, Refusing(StreamBroken("gone"), 2)).drain()
+    assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
+        ("lapsed", 2),
+        ("value", 4),
+    ]
+
+
+async def test_commits_that_are_cut_over_and_over_fail_no_sample(database: Database, cut: Database, cuts: Cuts) -> None:
+    await pending(database, items=30)
+    executor = ScriptedExecutor()
+    cuts.arm(every=3, most=1000)
+    while await scalar(database, "SELECT count(*) FROM samples WHERE state < 2"):
+        await worker(cut, Lane.GENERATE, executor, chunk=2).drain()
+        await let_pauses_pass(database)
+        await sweep(database, "sweeper")
+    assert set(await sample_states(database)) == {2}
+    assert await lapse_expired(database, "sweeper") == []
+    assert await stuck(database) == []
+    assert set(executor.ran.values()) == {1}
+    assert cuts.hits.total() > 10
+
+
+@pytest.fixture
+async def api(database: Database, cut: Database, redis_url: str) -> AsyncIterator[Api]:
+    await furnish(database)
+    async with serving(cut, redis_url) as serving_api:
+        yield serving_api
+
+
+@BOTH
+async def test_a_submission_that_is_sent_again_is_one_job(
+    api: Api, database: Database, cuts: Cuts, happened: bool
+) -> None:
+    await post(api, "k-0", body={**BODY, "name": "before"})
+    cuts.cut_next(SUBMIT, happened=happened)
+    first = await post(api, "k-1")
+    assert (first.status_code, first.json()["type"]) == (503, "urn:mathrag:unavailable")
+    assert "retry-after" in first.headers
+    again = await post(api, "k-1")
+    assert (again.status_code, "idempotency-replayed" in again.headers) == (202, happened)
+    assert await scalar(database, JOBS) == 2
+
+
+@pytest.mark.parametrize("every", [1, 2])
+async def test_a_flip_whose_steps_are_cut_off_opens_all_the_same(
+    database: Database, cut: Database, cuts: Cuts, every: int
+) -> None:
+    rig = await Rig(cut).register()
+    epoch = await rig.want("judge")
+    cuts.arm(every=every, most=2)
+    await rig.reconciler.reconcile()
+    assert cuts.hits.total() >= 2
+    assert await rows(database, "SELECT state, jsonb_array_length(servers) FROM residencies") == [("open", 1)]
+    assert rig.guard.epoch == epoch
+
+
+# A migration there and back, with rows: jobs of before are audited, and what is written after is protected.
+
+# One process, as starting it takes longer than its migrations; back also where the first of them fails.
+THERE_AND_BACK = """
+import sys
+from alembic.config import main
+try:
+    main(["-c", sys.argv[1], "downgrade", "0005"])
+finally:
+    main(["-c", sys.argv[1], "upgrade", "head"])
+"""
+
+
+@pytest.fixture
+async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
+    job = await uploaded(database)
+    await database.engine.dispose()  # connections would keep plans of the older schema
+    command = [sys.executable, "-c", THERE_AND_BACK, str(REPOSITORY / "migrations" / "alembic.ini")]
+    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs
+        command, env={"MATHRAG_OWNER_URL": owner_url}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return job
+
+
+async def test_a_job_of_before_is_audited(database: Database, before: uuid.UUID) -> None:
+    assert await check(database, before) == []
+    kept = "SELECT version, job IS NOT NULL FROM job_events WHERE job_id = 1 ORDER BY version"
+    assert await rows(database, kept) == [(1, False), (2, False), (3, False), (4, True)]
+
+
+@pytest.mark.parametrize(
+    "change", ["reason = 'changed'", "ended_at = ended_at - interval '1 h'", "ended_at = ended_at + interval '1 h'"]
+)
+async def test_a_job_of_before_is_protected_from_now_on(
+    database: Database, before: uuid.UUID, plant: Plant, change: str
+) -> None:
+    statement = "UPDATE jobs SET # WHERE id = 1".replace("#", change)
+    with pytest.raises(DBAPIError, match="final"):
+        await attempt(database, statement)
+    await plant(statement)
+    assert await check(database, before) != []
+    await plant("UPDATE job_events SET job = NULL")
+    assert await check(database, before) != []
+
+
+async def test_an_event_that_lacks_a_column_of_later_is_that_of_a_row_where_it_is_null(
+    database: Database, before: uuid.UUID, plant: Plant
+) -> None:
+    await plant("UPDATE job_events SET job = job - 'reason'")
+    assert await check(database, before) == []
+    await plant("UPDATE job_events SET job = job - 'rank'")
+    assert "I21" in {each.invariant for each in await check(database, before)}
+
+
+async def test_a_dataset_of_before_counts_its_alternatives_no_more(
+    database: Database, before: uuid.UUID, plant: Plant
+) -> None:
+    assert await scalar(database, "SELECT count(*) FROM items WHERE alternatives IS NOT NULL") == 0
+    assert await check(database, before) == []
+    await plant("DELETE FROM items WHERE dataset_id = 2 AND ordinal = 4")
+    assert "I23" in {each.invariant for each in await check(database, before)}
+
+
+# Purging: an ended job goes with all that is its own, what others share stays, and nobody loses a call in between.
+
+LEFT = (
+    "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM samples), (SELECT count(*) FROM steps),"
+    " (SELECT count(*) FROM outcomes), (SELECT count(*) FROM records), (SELECT count(*) FROM job_events),"
+    " (SELECT count(*) FROM idempotency)"
+)
+
+
+@pytest.fixture
+async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
+    owner = Database(owner_url, pinned=False)
+    yield owner
+    await owner.close()
+
+
+async def shelve(database: Database) -> None:
+    await run_sql(
+        database,
+        "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash)"
+        " SELECT c.id, n, n::text, d.hash FROM corpora c, (SELECT hash, row_number() OVER () n FROM documents) d",
+    )
+
+
+async def purged(owner: Database, *references: str) -> list[purging.JobContent]:
+    chosen = await purging.find_jobs(owner, references)
+    for job in chosen:
+        await purging.purge(owner, job, "a-test")
+    return chosen
+
+
+async def test_a_purged_job_leaves_nothing_of_its_own(database: Database, owner: Database) -> None:
+    job = await completed(database)
+    await run_sql(
+        database, "INSERT INTO idempotency (key, operation, body_hash, job_id) SELECT 'k', 'submit', '', id FROM jobs"
+    )
+    calls = await scalar(database, "SELECT count(*) FROM calls")
+    (found,) = await purged(owner, str(job))
+    assert (found.samples, found.outcomes, found.records, found.idempotency_keys) == (6, 6, 5, 1)
+    assert await rows(database, LEFT) == [(0,) * 7]
+    assert await scalar(database, "SELECT count(*) FROM calls") == calls
+
+
+async def test_a_purge_says_what_it_deletes_before_it_does(database: Database, owner: Database) -> None:
+    job = await completed(database, "closed-book")
+    chain = await scalar(database, "SELECT encode(chain, 'hex') FROM jobs")
+    await purged(owner, "a-job")
+    ((actor, target, detail),) = await rows(database, "SELECT actor, target, detail FROM operations")
+    assert (actor, target) == ("a-test", f"job {job}")
+    assert detail["chain"] == chain  # type: ignore[index]
+    assert (detail["samples"], detail["records"], detail["state"]) == (5, 5, "completed")  # type: ignore[index]
+
+
+async def test_a_purge_that_was_killed_is_finished_by_the_next(database: Database, owner: Database) -> None:
+    await completed(database, "closed-book")
+    (job,) = await purging.find_jobs(owner, ["a-job"])
+    held = HeldDatabase(owner, first=1)
+    killed = asyncio.create_task(purging.purge(held, job, "killed"))
+    await held.reached.wait()
+    killed.cancel()
+    await asyncio.gather(killed, return_exceptions=True)
+    await purged(owner, "a-job")
+    assert await rows(database, LEFT) == [(0,) * 7]
+    assert await rows(database, "SELECT actor FROM operations ORDER BY id") == [("killed",), ("a-test",)]
+
+
+async def test_a_live_job_is_not_purged(database: Database, owner: Database) -> None:
+    await completed(database, "closed-book")
+    await submit_job(database, name="live")
+    with pytest.raises(Conflict, match=r"live .* is preparing"):
+        await purging.find_jobs(owner, ["a-job", "live"])
+    with pytest.raises(NotFound):
+        await purging.find_jobs(owner, ["nobody"])
+    assert await scalar(database, "SELECT count(*) FROM operations") == 0
+
+
+async def test_jobs_are_chosen_by_age_and_number(database: Database, owner: Database) -> None:
+    await furnish(database)
+    for name in ("first", "second", "third"):
+        await submit_job(database, "closed-book", name=name)
+        await drain(database, ScriptedExecutor())
+    await submit_job(database, name="live")
+    await run_sql(database, "UPDATE jobs SET ended_at = ended_at - interval '10 days' WHERE name <> 'third'")
+    week = datetime.now(UTC) - timedelta(days=7)
+    assert [job.name for job in await purging.find_outdated(owner, None, 1)] == ["first", "second"]
+    assert [job.name for job in await purging.find_outdated(owner, week, 0)] == ["first", "second"]
+    assert [job.name for job in await purging.find_outdated(owner, week, 2)] == ["first"]
+    assert await purging.find_outdated(owner, None, 3) == []
+
+
+async def test_what_another_job_shares_stays_and_its_audit_is_clean(database: Database, owner: Database) -> None:
+    first = await completed(database)
+    await shelve(database)
+    await add_dataset(database, 5, "changed", frozenset({1}))
+    second = await submit_job(database, dataset="changed", name="second")
+    await staged(database)
+    needed = await scalar(database, "SELECT count(DISTINCT call_id) FROM steps t JOIN samples s ON s.id = t.sample_id"
+                          " JOIN jobs j ON j.id = s.job_id WHERE j.name = 'second'")  # fmt: skip
+    await purged(owner, str(first))
+    removed = await purging.remove_unused(owner, "a-test")
+    assert removed.calls > 0
+    assert removed.attempts == removed.calls
+    assert await scalar(database, "SELECT count(*) FROM calls") == needed
+    assert await check(database, second) == []
+
+
+async def test_calls_that_nobody_needs_are_removed_and_counted(database: Database, owner: Database) -> None:
+    job = await completed(database)
+    await shelve(database)
+    calls = await scalar(database, "SELECT count(*) FROM calls")
+    await purged(owner, str(job))
+    removed = await purging.remove_unused(owner, "a-test")
+    assert removed == purging.RemovedRows(calls=calls, attempts=calls, documents=0)  # type: ignore[arg-type]
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 0
+    detail = await scalar(database, "SELECT detail FROM operations WHERE target = 'calls'")
+    assert detail["calls"] == calls  # type: ignore[index]
+
+
+async def test_young_calls_can_be_kept_as_a_cache(database: Database, owner: Database) -> None:
+    job = await completed(database, "closed-book")
+    await purged(owner, str(job))
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert (await purging.remove_unused(owner, "a-test", before=hour_ago)).calls == 0
+    executor = ScriptedExecutor()
+    await submit_job(database, "closed-book")
+    await drain(database, executor)
+    assert await job_states(database) == ["completed"]
+    assert not executor.ran
+
+
+async def test_a_call_that_is_queued_or_claimed_is_never_removed(database: Database, owner: Database) -> None:
+    await furnish(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    taken = await claim(database, 2)
+    assert taken is not None
+    assert (await purging.remove_unused(owner, "a-test")).calls == 0
+    await answer(database, taken)
+    await drain(database, ScriptedExecutor())
+    assert await job_states(database) == ["completed"]
+
+
+async def test_a_parked_call_of_a_paused_job_is_never_removed(database: Database, owner: Database) -> None:
+    await furnish(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    await run_sql(database, "UPDATE jobs SET state = 'paused'")
+    await run_sql(database, "DELETE FROM queue")
+    assert (await purging.remove_unused(owner, "a-test")).calls == 0
+
+
+async def test_whoever_attached_first_keeps_its_call(database: Database, owner: Database) -> None:
+    job = await completed(database, "closed-book")
+    await purged(owner, str(job))
+    await submit_job(database, "closed-book", name="again")
+    async with processes(database, 1) as [other]:
+        held = HeldDatabase(other)
+        attaching = asyncio.create_task(Advancer(held).advance())
+        await held.reached.wait()
+        assert await purging.remove_calls(owner) == (0, 0)
+        held.go.set()
+        await attaching
+    await finish_due_jobs(database)
+    assert await job_states(database) == ["completed"]
+
+
+async def test_whoever_attaches_to_a_call_that_is_being_removed_asks_anew(database: Database, owner: Database) -> None:
+    job = await completed(database, "closed-book")
+    await purged(owner, str(job))
+    again = await submit_job(database, "closed-book", name="again")
+    held = HeldDatabase(owner)
+    removing = asyncio.create_task(purging.remove_calls(held))
+    await held.reached.wait()
+    async with processes(database, 1) as [other]:
+        attaching = asyncio.create_task(Advancer(other).advance())
+        await somebody_waits(database)
+        held.go.set()
+        assert await removing == (10, 10)
+        assert (await attaching).samples == 5
+    await staged(database)
+    assert await sample_states(database) == [2] * 5
+    assert await check(database, again) == []
+
+
+async def test_an_index_for_deletions_is_gone_afterwards(database: Database, owner: Database) -> None:
+    await run_sql(owner, "CREATE INDEX attempts_of_call ON attempts (call_id)")
+    await purging.remove_unused(owner, "a-test")
+    assert await scalar(database, "SELECT count(*) FROM pg_indexes WHERE indexname = 'attempts_of_call'") == 0
+
+
+async def test_documents_go_with_the_last_corpus_that_holds_them(database: Database, owner: Database) -> None:
+    job = await completed(database, "closed-book")
+    await shelve(database)
+    assert await purging.delete_unused(owner, "a-test") == {"experiments": [], "datasets": [], "corpora": []}
+    await purged(owner, str(job))
+    assert (await purging.remove_unused(owner, "a-test")).documents == 0
+    assert await purging.delete_unused(owner, "a-test") == {
+        "experiments": [],
+        "datasets": ["items"],
+        "corpora": ["docs"],
+    }
+    assert (await purging.remove_unused(owner, "a-test")).documents == 20
+
+
+async def test_questions_of_online_jobs_are_forgotten_with_them(database: Database, owner: Database) -> None:
+    await furnish(database)
+    await run_sql(database, "UPDATE datasets SET online = true")
+    assert await purging.forget_questions(owner) == 0
+    await run_sql(database, "UPDATE datasets SET created_at = now() - interval '2 hours'")
+    assert await purging.forget_questions(owner) == 1
+
+
+async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owner: Database) -> None:
+    await furnish(database)
+    job = await submit_job(database, "hybrid")
+    await advance(database)
+    await cancel(database, job)
+    await finish_due_jobs(database)
+    await purged(owner, "a-job")
+    assert (await purging.remove_unused(owner, "a-test")).attempts == 0
+    assert await scalar(database, "SELECT count(*) FROM calls") == 0
+
+
+async def test_the_application_cannot_purge(database: Database) -> None:
+    await completed(database, "closed-book")
+    (job,) = await purging.find_jobs(database, ["a-job"])
+    with pytest.raises(DBAPIError, match="permission denied"):
+        await purging.purge(database, job, "application")
+    with pytest.raises(DBAPIError, match="permission denied"):
+        await attempt(database, "DELETE FROM jobs")
+
+
+async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, owner: Database, owner_url: str) -> None:
+    await furnish(database)
+    await submit_job(database, "closed-book", name="job")
+    for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
+        await submit.provide_dataset(database, question)
+        await submit_job(database, "closed-book", name=name, dataset=submit.dataset_name(question), online=True)
+    await drain(database, ScriptedExecutor())
+    calls = await scalar(database, "SELECT count(*) FROM calls")
+    await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")
+    await run_sql(database, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
+    await purging.purge_ended(owner_url, 0)
+    assert await rows(database, "SELECT name FROM jobs ORDER BY id") == [("job",), ("young chat",)]
+    assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
+    assert await scalar(database, "SELECT count(*) FROM calls") == calls - 1
+    assert await scalar(database, "SELECT actor FROM operations WHERE target LIKE 'job %'") == "retention"

@@ -1,0 +1,646 @@
+"""What answers need not be MathRAG-Gate, nor this release of it."""
+
+import json
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from mathrag.client import connection, errors, waiting
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
+from mathrag.client.errors import (
+    Conflict,
+    Failed,
+    Incompatible,
+    Invalid,
+    JobFailed,
+    MissingPackage,
+    NotFound,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
+from mathrag.client.uploads import Progress
+from mathrag.client.waiting import RETURN_S
+from services.orchestrator import reports
+from services.orchestrator.api.samples import RESULT, SAMPLE
+from tests.unit.commands import Handler, Server, refuses, says
+from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
+from tests.unit.mathrag.client.test_retries import BUSY, VIEW, get, in_turn, lost
+
+pytestmark = pytest.mark.anyio
+__all__ = ["slept"]
+
+
+def text(content: bytes, status: int = 200, **headers: str) -> Handler:
+    return lambda _: httpx2.Response(status, content=content, headers=headers)
+
+
+ANSWERS = {
+    "a page": (text(b"<!doctype html><title>Welcome</title>"), Incompatible, "does not answer with JSON"),
+    "half of it": (text(b'{"id": "6b0c1e9e", "name": '), Incompatible, "does not answer with JSON"),
+    "nothing": (text(b""), Incompatible, "does not answer with JSON"),
+    "no UTF-8": (text(b'{"id": "\xff"}'), Incompatible, "does not answer with JSON"),
+    "very deep": (text(b"[" * 200_000), Incompatible, "127.0.0.1"),
+    "another document": (says({"hello": "world"}), Incompatible, "required field"),
+    "a number for a name": (says({**VIEW, "name": 17}), Incompatible, "name"),
+    "too huge a number": (text(b'{"id": ' + b"9" * 5000 + b"}"), Incompatible, "127.0.0.1"),
+    "elsewhere": (text(b"", 302, location="http://evil.example/"), Failed, "evil.example"),
+    "a page of a proxy": (text(b"<h1>Bad gateway</h1>", 404), NotFound, "answered 404"),
+    "a problem that is none": (text(b'{"type": 7, "detail": []}', 422), Invalid, "answered 422"),
+    "a problem with odd fields": (
+        says({"type": "urn:mathrag:invalid", "detail": "no", "line": "x", "field": 3, "others": 1}, 422), Invalid, "no"
+    ),
+    "a kind of a later release": (refuses(409, "entangled", "it is entangled"), Conflict, "entangled"),
+    "a broken compression": (text(b"nothing like gzip", **{"content-encoding": "gzip"}), Failed, "no answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_what_is_no_answer_is_said_in_words(server: Server, slept: list[float], name: str) -> None:
+    handler, kind, words = ANSWERS[name]
+    server(handler)
+    for failed in await by_both(get):
+        assert isinstance(failed, kind), repr(failed)
+        assert words in str(failed)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("proxy", ["junk://x", "socks5://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, kind: type[Any], proxy: str) -> None:
+    monkeypatch.setattr(kind, "transport", None)
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(Failed, match="NO_PROXY") as raised:
+        kind("http://gpu-box.example:8080")
+    assert raised.value.kind == "usage"
+
+
+def test_blanks_around_an_address_do_not_belong_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Client(" http://127.0.0.1:1/\n").url == "http://127.0.0.1:1"
+    monkeypatch.setenv("MATHRAG_URL", "http://127.0.0.1:1\n")
+    assert Client().url == "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("kind", [NotFound, TimedOut, MissingPackage])
+def test_an_exception_passes_between_processes(kind: type[Failed]) -> None:
+    failed = kind("not_found", "there is none", "list them")
+    failed.status, failed.field = 404, "name"
+    again = pickle.loads(pickle.dumps(failed))  # noqa: S301 - made here
+    assert (type(again), str(again), again.kind, again.hint) == (kind, str(failed), "not_found", "list them")
+    assert (again.status, again.field) == (404, "name")
+
+
+@pytest.mark.parametrize("key", ["two words", "schl\u00fcssel", "line\nbreak", "nul\0"])
+async def test_a_key_that_is_none_is_not_sent(key: str) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(Failed, match="no key has") as raised:
+            kind(ADDRESS, key=key)
+        assert key not in str(raised.value)
+
+
+async def test_a_redirect_is_not_followed(server: Server) -> None:
+    requests = server(text(b"", 307, location="http://evil.example/v1/jobs/first"))
+    for failed in await by_both(get, key="secret"):
+        assert failed.kind == "redirected"
+    assert {each.url.host for each in requests} == {"127.0.0.1"}
+
+
+async def lists_of_both() -> list[Any]:
+    found: list[Any] = []
+    with Client(ADDRESS) as client:
+        try:
+            found.append(list(client.jobs.results("j")))
+        except Failed as failed:
+            found.append(failed)
+    async with AsyncClient(ADDRESS) as other:
+        try:
+            found.append([each async for each in other.jobs.results("j")])
+        except Failed as failed:
+            found.append(failed)
+    return found
+
+
+def endless(piece: bytes) -> Handler:
+    def pieces() -> Iterator[bytes]:
+        while True:
+            yield piece
+
+    async def awaited() -> Any:
+        while True:
+            yield piece
+
+    class Both(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            return pieces()
+
+        def __aiter__(self) -> Any:
+            return awaited()
+
+    return lambda _: httpx2.Response(200, stream=Both())
+
+
+async def test_an_answer_without_end_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LARGEST", 1 << 20)
+    server(endless(b'{"name": "x"}, ' * 1000))
+    assert all(isinstance(failed, TooLarge) for failed in await by_both(get))
+
+
+async def test_a_line_without_end_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mathrag.client.operations.LARGEST", 1 << 20)
+    server(endless(b'{"name": "x"}, ' * 1000))
+    assert all(isinstance(failed, TooLarge) for failed in await lists_of_both())
+
+
+async def test_a_later_release_says_more(server: Server) -> None:
+    later = {**VIEW, "state": "hibernating", "mood": {"good": True}, "rank": 10**30}
+    server(says(later))
+    for found in await by_both(get):
+        assert (found.state, found.has_ended, found.view.rank) == ("hibernating", False, 10**30)
+
+
+async def test_an_earlier_release_says_less(server: Server) -> None:
+    server(says({name: value for name, value in VIEW.items() if name not in ("corpus", "gate", "metadata", "stages")}))
+    for found in await by_both(get):
+        assert (found.view.corpus, found.view.gate, found.view.metadata) == (None, None, {})
+
+
+async def test_results_that_break_off_are_an_error(server: Server) -> None:
+    server(text(b'{"index": 0, "repeat": 0, "ques'))
+    for failed in await lists_of_both():
+        assert isinstance(failed, Incompatible)
+
+
+async def test_a_problem_has_all_that_the_server_says(server: Server) -> None:
+    problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 3: no", "hint": "mend it", "line": 3,
+               "field": "text", "others": ["upload, line 4: no"]}  # fmt: skip
+    server(says(problem, 422))
+    for failed in await by_both(get):
+        assert (failed.kind, failed.status, failed.line, failed.field) == ("invalid_line", 422, 3, "text")
+        assert (failed.hint, failed.others) == ("mend it", ("upload, line 4: no",))
+
+
+async def test_a_busy_server_is_an_exception_of_its_own(server: Server, slept: list[float]) -> None:
+    server(refuses(503, "unavailable", "the retriever is away"))
+    assert all(isinstance(failed, Unavailable) for failed in await by_both(get))
+
+
+# Jobs as objects: waited for, watched, looked into, graded here.
+
+ENDED_AT = "2026-11-21T09:00:00Z"
+ENDED = says({**VIEW, "state": "completed", "ended_at": ENDED_AT})
+
+
+async def waited(**options: Any) -> list[Any]:
+    async def later(client: AsyncClient) -> Any:
+        return await (await client.jobs.get("first")).wait(**options)
+
+    return await by_both(
+        lambda client: later(client) if isinstance(client, AsyncClient) else client.jobs.get("first").wait(**options)
+    )
+
+
+async def test_a_job_is_waited_for_over_a_restart(server: Server, slept: list[float]) -> None:
+    script = [says(VIEW), lost(httpx2.ConnectError), BUSY, lost(httpx2.ReadError), says(VIEW), ENDED]
+    requests = server(in_turn(*script, *script))
+    assert [job.state for job in await waited()] == ["completed", "completed"]
+    assert {each.url.path for each in requests[1:6]} == {f"/v1/jobs/{VIEW['id']}"}
+    assert slept[:4] == sorted(slept[:4])
+    assert slept[0] == waiting.FIRST_S
+
+
+async def test_waiting_ends_when_the_caller_says(server: Server, slept: list[float]) -> None:
+    requests = server(says(VIEW))
+    for failed in await waited(timeout_s=0):
+        assert isinstance(failed, TimedOut | TimeoutError)
+        assert "has not ended within 0 s" in str(failed)
+    assert requests[1].extensions["timeout"]["read"] <= waiting.FIRST_S
+
+
+async def test_a_server_that_stays_away_is_given_up(
+    server: Server, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(0, 10_000, 40))
+    monkeypatch.setattr(waiting.Waiting.__init__, "__defaults__", (lambda: float(next(times)),))
+    server(in_turn(says(VIEW), lost(httpx2.ConnectError)))
+    with Client(ADDRESS) as client, pytest.raises(Unreachable):
+        client.jobs.get("first").wait()
+    assert next(times) <= RETURN_S + 200
+
+
+async def test_an_experiment_is_waited_for_over_a_restart(server: Server, slept: list[float]) -> None:
+    running = {"id": "1", "name": "grid", "state": "running", "cells": 2, "refused": 0, "created_at": ENDED_AT}
+    view = {**running, "request_counts": VIEW["request_counts"], "links": {"self": "/", "report": "/", "jobs": "/"}}
+    script = [says(view), BUSY, lost(httpx2.ReadError), says({**view, "state": "completed", "ended_at": ENDED_AT})]
+    requests = server(in_turn(*script, *script))
+    found = await by_both(lambda client: client.experiments.wait("grid"))
+    assert [each.state for each in found] == ["completed", "completed"]
+    assert {each.url.path for each in requests} == {"/v1/experiments/grid"}
+
+
+async def test_a_refusal_ends_the_waiting(server: Server, slept: list[float]) -> None:
+    server(in_turn(says(VIEW), refuses(404, "not_found", "no such job")))
+    with Client(ADDRESS) as client, pytest.raises(NotFound):
+        client.jobs.get("first").wait()
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+async def test_a_job_that_did_not_complete_is_an_exception(server: Server, slept: list[float], state: str) -> None:
+    server(says({**VIEW, "state": state, "ended_at": ENDED_AT, "reason": "Traceback\nno model fits"}))
+    for failed in await waited():
+        assert isinstance(failed, JobFailed)
+        assert f"first is {state}: no model fits" in str(failed)
+    assert [job.state for job in await waited(check=False)] == [state, state]
+
+
+async def test_a_job_is_watched(server: Server, slept: list[float]) -> None:
+    progress = msgspec.json.encode({"request_counts": {**VIEW["request_counts"], "completed": 1}})
+    events = b"event: progress\nid: 1\ndata: " + progress + b'\n\nevent: state\nid: 2\ndata: {"version": 2}\n\n'
+    looks = iter([says(VIEW), says(VIEW), ENDED] * 2)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/events"):
+            return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events)
+        return next(looks)(request)
+
+    server(answer)
+    seen = [("running", 0), ("running", 1), ("completed", 0)]
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert [(now.state, now.request_counts.completed) for now in job.watch()] == seen
+        assert job.state == "completed"
+    async with AsyncClient(ADDRESS) as other:
+        awaited = await other.jobs.get("first")
+        assert [(now.state, now.request_counts.completed) async for now in awaited.watch()] == seen
+
+
+async def test_watching_begins_although_the_server_is_away(server: Server, slept: list[float]) -> None:
+    script = [says(VIEW), lost(httpx2.ConnectError), BUSY, ENDED]
+    server(in_turn(*script, *script))
+    with Client(ADDRESS) as client:
+        assert [now.state for now in client.jobs.get("first").watch()] == ["completed"]
+    async with AsyncClient(ADDRESS) as other:
+        awaited = await other.jobs.get("first")
+        assert [now.state async for now in awaited.watch()] == ["completed"]
+
+
+def rows(*marks: tuple[int, bool | None]) -> list[dict[str, Any]]:
+    return [{**RESULT, "index": index, "correct": correct} for index, correct in marks]
+
+
+def as_parquet(results: list[dict[str, Any]]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_pylist(results), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = None) -> Handler:
+    pages = [SAMPLE] if listed is None else listed
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        path, query = request.url.path, request.url.params
+        if path.endswith("/results") and query["format"] == "parquet":
+            return httpx2.Response(200, content=as_parquet(results))
+        if path.endswith("/results"):
+            return httpx2.Response(200, content=b"".join(msgspec.json.encode(row) + b"\n" for row in results))
+        if path.endswith("/samples"):
+            first = "cursor" not in query
+            page = {"data": pages[:1] if first else pages[1:], "next_cursor": "more" if first else None}
+            return httpx2.Response(200, json=page)
+        if path.endswith("/report"):
+            return httpx2.Response(200, json=reports.EXAMPLE)
+        return ENDED(request)
+
+    return answer
+
+
+async def test_samples_are_iterated_over_page_by_page(server: Server) -> None:
+    requests = server(api([], [SAMPLE, {**SAMPLE, "index": 1}]))
+    with Client(ADDRESS) as client:
+        assert [each.index for each in client.jobs.get("first").samples(wrong=True, state="completed")] == [0, 1]
+    asked = [dict(each.url.params) for each in requests if each.url.path.endswith("/samples")]
+    assert asked == [
+        {"limit": "500", "wrong": "true", "state": "completed"},
+        {"limit": "500", "wrong": "true", "state": "completed", "cursor": "more"},
+    ]
+
+
+async def test_samples_are_tables(server: Server) -> None:
+    server(api(rows((0, True), (1, False)), [SAMPLE]))
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert job.samples().to_arrow()["correct"].to_pylist() == [True, False]
+        frame = job.samples(correct=True).to_pandas()
+        assert list(frame["index"]) == [0]
+    async with AsyncClient(ADDRESS) as other:
+        awaited = await other.jobs.get("first")
+        assert (await awaited.samples(correct=True).to_arrow()).num_rows == 1
+        assert len(await awaited.samples().to_pandas()) == 2
+
+
+async def test_samples_are_a_table_of_polars(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Polars:
+        @staticmethod
+        def from_arrow(table: Any) -> tuple[str, int]:
+            return "polars", table.num_rows
+
+    loaded = errors.import_module
+    monkeypatch.setattr(errors, "import_module", lambda name: Polars if name == "polars" else loaded(name))
+    server(api(rows((0, True))))
+    with Client(ADDRESS) as client:
+        assert client.jobs.get("first").samples().to_polars() == ("polars", 1)  # type: ignore[comparison-overlap]
+    async with AsyncClient(ADDRESS) as other:
+        assert await (await other.jobs.get("first")).samples().to_polars() == ("polars", 1)  # type: ignore[comparison-overlap]
+
+
+TABLES = {"to_arrow": "pyarrow", "to_pandas": "pandas", "to_polars": "polars"}
+
+
+@pytest.mark.parametrize("method", TABLES)
+async def test_a_package_that_is_missing_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    loaded = errors.import_module
+
+    def load(name: str) -> Any:
+        if name == TABLES[method]:
+            raise ImportError(name)
+        return loaded(name)
+
+    monkeypatch.setattr(errors, "import_module", load)
+    requests = server(api([]))
+    with Client(ADDRESS) as client:
+        samples = client.jobs.get("first").samples()
+        with pytest.raises(MissingPackage, match=f"pip install {TABLES[method]}"):
+            getattr(samples, method)()
+    assert len(requests) == 1
+
+
+MARKS = ((0, True), (1, False), (2, True), (3, None))
+
+
+@pytest.mark.parametrize(
+    ("grader", "value", "disagreements", "undecided"),
+    [
+        (lambda row: row.index < 2, 0.5, [1, 2], 0),
+        (lambda row: None if row.index == 3 else row.correct, 2 / 3, [], 1),
+        (lambda row: 0.25, 0.25, [0, 2], 0),
+        (lambda row: None, None, [], 4),
+    ],
+    ids=["right or wrong", "undecided", "in parts", "nothing"],
+)
+async def test_answers_are_graded_here(
+    server: Server, grader: Callable[[Any], Any], value: float | None, disagreements: list[int], undecided: int
+) -> None:
+    requests = server(api(rows(*MARKS)))
+    with Client(ADDRESS) as client:
+        grades = client.jobs.get("first").grade(grader)
+    assert grades.accuracy.value == pytest.approx(value) if value is not None else grades.accuracy.value is None
+    assert 0 <= grades.accuracy.low <= (value or 0) <= grades.accuracy.high <= 1
+    assert [each.index for each in grades.disagreements] == disagreements
+    assert grades.undecided == undecided
+    assert {each.method for each in requests} == {"GET"}
+    assert str(grades)
+
+
+async def test_repeats_of_an_item_are_one_observation(server: Server) -> None:
+    repeats = [{**row, "repeat": repeat} for row in rows((0, True), (1, False)) for repeat in range(10)]
+    found = []
+    for results in (rows((0, True), (1, False)), repeats):
+        server(api(results))
+        with Client(ADDRESS) as client:
+            found.append(client.jobs.get("first").grade(lambda row: bool(row.correct)))
+    assert found[0].accuracy == found[1].accuracy
+    assert [each.items for each in found] == [2, 2]
+
+
+@pytest.mark.parametrize("said", ["yes", 1.5, -0.1, float("nan"), object()])
+async def test_a_verdict_that_is_none_is_refused(server: Server, said: Any) -> None:
+    server(api(rows((7, True))))
+    with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"sample 7.*return True, False"):
+        client.jobs.get("first").grade(lambda _: said)
+
+
+async def test_an_error_of_the_grader_says_where(server: Server) -> None:
+    server(api(rows((7, True))))
+    with Client(ADDRESS) as client, pytest.raises(ZeroDivisionError) as raised:
+        client.jobs.get("first").grade(lambda _: 1 / 0)
+    assert raised.value.__notes__ == ["while grading sample 7, repeat 0"]
+
+
+async def test_failed_samples_are_not_graded(server: Server) -> None:
+    server(api([{**RESULT, "state": "failed", "answer": None}]))
+    with Client(ADDRESS) as client:
+        assert client.jobs.get("first").grade(lambda _: True).accuracy.value is None
+
+
+async def test_a_report_is_shown_in_a_notebook(server: Server) -> None:
+    script = "<script>alert(1)</script>"
+    example = {**reports.EXAMPLE, "name": script, "notes": [script], "by_subject": {
+        script: reports.EXAMPLE["accuracy"], "b": reports.EXAMPLE["accuracy"]}}  # fmt: skip
+    server(in_turn(ENDED, says(example)))
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        report = job.report()
+    shown = report._repr_html_()
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 3
+    assert dict(report.lines())["accuracy"] in shown
+    assert "accuracy" in str(report)
+
+
+async def test_a_job_is_shown_in_a_notebook(server: Server) -> None:
+    server(says({**VIEW, "name": "<b>"}))
+    with Client(ADDRESS) as client:
+        assert "&lt;b&gt;" in client.jobs.get("first")._repr_html_()
+
+
+async def test_a_job_is_changed(server: Server) -> None:
+    requests = server(in_turn(says(VIEW), says({**VIEW, "name": "second", "state": "paused"})))
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert (job.change(name="second").name, job.pause().state) == ("second", "paused")
+        assert job.requeue().id == job.id
+    assert [each.method for each in requests] == ["GET", "PATCH", "POST", "POST"]
+    assert requests[1].content == b'{"name":"second"}'
+
+
+async def test_jobs_are_compared_as_they_are(server: Server) -> None:
+    requests = server(in_turn(says(VIEW), says({"measure": "accuracy", "finding": "they are alike"})))
+    with Client(ADDRESS) as client:
+        assert client.comparisons.compare([client.jobs.get("first"), "second"]).finding == "they are alike"
+    assert requests[1].url.params.get_list("job") == [VIEW["id"], "second"]
+
+
+async def test_a_pipeline_is_run(server: Server) -> None:
+    requests = server(says(VIEW))
+
+    class Named:
+        name = "math-500"
+
+    with Client(ADDRESS) as client:
+        client.pipeline("crag").run(Named(), corpus="math", candidates=5, crag={"upper": 0.8})
+    body = msgspec.json.decode(requests[0].content)
+    assert body.pop("name").startswith("crag-math-500-")
+    assert {name: body[name] for name in ("dataset", "corpus", "pipeline", "params")} == {
+        "dataset": "math-500", "corpus": "math", "pipeline": "crag",
+        "params": {"candidates": 5, "crag": {"upper": 0.8}},
+    }  # fmt: skip
+
+
+class _BreaksOff(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"item"
+        raise httpx2.ReadError("lost")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"item"
+        raise httpx2.ReadError("lost")
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), [("a.csv", "csv"), ("a.JSONL", "jsonl"), ("a.parquet", "parquet"), ("a", "parquet")]
+)
+def test_results_are_saved_in_the_format_of_the_name(server: Server, tmp_path: Path, name: str, format: str) -> None:  # noqa: A002
+    requests = server(in_turn(says(VIEW), says({})))
+    with Client(ADDRESS) as client:
+        client.jobs.get("first").save_results(tmp_path / name)
+    assert requests[-1].url.params["format"] == format
+
+
+@pytest.mark.parametrize("client_type", [Client, AsyncClient])
+async def test_results_that_break_off_are_fetched_again(
+    server: Server, slept: list[float], tmp_path: Path, client_type: type[Any]
+) -> None:
+    broken, whole = httpx2.Response(200, stream=_BreaksOff()), httpx2.Response(200, content=b"item\n1\n")
+    server(in_turn(says(VIEW), BUSY, lambda _: broken, lambda _: whole))
+    file = tmp_path / "results.csv"
+    client = client_type(ADDRESS)
+    if isinstance(client, AsyncClient):
+        await (await client.jobs.get("first")).save_results(file, format="csv")
+        await client.close()
+    else:
+        client.jobs.get("first").save_results(file, format="csv")
+        client.close()
+    assert _contents(tmp_path) == {file.name: b"item\n1\n"}
+    assert len(slept) == 2
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+# Uploads by the clients: what is sent, what a caller learns of it, and of which line of which file.
+
+MADE = {"id": 1, "name": "c", "hash": "1", "documents": 2, "indexed": True, "created_at": "", "skipped": 0,
+        "rejected": 0, "rejected_lines": []}  # fmt: skip
+
+
+async def test_rows_and_files_are_sent_alike(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.jsonl"
+    file.write_text('{"text":"a"}\n{"text":"b"}\n')
+    requests = server(says(MADE, 201))
+    rows = ({"text": "a"}, {"text": "b"})
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", file)
+        client.corpora.create("c", str(file))
+        client.corpora.create("c", rows)
+        client.corpora.create("c", iter(rows))
+    async with AsyncClient(ADDRESS) as other:
+        assert (await other.corpora.create("c", rows)).documents == 2
+    assert {each.content for each in requests} == {file.read_bytes()}
+
+
+async def test_progress_is_told(server: Server) -> None:
+    server(says(MADE, 201))
+    said: list[Progress] = []
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", ({"text": "x" * 10_000} for _ in range(100)), progress=said.append)
+    assert [each.lines for each in said] == sorted(each.lines for each in said)
+    assert len(said) > 10
+    assert (said[-1].lines, said[-1].bytes) == (100, 100 * (len('{"text":""}\n') + 10_000))
+
+
+async def test_a_problem_names_the_line_of_the_file(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.csv"
+    file.write_text("text\nno,text\na\nb\n")
+    problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 2: no", "line": 2,
+               "others": ["upload, line 1: no"]}  # fmt: skip
+    server(says(problem, 422))
+    with Client(ADDRESS) as client, pytest.raises(Invalid) as raised:
+        client.corpora.create("c", file, on_error="skip")
+    assert (raised.value.message, raised.value.line) == ("corpus.csv, line 4: no", 4)
+    assert raised.value.others == ("corpus.csv, line 3: no",)
+
+
+async def test_an_answer_names_the_lines_of_the_file(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.csv"
+    file.write_text("text\nno,text\na\nb\n")
+    server(says({**MADE, "rejected": 1, "rejected_lines": [{"line": 2, "message": "is empty"}]}, 201))
+    with Client(ADDRESS) as client:
+        made = client.corpora.create("c", file, on_error="skip")
+    assert made.rejected == 2
+    assert [(each.line, each.message.partition(":")[0]) for each in made.rejected_lines] == [
+        (2, "corpus.csv"), (4, "corpus.csv"),
+    ]  # fmt: skip
+
+
+async def test_lines_that_nobody_sent_are_no_crash(server: Server) -> None:
+    problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 9: no", "line": 9}
+    server(says(problem, 422))
+    with Client(ADDRESS) as client, pytest.raises(Invalid, match="upload, line 9") as raised:
+        client.corpora.create("c", [])
+    assert raised.value.line == 9
+
+
+async def test_what_cannot_be_read_is_an_exception_of_the_client(server: Server, tmp_path: Path) -> None:
+    server(lambda request: httpx2.Response(500, content=request.read()))
+    bad = tmp_path / "bad.csv"
+    bad.write_text("question,answer\na,1\nb,2,3\n")
+    with Client(ADDRESS) as client:
+        with pytest.raises(NotFound, match="nowhere"):
+            client.corpora.create("c", tmp_path / "nowhere")
+        with pytest.raises(Invalid, match=r"bad\.csv, line 3"):
+            client.datasets.create("d", bad)
+    async with AsyncClient(ADDRESS) as other:
+        with pytest.raises(NotFound, match="nowhere"):
+            await other.corpora.create("c", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("row", [{"text": object()}, "text", {1j: "a"}, {"text": "\ud800"}, 5])
+async def test_a_row_that_cannot_be_written_is_an_exception(server: Server, row: Any) -> None:
+    server(says(MADE, 201))
+    with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"rows, line 2: cannot be written.*dictionary"):
+        client.corpora.create("c", [{"text": "a"}, row])
+
+
+async def test_a_file_for_a_plugin_is_sent_as_it_is(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.odd"
+    file.write_bytes(b"\x00odd" * 50_000)
+    requests = server(says(MADE, 201))
+    said: list[Progress] = []
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", file, reader="odd", progress=said.append)
+        with pytest.raises(Invalid, match="rows were given"):
+            client.corpora.create("c", [{"text": "a"}], reader="odd")
+    assert (requests[0].content, said[-1].bytes) == (file.read_bytes(), 200_000)
+    assert dict(requests[0].url.params) == {"name": "c", "reader": "odd", "skip_empty": "false", "on_error": "reject"}
+
+
+async def test_a_log_of_another_program_is_sent_as_lines(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "intermediate_data.json"
+    file.write_text('[{"id": "a", "output": {"pred": "4", "prompt": "long"}}]')
+    requests = server(says(VIEW, 202))
+    with Client(ADDRESS) as client:
+        client.jobs.import_answers("theirs", "d", file, layout="flashrag")
+        with pytest.raises(Invalid, match="rows were given"):
+            client.jobs.import_answers("theirs", "d", [{"text": "a"}], layout="flashrag")
+    assert json.loads(requests[0].content) == {"id": "a", "text": "4"}
+    assert "layout" not in requests[0].url.params
