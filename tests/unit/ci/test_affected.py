@@ -41,9 +41,9 @@ def test_all_tests_that_import_a_changed_module_are_found_nearest_first() -> Non
 
 def test_the_nearest_tests_are_those_fewest_imports_away_from_each_changed_file() -> None:
     assert find_nearest_tests("mathrag/stack/postgres.py") == ["tests/unit/mathrag/stack/test_privacy.py"]
-    assert find_nearest_tests("mathrag/stack/supervisor.py", "mathrag/stack/postgres.py") == [
-        "tests/unit/mathrag/stack/test_supervisor.py",
+    assert find_nearest_tests("mathrag/stack/postgres.py", "shared/storage/provenance.py") == [
         "tests/unit/mathrag/stack/test_privacy.py",
+        "tests/unit/shared/rag/test_fusion.py",
     ]
 
 
