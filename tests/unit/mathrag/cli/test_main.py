@@ -1,0 +1,240 @@
+"""The command line against a server that says what a test tells it to."""
+
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+
+from mathrag.cli import output
+from mathrag.cli.output import parse_parameters
+from mathrag.client import address as address_module
+from mathrag.client import waiting
+from mathrag.stack import control
+from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
+
+
+def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
+    requests = server(says(JOB, 202))
+    options = ("--name", "first", "--dataset", "d", "--corpus", "c", "--pipeline", "dense", "--repeats", "3")
+    more = ("--set", "gate.tau=0.3", "--set", "candidates=5", "--model", "judge=j", "--reuse", "none")
+    ended = mathrag("job", "submit", *options, *more)
+    assert ended.exit_code == 0
+    assert "mathrag job watch 6b0c1e9e" in ended.stdout
+    assert msgspec.json.decode(requests[0].content) == {
+        "name": "first", "dataset": "d", "corpus": "c", "pipeline": "dense", "repeats": 3, "reuse": "none",
+        "params": {"gate": {"tau": 0.3}, "candidates": 5}, "models": {"judge": "j"}, "rank": 100, "metadata": {},
+    }  # fmt: skip
+
+
+def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
+    settings = ["anchors.negative=no = steps", 'anchors.positive="1"', "gate.items=3", "gate.tau=-0.5"]
+    assert parse_parameters(settings) == {
+        "anchors": {"negative": "no = steps", "positive": "1"},
+        "gate": {"items": 3, "tau": -0.5},
+    }
+
+
+@pytest.mark.parametrize("setting", ["tau", "=1", "gate..tau=1", ".=1"])
+def test_a_setting_that_is_no_pair_is_a_usage_error(setting: str) -> None:
+    ended = mathrag("job", "submit", "--name", "a", "--dataset", "d", "--pipeline", "p", "--set", setting)
+    assert ended.exit_code == output.Exit.USAGE
+    assert "key=value" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [(404, "not_found", 3), (422, "invalid", 4), (422, "invalid_line", 4), (413, "too_large", 4), (409, "conflict", 5),
+     (503, "unavailable", 6), (500, "internal", 7), (418, "teapot", 7)],
+)  # fmt: skip
+def test_a_problem_becomes_words_and_an_exit_code(server: Server, status: int, kind: str, code: int) -> None:
+    server(refuses(status, kind, "so it is", "do this"))
+    ended = mathrag("job", "show", "first")
+    assert (ended.exit_code, ended.stdout) == (code, "")
+    assert ended.stderr == "error: so it is\n  fix: do this\n"
+
+
+def test_errors_are_json_where_json_was_asked_for(server: Server) -> None:
+    server(refuses(404, "not_found", "no job 'x'"))
+    ended = mathrag("job", "show", "x", "--json")
+    error = {"kind": "not_found", "message": "no job 'x'", "hint": None}
+    assert msgspec.json.decode(ended.stderr) == {"error": error}
+
+
+def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) -> None:
+    def refused(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    server(refused)
+    ended = mathrag("job", "list")
+    assert ended.exit_code == output.Exit.UNREACHABLE
+    assert "no answer from http" in ended.stderr
+    assert "mathrag up" in ended.stderr
+
+
+@pytest.mark.parametrize("address", ["example.org", "ftp://example.org", "http://", "http://["])
+def test_an_address_that_is_none_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("MATHRAG_URL", address)
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, address in ended.stderr) == (output.Exit.USAGE, True)
+
+
+def test_a_defect_of_ours_has_its_own_exit_code(server: Server) -> None:
+    server(says({"data": [{}], "next_cursor": None}))
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, ended.stderr.startswith("error: KeyError")) == (output.Exit.INTERNAL, True)
+
+
+def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
+    def interrupt(_: httpx2.Request) -> httpx2.Response:
+        raise KeyboardInterrupt
+
+    requests = server(interrupt)
+    assert mathrag("job", "watch", "first").exit_code == output.Exit.INTERRUPTED
+    assert [request.method for request in requests] == ["GET"]
+
+
+def test_another_server_is_recognised_as_such(server: Server) -> None:
+    server(lambda _: httpx2.Response(502, text="<html>"))
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, "answered 502" in ended.stderr) == (output.Exit.INTERNAL, True)
+
+
+def test_references_are_one_part_of_the_path(server: Server) -> None:
+    requests = server(says(job("completed")))
+    assert mathrag("job", "show", "a/../b?c").exit_code == 0
+    assert requests[0].url.raw_path == b"/v1/jobs/a%2F..%2Fb%3Fc"
+
+
+def _write_state(data_dir: Path, phase: address_module.Phase) -> None:
+    address_module.write_state(
+        data_dir, address_module.State(pid=1, url="http://127.0.0.1:9", phase=phase, children=())
+    )
+
+
+def test_the_address_is_the_environments_then_the_running_stacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("MATHRAG_URL", "MATHRAG_DATA_DIR", "MATHRAG_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert address_module.url() == address_module.DEFAULT
+    (data_dir := tmp_path / ".mathrag").mkdir()
+    _write_state(data_dir, "running")
+    assert address_module.url() == "http://127.0.0.1:9"
+    _write_state(data_dir, "stopped")
+    assert address_module.url() == address_module.DEFAULT
+    monkeypatch.setenv("MATHRAG_URL", "http://example.org/")
+    assert address_module.url() == "http://example.org"
+
+
+def test_a_data_folder_that_is_named_leads_to_the_stack_that_runs_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    with control.hold(tmp_path):
+        _write_state(tmp_path, "running")
+        assert address_module.url(tmp_path) == "http://127.0.0.1:9"
+        monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+        assert address_module.url() == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("phase", [None, "stopped", "running"])
+def test_a_command_never_goes_to_another_stack_than_that_of_the_named_folder(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: address_module.Phase | None
+) -> None:
+    if phase:
+        _write_state(tmp_path, phase)
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    requests = server(says(job("cancelled")))
+    ended = mathrag("job", "cancel", "first")
+    assert (ended.exit_code, requests) == (output.Exit.UNREACHABLE, [])
+    assert f"no stack runs on {tmp_path}" in ended.stderr
+    assert f"mathrag up --detach --data-dir {tmp_path}" in ended.stderr
+
+
+def test_a_command_for_a_stack_that_is_starting_is_told_to_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    requests = server(says(job("cancelled")))
+    with control.hold(tmp_path):
+        _write_state(tmp_path, "starting")
+        ended = mathrag("job", "cancel", "first")
+    assert (ended.exit_code, requests) == (output.Exit.UNREACHABLE, [])
+    assert f"mathrag status --data-dir {tmp_path}" in ended.stderr
+
+
+def test_watching_prints_one_line_per_change_and_ends_with_the_job(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_S", 0)
+    looks = iter([job("running"), job("running"), job("running", 1), job("completed", 2)])
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        no_stream = request.url.path.endswith("/events")
+        return httpx2.Response(404, json={}) if no_stream else httpx2.Response(200, json=next(looks))
+
+    server(answer)
+    ended = mathrag("job", "watch", "first")
+    assert ended.exit_code == 0
+    assert [line for line in ended.stdout.splitlines() if "samples " in line and "first" in line] == [
+        "first  running  samples 0/2", "first  running  samples 1/2", "first  completed  samples 2/2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_job_that_did_not_complete_exits_with_1(server: Server, state: str) -> None:
+    server(says(job(state)))
+    assert mathrag("job", "watch", "first").exit_code == output.Exit.FINDING
+
+
+def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> None:
+    server(says(job("completed", 2)))
+    assert msgspec.json.decode(mathrag("job", "watch", "first", "--json").stdout) == job("completed", 2)
+
+
+def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Server) -> None:
+    rows = [f"attempts {number}" for number in range(17, 24)]
+    broken = {"invariant": "I5", "message": "answered without a claim", "rows": rows}
+    violation = {**broken, "items": [3, 7], "item_count": 4}
+    server(says({"clean": False, "violations": [violation]}))
+    ended = mathrag("audit", "first")
+    assert ended.exit_code == output.Exit.FINDING
+    assert "I5: answered without a claim\n  items 3, 7 and 2 more: mathrag sample show first 3\n" in ended.stdout
+    assert "attempts 21 and 2 more\n" in ended.stdout
+    server(says({"clean": True, "violations": []}))
+    assert mathrag("audit", "first").exit_code == 0
+
+
+def test_an_audit_counts_what_a_changed_pipeline_does_not_replay_apart_from_violations(server: Server) -> None:
+    note = "pipeline changed: the job ran version 0a of `dense`, this program has 1b"
+    finding = {"invariant": "I18", "message": "m", "rows": ["samples 1"], "items": [], "source_changed": True}
+    server(says({"clean": False, "violations": [finding], "source_changed": note}))
+    ended = mathrag("audit", "first")
+    assert ended.exit_code == output.Exit.FINDING
+    assert ended.stdout.splitlines()[-2:] == [note, "job first: pipeline changed: 1 findings"]
+    server(says({"clean": True, "violations": [], "source_changed": note}))
+    ended = mathrag("audit", "first")
+    assert (ended.exit_code, ended.stdout) == (0, f"{note}\njob first: clean\n")
+
+
+def test_results_are_passed_through_as_they_are(server: Server) -> None:
+    server(lambda _: httpx2.Response(200, content=b'{"index":0}\n{"index":1}\n'))
+    assert mathrag("job", "results", "first").stdout == '{"index":0}\n{"index":1}\n'
+
+
+def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
+    row = {"items": 1, "grader": None, "created_at": "2026-11-21T08:00:00Z"}
+    pages = {None: ("a", "x"), "x": ("b", None)}
+
+    def page(request: httpx2.Request) -> httpx2.Response:
+        name, cursor = pages[request.url.params.get("cursor")]
+        return httpx2.Response(200, json={"data": [{**row, "name": name}], "next_cursor": cursor})
+
+    server(page)
+    assert [line.split()[0] for line in mathrag("dataset", "list").stdout.splitlines()] == ["NAME", "a", "b"]
+
+
+def test_help_shows_defaults_that_settings_decide() -> None:
+    assert "default: 8080" in " ".join(mathrag("up", "--help").output.split())

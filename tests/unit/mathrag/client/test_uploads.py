@@ -1,0 +1,123 @@
+"""Uploads by the clients: what is sent, what a caller learns of it, and of which line of which file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
+from mathrag.client.errors import Invalid, NotFound
+from mathrag.client.uploads import Progress
+from tests.unit.commands import Server, says
+from tests.unit.mathrag.client.both import ADDRESS
+from tests.unit.mathrag.client.test_retries import VIEW
+
+pytestmark = pytest.mark.anyio
+MADE = {"id": 1, "name": "c", "hash": "1", "documents": 2, "indexed": True, "created_at": "", "skipped": 0,
+        "rejected": 0, "rejected_lines": []}  # fmt: skip
+
+
+async def test_rows_and_files_are_sent_alike(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.jsonl"
+    file.write_text('{"text":"a"}\n{"text":"b"}\n')
+    requests = server(says(MADE, 201))
+    rows = ({"text": "a"}, {"text": "b"})
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", file)
+        client.corpora.create("c", str(file))
+        client.corpora.create("c", rows)
+        client.corpora.create("c", iter(rows))
+    async with AsyncClient(ADDRESS) as other:
+        assert (await other.corpora.create("c", rows)).documents == 2
+    assert {each.content for each in requests} == {file.read_bytes()}
+
+
+async def test_progress_is_told(server: Server) -> None:
+    server(says(MADE, 201))
+    said: list[Progress] = []
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", ({"text": "x" * 10_000} for _ in range(100)), progress=said.append)
+    assert [each.lines for each in said] == sorted(each.lines for each in said)
+    assert len(said) > 10
+    assert (said[-1].lines, said[-1].bytes) == (100, 100 * (len('{"text":""}\n') + 10_000))
+
+
+async def test_a_problem_names_the_line_of_the_file(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.csv"
+    file.write_text("text\nno,text\na\nb\n")
+    problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 2: no", "line": 2,
+               "others": ["upload, line 1: no"]}  # fmt: skip
+    server(says(problem, 422))
+    with Client(ADDRESS) as client, pytest.raises(Invalid) as raised:
+        client.corpora.create("c", file, on_error="skip")
+    assert (raised.value.message, raised.value.line) == ("corpus.csv, line 4: no", 4)
+    assert raised.value.others == ("corpus.csv, line 3: no",)
+
+
+async def test_an_answer_names_the_lines_of_the_file(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.csv"
+    file.write_text("text\nno,text\na\nb\n")
+    server(says({**MADE, "rejected": 1, "rejected_lines": [{"line": 2, "message": "is empty"}]}, 201))
+    with Client(ADDRESS) as client:
+        made = client.corpora.create("c", file, on_error="skip")
+    assert made.rejected == 2
+    assert [(each.line, each.message.partition(":")[0]) for each in made.rejected_lines] == [
+        (2, "corpus.csv"), (4, "corpus.csv"),
+    ]  # fmt: skip
+
+
+async def test_lines_that_nobody_sent_are_no_crash(server: Server) -> None:
+    problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 9: no", "line": 9}
+    server(says(problem, 422))
+    with Client(ADDRESS) as client, pytest.raises(Invalid, match="upload, line 9") as raised:
+        client.corpora.create("c", [])
+    assert raised.value.line == 9
+
+
+async def test_what_cannot_be_read_is_an_exception_of_the_client(server: Server, tmp_path: Path) -> None:
+    server(lambda request: httpx2.Response(500, content=request.read()))
+    bad = tmp_path / "bad.csv"
+    bad.write_text("question,answer\na,1\nb,2,3\n")
+    with Client(ADDRESS) as client:
+        with pytest.raises(NotFound, match="nowhere"):
+            client.corpora.create("c", tmp_path / "nowhere")
+        with pytest.raises(Invalid, match=r"bad\.csv, line 3"):
+            client.datasets.create("d", bad)
+    async with AsyncClient(ADDRESS) as other:
+        with pytest.raises(NotFound, match="nowhere"):
+            await other.corpora.create("c", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("row", [{"text": object()}, "text", {1j: "a"}, {"text": "\ud800"}, 5])
+async def test_a_row_that_cannot_be_written_is_an_exception(server: Server, row: Any) -> None:
+    server(says(MADE, 201))
+    with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"rows, line 2: cannot be written.*dictionary"):
+        client.corpora.create("c", [{"text": "a"}, row])
+
+
+async def test_a_file_for_a_plugin_is_sent_as_it_is(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "corpus.odd"
+    file.write_bytes(b"\x00odd" * 50_000)
+    requests = server(says(MADE, 201))
+    said: list[Progress] = []
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", file, reader="odd", progress=said.append)
+        with pytest.raises(Invalid, match="rows were given"):
+            client.corpora.create("c", [{"text": "a"}], reader="odd")
+    assert (requests[0].content, said[-1].bytes) == (file.read_bytes(), 200_000)
+    assert dict(requests[0].url.params) == {"name": "c", "reader": "odd", "skip_empty": "false", "on_error": "reject"}
+
+
+async def test_a_log_of_another_program_is_sent_as_lines(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "intermediate_data.json"
+    file.write_text('[{"id": "a", "output": {"pred": "4", "prompt": "long"}}]')
+    requests = server(says(VIEW, 202))
+    with Client(ADDRESS) as client:
+        client.jobs.import_answers("theirs", "d", file, layout="flashrag")
+        with pytest.raises(Invalid, match="rows were given"):
+            client.jobs.import_answers("theirs", "d", [{"text": "a"}], layout="flashrag")
+    assert json.loads(requests[0].content) == {"id": "a", "text": "4"}
+    assert "layout" not in requests[0].url.params
