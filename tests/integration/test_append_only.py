@@ -1,5 +1,3 @@
-"""What is only ever added to: the application has no right to change it, and the owner is refused unless it purges."""
-
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,6 +16,9 @@ from tests.integration.conftest import Plant
 from tests.integration.scene import ended, furnish, install, rows, run_sql, scalar, submit_job
 from tests.integration.tampering import labelled
 from tests.integration.test_audit import completed, staged
+
+# What is only ever added to: the application has no right to change it, and the owner is refused unless it purges.
+
 
 pytestmark = pytest.mark.anyio
 

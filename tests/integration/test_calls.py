@@ -1,5 +1,3 @@
-"""Claims: who holds a call, what a late answer may still change, and how failures are charged."""
-
 import asyncio
 import uuid
 from collections.abc import Sequence
@@ -50,6 +48,9 @@ from tests.integration.scene import (
     submit_job,
     without_gold,
 )
+
+# Claims: who holds a call, what a late answer may still change, and how failures are charged.
+
 
 pytestmark = pytest.mark.anyio
 

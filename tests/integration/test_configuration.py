@@ -1,5 +1,3 @@
-"""The configuration is changed while everything runs: validated, written down, and never for jobs that are accepted."""
-
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
@@ -25,6 +23,9 @@ from shared.storage import devices
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
+
+# The configuration is changed while everything runs: validated, written down, and never for jobs that are accepted.
+
 
 pytestmark = pytest.mark.anyio
 

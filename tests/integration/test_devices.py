@@ -1,5 +1,3 @@
-"""Two devices in one database: real guards, schedulers and workers, each device on its own."""
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,6 +40,9 @@ from tests.integration import scene
 from tests.integration.api import Api, serving
 from tests.integration.scene import ScriptedExecutor, SilentTicker, advance, furnish, rows, submit_job
 from tests.integration.test_reconciler import Rig as ReconcilerRig
+
+# Two devices in one database: real guards, schedulers and workers, each device on its own.
+
 
 pytestmark = pytest.mark.anyio
 

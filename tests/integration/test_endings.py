@@ -1,5 +1,3 @@
-"""How samples ended, from real rows: in results, in pages, in one sample's provenance, and in the report."""
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -36,6 +34,9 @@ from tests.integration.scene import (
 )
 from tests.integration.scene import answer as scene_answer
 from tests.integration.test_audit import staged
+
+# How samples ended, from real rows: in results, in pages, in one sample's provenance, and in the report.
+
 
 pytestmark = pytest.mark.anyio
 OTHER = r"so \boxed{99}"

@@ -1,5 +1,3 @@
-"""`/v1/jobs/{job}/events`: what a watcher is told while a job runs, and where it goes on after it was cut off."""
-
 import asyncio
 import json
 import uuid
@@ -46,6 +44,9 @@ from tests.integration.scene import (
     worker,
 )
 from tests.integration.scheduling import Hands, wishes
+
+# `/v1/jobs/{job}/events`: what a watcher is told while a job runs, and where it goes on after it was cut off.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""A model that is not there when the guard starts is registered once it is."""
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +23,9 @@ from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_server import Ollama, ollama_server
 from tests.doubles.puppets import StepClock
 from tests.integration.scene import rows
+
+# A model that is not there when the guard starts is registered once it is.
+
 
 pytestmark = pytest.mark.anyio
 

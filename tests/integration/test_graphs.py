@@ -1,5 +1,3 @@
-"""Graphs over REST: stored with their corpus or not at all, and usable when the upload is answered."""
-
 import errno
 import gzip
 import hashlib
@@ -36,6 +34,9 @@ from tests.integration.following import BANK, PHRASES, add_bank, add_graph, rule
 from tests.integration.scene import SETTINGS, furnish, run_sql, scalar
 from tests.integration.stored_graph import loaded
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, TIMED
+
+# Graphs over REST: stored with their corpus or not at all, and usable when the upload is answered.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Cancel: the job's samples end at once, nobody else is harmed, and nothing that was cancelled starts again."""
-
 import asyncio
 import uuid
 from collections import Counter
@@ -40,6 +38,9 @@ from tests.integration.scene import (
     submit_job,
     without_gold,
 )
+
+# Cancel: the job's samples end at once, nobody else is harmed, and nothing that was cancelled starts again.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Jobs over REST: submitted, found, listed, cancelled; and whether the service is ready for them."""
-
 import json
 import re
 import uuid
@@ -42,6 +40,9 @@ from tests.integration.scene import (
     worker,
 )
 from tests.integration.scheduling import Hands
+
+# Jobs over REST: submitted, found, listed, cancelled; and whether the service is ready for them.
+
 
 pytestmark = pytest.mark.anyio
 

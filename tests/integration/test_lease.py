@@ -1,5 +1,3 @@
-"""The lease in a real Redis: its epoch only grows, and nothing depends on Redis remembering it."""
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,6 +20,9 @@ from shared.lease.residencies import ResidencyRow
 from shared.storage.database import Database
 from tests.faults.proxy import Proxy
 from tests.integration.scene import rows
+
+# The lease in a real Redis: its epoch only grows, and nothing depends on Redis remembering it.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Datasets that are no mathematics: uploaded with their grader, answered, graded by it, reported and audited."""
-
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -60,6 +58,9 @@ from tests.integration.scene import (
     submit_job,
 )
 from tests.integration.test_audit import Device, staged
+
+# Datasets that are no mathematics: uploaded with their grader, answered, graded by it, reported and audited.
+
 
 pytestmark = pytest.mark.anyio
 

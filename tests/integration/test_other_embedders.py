@@ -1,5 +1,3 @@
-"""The retriever with other embedders than the shipped one: llama.cpp inside the process, and a server that is away."""
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +21,9 @@ from tests.doubles.search_server import SearchServer, search_server
 from tests.integration.api import serving
 from tests.integration.scene import furnish, run_sql
 from tests.integration.test_retriever import DOCUMENTS, add_corpus, build, rows, search
+
+# The retriever with other embedders than the shipped one: llama.cpp inside the process, and a server that is away.
+
 
 pytestmark = pytest.mark.anyio
 

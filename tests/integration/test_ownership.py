@@ -1,5 +1,3 @@
-"""One guard per device, whatever dies and wherever the other one runs."""
-
 import asyncio
 import os
 import uuid
@@ -19,6 +17,9 @@ from tests.faults.recording import Seen
 from tests.integration import scene
 from tests.integration.api import Api, serving
 from tests.integration.scene import run_sql, scalar
+
+# One guard per device, whatever dies and wherever the other one runs.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Pause and resume: nothing of a paused job is begun, nobody else is harmed, and it goes on exactly where it was."""
-
 import asyncio
 import uuid
 from collections.abc import Sequence
@@ -47,6 +45,9 @@ from tests.integration.scene import (
     two_questions,
     without_gold,
 )
+
+# Pause and resume: nothing of a paused job is begun, nobody else is harmed, and it goes on exactly where it was.
+
 
 pytestmark = pytest.mark.anyio
 

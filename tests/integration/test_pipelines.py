@@ -1,5 +1,3 @@
-"""Jobs with `crag` on a real database: another corpus by its own index, two stages, a clean audit, and calibration."""
-
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -27,6 +25,9 @@ from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, install, rows, run_sql, submit_job
 from tests.integration.test_audit import staged
+
+# Jobs with `crag` on a real database: another corpus by its own index, two stages, a clean audit, and calibration.
+
 
 pytestmark = pytest.mark.anyio
 ELSEWHERE = ModelIdentity(name="sparse", backend="retriever", digest="elsewhere")

@@ -1,5 +1,3 @@
-"""What a job costs, of the rows of its calls and the prices that are configured when its report is asked for."""
-
 from collections.abc import AsyncIterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -14,6 +12,9 @@ from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import Plant
+
+# What a job costs, of the rows of its calls and the prices that are configured when its report is asked for.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Readers, embedders, rerankers and drivers of plug-ins: their code is in every identity; their faults are typed."""
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,9 @@ from tests.integration.api import finished, serving
 from tests.integration.scene import ScriptedExecutor, drain, furnish, job_states, rows, submit_job
 from tests.plugins import restart
 from tests.unit.shared.plugins.test_folders import prompt
+
+# Readers, embedders, rerankers and drivers of plug-ins: their code is in every identity; their faults are typed.
+
 
 pytestmark = pytest.mark.anyio
 

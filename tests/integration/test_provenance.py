@@ -1,5 +1,3 @@
-"""A job's provenance leaves the house: verified with SHA-256 alone."""
-
 import hashlib
 import json
 import uuid
@@ -22,6 +20,9 @@ from tests.integration import api, scene
 from tests.integration.api import Api, finished
 from tests.integration.scene import furnish, run_sql, scalar
 from tests.unit.tracing import tracing
+
+# A job's provenance leaves the house: verified with SHA-256 alone.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Requeue: an ended job is asked for again, and only what failed for a passing reason is computed anew."""
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
@@ -36,6 +34,9 @@ from tests.integration.scene import (
     submit_job,
     without_gold,
 )
+
+# Requeue: an ended job is asked for again, and only what failed for a passing reason is computed anew.
+
 
 pytestmark = pytest.mark.anyio
 

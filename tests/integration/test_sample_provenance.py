@@ -1,5 +1,3 @@
-"""One sample's page shows all that its answer was made from, and pages of samples show each once."""
-
 import asyncio
 import hashlib
 import re
@@ -24,6 +22,9 @@ from tests.integration import api as integration_api
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import ScriptedExecutor, drain, furnish, run_sql, scalar, submit_job
+
+# One sample's page shows all that its answer was made from, and pages of samples show each once.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Advance: one sample's defect is one sample's end, and a replay that does not fit its record says so."""
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -39,6 +37,9 @@ from tests.integration.scene import (
     without_gold,
 )
 from tests.integration.test_comparison import Answered, answered, right
+
+# Advance: one sample's defect is one sample's end, and a replay that does not fit its record says so.
+
 
 pytestmark = pytest.mark.anyio
 

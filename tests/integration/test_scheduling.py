@@ -1,5 +1,3 @@
-"""What may be resident at once, as a device's scheduler asks for it at its looks: of all live jobs, of one device."""
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -30,6 +28,9 @@ from tests.faults.recording import Seen
 from tests.integration import scene
 from tests.integration.scene import Leases, ScriptedExecutor, furnish, model, rows, run_sql, scalar, submit_job, worker
 from tests.integration.scheduling import DEVICE, Hands, advance, hold, wishes, work_for_the_generator
+
+# What may be resident at once, as a device's scheduler asks for it at its looks: of all live jobs, of one device.
+
 
 pytestmark = pytest.mark.anyio
 

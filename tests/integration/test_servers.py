@@ -1,5 +1,3 @@
-"""The embedded PostgreSQL and Redis are real, keep their state, and change nothing outside their folder."""
-
 import asyncio
 import stat
 from collections.abc import AsyncIterator
@@ -24,6 +22,9 @@ from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
+
+# The embedded PostgreSQL and Redis are real, keep their state, and change nothing outside their folder.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""A commit whose answer never comes: whether it happened or not, it costs a moment, and no call and no sample."""
-
 import asyncio
 import subprocess
 import sys
@@ -56,6 +54,9 @@ from tests.integration.test_audit import completed, staged
 from tests.integration.test_idempotency import BODY, JOBS, post
 from tests.integration.test_reconciler import Rig
 from tests.integration.test_worker import Refusing, pending, queue
+
+# A commit whose answer never comes: whether it happened or not, it costs a moment, and no call and no sample.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Jobs that this release cannot read are listed with the others, and each says in words what cannot be read."""
-
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -39,6 +37,9 @@ from tests.integration.scene import (
     submit_job,
     without_gold,
 )
+
+# Jobs that this release cannot read are listed with the others, and each says in words what cannot be read.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Flips of the real reconciler on real rows, on a device whose memory the test decides and whose time it counts."""
-
 import asyncio
 
 import anyio
@@ -19,6 +17,9 @@ from tests.integration.scene import furnish, model, rows, run_sql, submit_job
 from tests.integration.scheduling import DEVICE as SCHEDULING_DEVICE
 from tests.integration.scheduling import advance
 from tests.integration.test_reconciler import MIB, Rig
+
+# Flips of the real reconciler on real rows, on a device whose memory the test decides and whose time it counts.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused."""
-
 import asyncio
 import base64
 import json
@@ -37,6 +35,9 @@ from tests.integration.scene import (
     scalar,
     submit_job,
 )
+
+# Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Who gets a page: sessions of people who signed in, what their forms may do, and what strangers see."""
-
 import asyncio
 import hashlib
 import hmac
@@ -20,6 +18,9 @@ from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import HTML, look, rows, send, sign_in, text, token
+
+# Who gets a page: sessions of people who signed in, what their forms may do, and what strangers see.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Corpora: what is searched, its indexes and documents, and questions whose answers stand in them."""
-
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +10,9 @@ from shared.storage.database import Database
 from tests.integration import mining
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, text, without_time
+
+# Corpora: what is searched, its indexes and documents, and questions whose answers stand in them.
+
 
 pytestmark = pytest.mark.anyio
 

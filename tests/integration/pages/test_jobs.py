@@ -1,5 +1,3 @@
-"""The list of jobs: what a row says, filters and orders that pages keep, and what changes while somebody watches."""
-
 import asyncio
 import re
 
@@ -11,6 +9,9 @@ from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import Plant
 from tests.integration.pages.browsing import HeldPolls, look, rows, statements, text, watching
 from tests.integration.pages.test_changed import HOSTILE, always
+
+# The list of jobs: what a row says, filters and orders that pages keep, and what changes while somebody watches.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""The audit of a job as a page: the verdict, what was checked, what was found and where."""
-
 import re
 from typing import Any
 
@@ -21,6 +19,9 @@ from tests.integration.pages.browsing import look, next_page, rows, send, sign_i
 from tests.integration.test_access import KEYED, sent
 from tests.integration.test_comparison import right
 from tests.integration.test_experiments import PAIR, WEIGHTS, submitted
+
+# The audit of a job as a page: the verdict, what was checked, what was found and where.
+
 
 pytestmark = pytest.mark.anyio
 

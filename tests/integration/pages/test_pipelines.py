@@ -1,5 +1,3 @@
-"""Pipelines: what they do step by step, and the parameters that they read."""
-
 import re
 from collections.abc import AsyncIterator, Sequence
 
@@ -19,6 +17,9 @@ from tests.integration import mining, scene
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, sign_in, text
 from tests.integration.test_search_api import HASHES, Retriever
+
+# Pipelines: what they do step by step, and the parameters that they read.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""`/plan`: what a job would come to, before anything is submitted."""
-
 import asyncio
 import contextlib
 import html
@@ -29,6 +27,9 @@ from tests.integration.pages import browsing
 from tests.integration.pages.browsing import look, rows, send, sign_in, text, token
 from tests.integration.test_access import KEYED
 from tests.integration.test_plans_api import SETTINGS, api
+
+# `/plan`: what a job would come to, before anything is submitted.
+
 
 __all__ = ["api"]
 pytestmark = pytest.mark.anyio

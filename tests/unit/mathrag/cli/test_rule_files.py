@@ -1,5 +1,3 @@
-"""Rule banks from files and as files, from the command line."""
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,9 @@ from mathrag.client import client
 from mathrag.client.uploads import Sources
 from shared.ingest import paths
 from tests.unit.commands import Server
+
+# Rule banks from files and as files, from the command line.
+
 
 BANK = {"name": "mine", "rules": 2, "miner": "amie", "state": "ready"}
 Run = Callable[..., Result]

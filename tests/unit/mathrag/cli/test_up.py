@@ -1,5 +1,3 @@
-"""The pages of a stack in a browser."""
-
 import errno
 import json
 import os
@@ -27,6 +25,9 @@ from mathrag.stack import redis as redis_module
 from shared.extras import install_command
 from tests.faults.limits import small_disk
 from tests.unit.commands import mathrag
+
+# The pages of a stack in a browser.
+
 
 STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
 

@@ -1,5 +1,3 @@
-"""What a child does decides whether it hangs, not how long it takes: real processes, and a clock that tests move."""
-
 import asyncio
 import itertools
 import os
@@ -23,6 +21,9 @@ from mathrag.stack.redis import find_free_port
 from shared.calls import Lane
 from shared.errors import Unavailable
 from tests.faults.recording import Seen
+
+# What a child does decides whether it hangs, not how long it takes: real processes, and a clock that tests move.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Memory as NVML tells it: the real reading code on a stand-in of the library, which reads a GPU from a file."""
-
 import asyncio
 import os
 import signal
@@ -28,6 +26,9 @@ from services.guard.memory import (
 from shared.settings import Device
 from tests.doubles.gpu import STAND_IN, STRANGER, Gpu
 from tests.doubles.puppets import StepClock
+
+# Memory as NVML tells it: the real reading code on a stand-in of the library, which reads a GPU from a file.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Estimate calls: one batch a chunk, and what cannot be estimated fails in words."""
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -40,6 +38,9 @@ from shared.settings import Retrieval, Settings
 from shared.storage import provenance
 from tests import plugins
 from tests.plugins import marking, restart
+
+# Estimate calls: one batch a chunk, and what cannot be estimated fails in words.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""The order in which indexes are built, and who waits for whom."""
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +9,9 @@ from anyio.abc import TaskGroup
 
 from services.retriever.builds import BYTES_PER_S, SMALL_BYTES, BuildQueue, DocumentCache
 from tests.unit.services.retriever.test_searches import MANY, TWIN
+
+# The order in which indexes are built, and who waits for whom.
+
 
 pytestmark = pytest.mark.anyio
 

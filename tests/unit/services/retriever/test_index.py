@@ -1,5 +1,3 @@
-"""Chinese is cut into words where jieba is installed, and into characters and pairs where it is not."""
-
 import json
 import logging
 import subprocess
@@ -46,6 +44,9 @@ from tests.unit.retrieval import DOCUMENTS as RETRIEVAL_DOCUMENTS
 from tests.unit.retrieval import QUESTIONS as RETRIEVAL_QUESTIONS
 from tests.unit.retrieval import TEXTS as RETRIEVAL_TEXTS
 from tests.unit.retrieval import HashedWords
+
+# Chinese is cut into words where jieba is installed, and into characters and pairs where it is not.
+
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
 JIEBA = TermCutter("jieba")

@@ -1,5 +1,3 @@
-"""BM25: the formula by a second hand."""
-
 import gc
 import logging
 import math
@@ -27,6 +25,9 @@ from shared.runtime.placement import settings_for_device
 from shared.settings import Dense, Device, Retrieval, Settings
 from tests.unit.cases import named
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
+
+# BM25: the formula by a second hand.
+
 
 WORDS = st.sampled_from(["circle", "area", "x^2", r"\frac", "12", "三角", "prime", "the"])
 PLAIN = Bm25()

@@ -1,5 +1,3 @@
-"""Without keys, a web page from elsewhere can neither read nor change anything."""
-
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -14,6 +12,9 @@ from shared.bearer import authorization
 from shared.settings import Settings
 from tests.faults.recording import Seen
 from tests.unit.asgi import ask
+
+# Without keys, a web page from elsewhere can neither read nor change anything.
+
 
 pytestmark = pytest.mark.anyio
 HERE = ("localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "192.168.1.5", "rag.example.org")

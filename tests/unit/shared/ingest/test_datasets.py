@@ -1,5 +1,3 @@
-"""Chinese problems: what a question is made of, and that BM25 finds them in the real collection."""
-
 import contextlib
 import json
 import tempfile
@@ -23,6 +21,9 @@ from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tools.bench.comparison import last_clause, passages, questions
 from tools.bench.stack import as_lines
+
+# Chinese problems: what a question is made of, and that BM25 finds them in the real collection.
+
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
 TEA = {"question": "妈咪买了3盒茶叶，一盒茶叶有6小包，一共买了多少小包茶叶？", "golden": "18"}

@@ -1,5 +1,3 @@
-"""Files and folders of graphs: plain lines, OpenKE, TLogic; what does not fit together is said with file and line."""
-
 import gzip
 import json
 import os
@@ -18,6 +16,9 @@ from shared.settings import REPOSITORY
 from shared.storage import graphs
 from shared.storage.graphs import GraphFacts
 from tests.unit.shared.ingest.graph_uploads import FACTS
+
+# Files and folders of graphs: plain lines, OpenKE, TLogic; what does not fit together is said with file and line.
+
 
 OPENKE = {
     "entity2id.txt": "3\nNew York\t0\nb\t2\nc\t1\n",

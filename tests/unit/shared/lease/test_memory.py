@@ -1,5 +1,3 @@
-"""What a load is expected to take: which knowledge wins, which margin it has, and what fewer slots save."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +17,9 @@ from shared.lease.memory import (
     estimate_memory,
 )
 from shared.shapes import MIB, Architecture
+
+# What a load is expected to take: which knowledge wins, which margin it has, and what fewer slots save.
+
 
 QWEN = Architecture(
     weights_bytes=4_683_074_240, layers=28, heads=28, kv_heads=4, head_dim=128, embedding=3584, vocabulary=152_064,

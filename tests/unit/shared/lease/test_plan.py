@@ -1,5 +1,3 @@
-"""The plan: tables of what is chosen and why, and all ways by brute force for small cases."""
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -14,6 +12,9 @@ from shared.lease import plan as plan_module
 from shared.lease.memory import Estimate, MemoryEstimate
 from shared.lease.plan import Demand, Option, Plan, RetrievalDemand, Room, list_assignments, list_options, plan
 from shared.lease.policy import ModelGroup
+
+# The plan: tables of what is chosen and why, and all ways by brute force for small cases.
+
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}

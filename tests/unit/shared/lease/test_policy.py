@@ -1,5 +1,3 @@
-"""When to flip: a table of pictures, and a small simulated device held against the optimum of all orders."""
-
 import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -34,6 +32,9 @@ from shared.lease.policy import (
 )
 from tests.unit.timed_device import LOOK_S, TimedDevice, Work
 from tests.unit.workloads import GENERATOR, JUDGE, held, load, picture
+
+# When to flip: a table of pictures, and a small simulated device held against the optimum of all orders.
+
 
 PATIENCE = 30.0
 

@@ -1,5 +1,3 @@
-"""Equations of a text: where they stand, how chains and lines are cut, and whether they hold."""
-
 import contextlib
 import subprocess
 import sys
@@ -15,6 +13,8 @@ from shared.mathtext.equations import LONGEST, MOST_EQUATIONS, arithmetic, equat
 from shared.mathtext.reading import readings, symbolic, tokens
 from shared.replies import Verified
 from tests.unit.cases import named
+
+# Equations of a text: where they stand, how chains and lines are cut, and whether they hold.
 
 
 def verdicts(text: str) -> list[bool | None]:

@@ -1,5 +1,3 @@
-"""Command lines of model servers: what the guard says, what the operator may say, and how their own words are read."""
-
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +7,9 @@ from shared.models import commands
 from shared.models.commands import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Launch, LaunchRequest, find_warning
 from shared.settings import Model
 from tests.unit.cases import named
+
+# Command lines of model servers: what the guard says, what the operator may say, and how their own words are read.
+
 
 KEY = "a-secret-key"
 SHA = "0123456789abcdef0123456789abcdef01234567"

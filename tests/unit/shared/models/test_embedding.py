@@ -1,5 +1,3 @@
-"""sentence-transformers in this process: tiny random models saved to disk; skipped without the extra `rerank`."""
-
 import hashlib
 import json
 import shutil
@@ -29,6 +27,9 @@ from shared.settings import REPOSITORY, Embeddings, Reranker
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 from tools.bench import retrieval
 from tools.embeddings import distil
+
+# sentence-transformers in this process: tiny random models saved to disk; skipped without the extra `rerank`.
+
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "circle", "radius", "area", "prime", "power", "the", "of", "a")
 SENTENCE_MODELS_TEXTS = ["the area of a circle", "radius", "a prime", "the power of a prime"]

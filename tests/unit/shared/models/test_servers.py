@@ -1,5 +1,3 @@
-"""A server that is asked by worker threads: what is tried again, how long, and what a failure says."""
-
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,9 @@ from shared.replies import FailureKind
 from shared.settings import Reranker
 from tests.doubles.chat_server import Reply, Seen, as_json, chat_server
 from tests.doubles.retrieval_server import RetrievalServer
+
+# A server that is asked by worker threads: what is tried again, how long, and what a failure says.
+
 
 pytestmark = pytest.mark.anyio
 

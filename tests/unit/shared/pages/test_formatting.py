@@ -1,5 +1,3 @@
-"""What differs between two trees of values."""
-
 import re
 from typing import Any
 
@@ -20,6 +18,9 @@ from shared.pages.formatting import (
     highlight,
 )
 from shared.pages.lines import describe_repeats
+
+# What differs between two trees of values.
+
 
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text(max_size=2)
 TREES = st.dictionaries(

@@ -1,5 +1,3 @@
-"""Decisions in sentences, also of methods that have none."""
-
 from typing import Any
 
 import pytest
@@ -15,6 +13,9 @@ from shared.pages.lines import (
 )
 from shared.samples import Decision
 from tests.unit.cases import named
+
+# Decisions in sentences, also of methods that have none.
+
 
 HASH = "ab" * 32
 

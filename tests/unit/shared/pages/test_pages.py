@@ -1,9 +1,9 @@
-"""Ends of addresses."""
-
 import pytest
 
 from shared.pages import pages
 from shared.pages.pages import format_query, rewrite_blocks
+
+# Ends of addresses.
 
 
 def test_what_is_not_set_is_left_out_and_0_is_a_value() -> None:

@@ -1,5 +1,3 @@
-"""Question sets: one question for facts that share what is known, and all true answers to it."""
-
 import os
 from collections.abc import Sequence
 from itertools import product
@@ -37,6 +35,9 @@ from shared.samples import DatasetItem, FactQuery, Lead, Phrase
 from shared.settings import REPOSITORY
 from shared.storage.graphs import GraphFacts
 from tests.unit.shared.questions.toys import bank_of, by_question, golds, graph_of, rule_of, set_of
+
+# Question sets: one question for facts that share what is known, and all true answers to it.
+
 
 DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "kg"
 STATIC = graph_of(("a", "knows", "b"), ("c", "knows", "d"), ("a", "visits", "c"))

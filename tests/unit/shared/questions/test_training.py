@@ -1,5 +1,3 @@
-"""Training data of a question: its lines in each form."""
-
 from collections import Counter
 from typing import Any
 
@@ -25,6 +23,9 @@ from shared.rag.guidance import write_rule
 from shared.replies import Atom, Rule
 from shared.rules.graph import Graph
 from shared.samples import FactQuery, Lead
+
+# Training data of a question: its lines in each form.
+
 
 TRAINING_FACTS = {
     "0": ("ann", "parent", "cat"), "1": ("cat", "brother", "dan_1"), "2": ("ann", "brother", "gil"),

@@ -1,5 +1,3 @@
-"""Context compression: what stays of documents under a ratio and a number of tokens."""
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -21,6 +19,9 @@ from shared.rag.prompts import show_documents
 from shared.rag.text import estimate_tokens, split_sentences
 from shared.replies import Document, Failure, FailureKind, Graded, Scored
 from shared.samples import Candidate, Decision, Extraction, Item, Steps, Trace
+
+# Context compression: what stays of documents under a ratio and a number of tokens.
+
 
 QUESTION = "What is the area of the triangle?"
 LONG = (

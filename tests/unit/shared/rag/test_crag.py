@@ -1,5 +1,3 @@
-"""CRAG's decision: from scores and thresholds to an action, and evaluators that fail."""
-
 import math
 import tracemalloc
 from collections.abc import Iterator
@@ -40,6 +38,9 @@ from shared.rag.crag import (
 from shared.replies import Failure, FailureKind, Hit, Retrieved
 from shared.runtime.pins import gold_labels, observations
 from shared.samples import Candidate, Decision, Extraction, Outcome, SampleRow, Trace
+
+# CRAG's decision: from scores and thresholds to an action, and evaluators that fail.
+
 
 LIMITS = Thresholds(0.5, -0.5)
 """T5's scores may be negative, and so may thresholds."""

@@ -1,5 +1,3 @@
-"""Near-duplicates of a question."""
-
 import os
 from pathlib import Path
 from typing import get_args
@@ -29,6 +27,9 @@ from shared.rag.duplicates import (
 from shared.replies import Document
 from shared.samples import DatasetItem
 from shared.settings import REPOSITORY
+
+# Near-duplicates of a question.
+
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
 

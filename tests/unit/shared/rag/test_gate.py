@@ -1,5 +1,3 @@
-"""The confidence gate: correlation, decision, reason, and recomputation."""
-
 import math
 import subprocess
 import sys
@@ -18,6 +16,9 @@ from shared.runtime.price import _make_up_reply
 from shared.samples import Decision, GateDecision, Outcome, Strategy
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import Answer, run, world
+
+# The confidence gate: correlation, decision, reason, and recomputation.
+
 
 RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 PAIRS = st.lists(st.tuples(st.floats(0, 1), RATINGS), max_size=80)

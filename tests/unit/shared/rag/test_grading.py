@@ -1,5 +1,3 @@
-"""Where an answer occurs in what was found, by the normalised words of its grader."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +26,9 @@ from shared.replies import Document, Marked
 from shared.samples import Candidate, ExtractedBy, Extraction, Item, Library, Outcome
 from shared.storage.provenance import find_answering_text, find_extractor
 from tests.unit.cases import named
+
+# Where an answer occurs in what was found, by the normalised words of its grader.
+
 
 TEXTS = ("Time 3 Barack Obama visit Kenya.", "Time 4 Angela Merkel host the U.S. president.", "Paris, in France")
 LIBRARY = {str(place): Document(text=text) for place, text in enumerate(TEXTS)}

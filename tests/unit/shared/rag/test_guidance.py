@@ -1,5 +1,3 @@
-"""Relations that texts name."""
-
 from typing import Any
 
 import pytest
@@ -23,6 +21,9 @@ from shared.rag.guidance import (
     write_rule,
 )
 from shared.replies import Atom, Miner, NumberedRule, Rule
+
+# Relations that texts name.
+
 
 NAMES = RelationNames([
     ("Consult", "consult"), ("Make_a_visit", "make a visit"), ("Visit", "visit"), ("Zvisit", "visit"), ("/p/b", "国籍"),

@@ -1,5 +1,3 @@
-"""Parts of a pipeline that wait side by side."""
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -24,6 +22,8 @@ from shared.rag.fusion import (
     z_score,
 )
 from tests.unit.shared.pipelines.test_pipelines import drive
+
+# Parts of a pipeline that wait side by side.
 
 
 def part(name: str, rounds: int, each: int = 1) -> Part[list[str]]:

@@ -1,5 +1,3 @@
-"""Templates: the exact prompts, the slots, the hash."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +21,9 @@ from shared.rag.text import change_prose, find_mathematics, list_prose
 from shared.replies import Document, Failure, FailureKind, Rated
 from shared.samples import Item, Sample, Strategy
 from tests.unit.shared.pipelines.test_pipelines import LIBRARY, decision, drive
+
+# Templates: the exact prompts, the slots, the hash.
+
 
 APPLES = Document(problem="How many apples?", text=r"There are $\frac{4}{2}$, so \boxed{2}.")
 PASSAGE = Document(text="A plain passage.")

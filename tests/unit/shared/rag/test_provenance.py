@@ -1,5 +1,3 @@
-"""What candidates tell: the order in which they were found, who scored them, whether the prompt moved."""
-
 from itertools import product
 
 import pytest
@@ -18,6 +16,8 @@ from shared.rag.provenance import (
 )
 from shared.samples import Candidate, Extraction, Outcome, Strategy, Trace
 from tests.unit.cases import named
+
+# What candidates tell: the order in which they were found, who scored them, whether the prompt moved.
 
 
 def outcome(context: tuple[str, ...], *candidates: Candidate) -> Outcome:

@@ -1,5 +1,3 @@
-"""What becomes of the judge model's replies, which may be anything."""
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -42,6 +40,9 @@ from shared.samples import Decision, Item, Outcome, Sample
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import A, B, drive, found
+
+# What becomes of the judge model's replies, which may be anything.
+
 
 REWRITING_QUESTION = "What is the greatest common divisor of 12 and 18?"
 PARAMS = EnhanceParams()

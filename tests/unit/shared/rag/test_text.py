@@ -1,5 +1,3 @@
-"""Sentences of texts with mathematics, in English and Chinese, and how many tokens a text has."""
-
 import json
 import math
 import os
@@ -22,6 +20,9 @@ from shared.rag.text import (
     split_sentences,
 )
 from shared.settings import REPOSITORY
+
+# Sentences of texts with mathematics, in English and Chinese, and how many tokens a text has.
+
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math" / "train.jsonl"
 PIECES = st.sampled_from(

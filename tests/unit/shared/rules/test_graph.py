@@ -1,5 +1,3 @@
-"""Facts in words."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +5,8 @@ from hypothesis import strategies as st
 from shared.rules import graph
 from shared.rules.graph import inverse_phrase, phrase, sentence
 from shared.samples import Phrase
+
+# Facts in words.
 
 
 @pytest.mark.parametrize(

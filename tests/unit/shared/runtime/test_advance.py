@@ -1,5 +1,3 @@
-"""What the runtime adds to every pipeline's searches, so that they leave out what would give the answer away."""
-
 import hashlib
 from typing import Any
 
@@ -12,6 +10,9 @@ from shared.pipelines.binding import Binding, Pin
 from shared.replies import Generated, Retrieved
 from shared.runtime.advance import JobSpec, Replay, SampleProgress, StoredAnswer, decode_answer, exclude_duplicates
 from shared.samples import Item
+
+# What the runtime adds to every pipeline's searches, so that they leave out what would give the answer away.
+
 
 ITEM = Item(ordinal=0, question="What is 2+3?", gold="5")
 OTHER = Item(ordinal=1, question="What is 3+4?", gold="7")

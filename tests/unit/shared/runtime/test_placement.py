@@ -1,5 +1,3 @@
-"""Placement: the stages on devices of their own, the same answer for whoever asks, and words for what cannot be."""
-
 import os
 import re
 import shutil
@@ -15,6 +13,9 @@ from shared.errors import Invalid
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.runtime.placement import estimate_all, estimate_one, find_problems, place_models, settings_for_device
 from shared.settings import REPOSITORY, Device, Model, Settings
+
+# Placement: the stages on devices of their own, the same answer for whoever asks, and words for what cannot be.
+
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}
 SMALL, LARGE = Device(id="GPU-small", budget_mib=8_000), Device(id="GPU-large", budget_mib=24_000)

@@ -1,5 +1,3 @@
-"""Wilson's interval."""
-
 import math
 import statistics
 import tracemalloc
@@ -29,6 +27,9 @@ from shared.statistics.intervals import (
     poisson_interval,
     wilson,
 )
+
+# Wilson's interval.
+
 
 Z = 1.959963984540054
 INTERVALS_COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))

@@ -1,5 +1,3 @@
-"""Means and differences with their certainty, checked against scipy and by hand."""
-
 from collections import Counter
 from fractions import Fraction
 
@@ -25,6 +23,9 @@ from shared.statistics.significance import (
     estimate_needed_items,
     reverse_pair,
 )
+
+# Means and differences with their certainty, checked against scipy and by hand.
+
 
 LEFT = np.random.default_rng(0).beta(4, 4, 80).tolist()
 RIGHT = (np.asarray(LEFT) - np.random.default_rng(1).normal(0.025, 0.08, 80)).clip(0, 1).tolist()

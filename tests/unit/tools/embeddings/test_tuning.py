@@ -1,5 +1,3 @@
-"""The contrastive loss, against numbers that were worked out by hand."""
-
 import json
 from pathlib import Path
 
@@ -20,6 +18,9 @@ from tools.embeddings.tuning import (
     measure_recall,
 )
 from tools.embeddings.tuning import read as tuning_read
+
+# The contrastive loss, against numbers that were worked out by hand.
+
 
 SCORES = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0], [1.0, 0.0, 1.0]])
 """Of three queries with three documents: with unit vectors as queries, the columns are the documents."""

@@ -1,5 +1,3 @@
-"""The committed settings: what the service takes, and what is asked for."""
-
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,9 @@ from shared.params import out_of_range
 from shared.storage.configurations import SHIPPED
 from tools.reproduction import rule_setting, rules
 from tools.reproduction.rule_setting import Graph, Part
+
+# The committed settings: what the service takes, and what is asked for.
+
 
 SETTING = rule_setting.read_setting()
 RULE_SETTING_GRAPH = SETTING.graphs["kinship"]

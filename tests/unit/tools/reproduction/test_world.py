@@ -1,5 +1,3 @@
-"""The reproduction in the problem world: what is run, and how its figures become text."""
-
 import json
 import re
 import socket
@@ -24,6 +22,9 @@ from tests.unit.commands import Server
 from tools.reproduction import experiments, world_findings
 from tools.reproduction import world as world_module
 from tools.reproduction.world import MAIN, NOISES, PILOT, SCALES, Study, World, model_files, studies
+
+# The reproduction in the problem world: what is run, and how its figures become text.
+
 
 FULL = {study.name: study for study in studies(SCALES["full"])}
 DOCS = REPOSITORY / "docs" / "reference"

@@ -1,5 +1,3 @@
-"""Samples of the rule generator: of what they are made, and what they teach."""
-
 import json
 import re
 from random import Random
@@ -28,6 +26,9 @@ from tools.world.relations import (
     level_sample,
 )
 from tools.world.samples import Sample
+
+# Samples of the rule generator: of what they are made, and what they teach.
+
 
 GRAPHS = REPOSITORY.parent / "shared" / "data" / "kg"
 DRAWN = 400

@@ -1,5 +1,3 @@
-"""Conversations to learn from."""
-
 import json
 import re
 from pathlib import Path
@@ -45,6 +43,8 @@ from tools.world.samples import (
     skill_sample,
     worded_judge_sample,
 )
+
+# Conversations to learn from.
 
 
 def line(*roles: str) -> str:

@@ -1,5 +1,3 @@
-"""What drivers tell of a model's shape; that they cannot is no reason not to serve it."""
-
 import asyncio
 import json
 import logging
@@ -23,6 +21,9 @@ from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_models import SHOWN, SIZE, Manifest
 from tests.doubles.ollama_server import MIB, Ollama, ollama_server
+
+# What drivers tell of a model's shape; that they cannot is no reason not to serve it.
+
 
 pytestmark = pytest.mark.anyio
 

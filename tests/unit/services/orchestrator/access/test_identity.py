@@ -1,5 +1,3 @@
-"""Every route asks for a scope; a key without it is told which one; a route that declares none answers nobody."""
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +27,9 @@ from shared.shapes import Scope
 from shared.storage.keys import ValidKey
 from tests.api_document import api_document
 from tests.unit.asgi import ask
+
+# Every route asks for a scope; a key without it is told which one; a route that declares none answers nobody.
+
 
 READ, SUBMIT, OPERATE = Scope.READ, Scope.SUBMIT, Scope.OPERATE
 

@@ -1,5 +1,3 @@
-"""Requests that hold something for long are counted, and one too many is refused."""
-
 import asyncio
 
 import httpx2
@@ -11,6 +9,9 @@ from services.orchestrator.access.limits import ConcurrencyLimit, SecurityHeader
 from services.orchestrator.app import build
 from shared.settings import Limits, Settings
 from tests.unit.asgi import ask, reached
+
+# Requests that hold something for long are counted, and one too many is refused.
+
 
 pytestmark = pytest.mark.anyio
 LIMITS = Limits(uploads=2, training_exports=1, event_streams=1, page_streams=2)

@@ -1,5 +1,3 @@
-"""Entity tags: who has seen what, and who may change what he has not seen."""
-
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
@@ -14,6 +12,9 @@ from shared.errors import BadRequest
 from shared.shapes import Scope
 from tests.api_document import api_document
 from tests.unit.cases import named
+
+# Entity tags: who has seen what, and who may change what he has not seen.
+
 
 TAG = '"3-5d0c91be77aac0de"'
 

@@ -1,5 +1,3 @@
-"""What varies within an experiment, and how its cells are laid out."""
-
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,6 +9,8 @@ from services.orchestrator.experiments.report import ChosenAxes, Family, choose,
 from shared.errors import Invalid
 from shared.storage.experiments import Cell, Member, Standing, state_of
 from shared.storage.jobs import RequestCounts
+
+# What varies within an experiment, and how its cells are laid out.
 
 
 def cell_axes(

@@ -1,5 +1,3 @@
-"""Probes that need no server, each with what makes it fail, and the registry that they stand in."""
-
 import re
 import shutil
 import subprocess
@@ -22,6 +20,9 @@ from tests.doubles import bert_file
 from tests.doubles.chat_server import Reply, chat_server
 from tests.doubles.ollama_server import ollama_server
 from tests.doubles.retrieval_server import RetrievalServer
+
+# Probes that need no server, each with what makes it fail, and the registry that they stand in.
+
 
 pytestmark = pytest.mark.anyio
 

@@ -1,5 +1,3 @@
-"""Headlines of comparisons: what is not separable is not ranked."""
-
 from collections import Counter
 from fractions import Fraction
 
@@ -20,6 +18,9 @@ from services.orchestrator.reports.tally import Accuracy
 from shared.statistics import significance
 from shared.statistics.intervals import Repeats
 from shared.statistics.significance import Mean
+
+# Headlines of comparisons: what is not separable is not ranked.
+
 
 YES, NO = Fraction(1), Fraction(0)
 

@@ -1,5 +1,3 @@
-"""How good a job's documents were: orders before and after reranking, the prompt, items and repeats."""
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +8,9 @@ from shared.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.statistics.significance import Difference
 from shared.storage.samples import ABSENT, SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample
+
+# How good a job's documents were: orders before and after reranking, the prompt, items and repeats.
+
 
 GOLD = {0: {"a": 2}, 1: {"b": 1, "c": 1}}
 

@@ -1,5 +1,3 @@
-"""A search is a pipeline without its models: it finds what a job finds whose models write nothing."""
-
 from collections.abc import Callable, Generator
 from itertools import product
 from typing import Any
@@ -18,6 +16,9 @@ from shared.runtime.advance import Replay
 from shared.samples import Item, Sample, Trace
 from shared.storage.configurations import SHIPPED, Configuration, merge
 from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values, watched
+
+# A search is a pipeline without its models: it finds what a job finds whose models write nothing.
+
 
 SEARCHING_DOCUMENTS = {
     document.hash: document

@@ -1,5 +1,3 @@
-"""Bars that fill up."""
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,6 +28,8 @@ from shared.pages.charts import (
 from shared.pages.lines import explain_decision
 from shared.pages.plots import SERIES, SHADES, compute_shade
 from shared.samples import GateDecision, Strategy
+
+# Bars that fill up.
 
 
 def widths(drawn: str) -> list[float]:
