@@ -1,0 +1,241 @@
+"""`/submit`: a job by a form: what is wrong beside its field, dry runs, and one job however often it is sent."""
+
+import asyncio
+import html
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import pytest
+
+from shared.params import Params
+from shared.shapes import Scope
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, serving
+from tests.integration.pages.browsing import look, send, sign_in, text, token
+
+pytestmark = pytest.mark.anyio
+JOB = {"name": "by-form", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate", "once": "a-key"}
+
+
+def written(page: str) -> dict[str, str]:
+    form = page.partition('class="job-form"')[2].partition("</form>")[0]
+    inputs = {
+        re.findall(r' name="([^"]*)"', each)[0]: each.partition(' value="')[2].partition('"')[0]
+        for each in re.findall(r"<input[^>]*>", form)
+    }
+    areas = dict(re.findall(r'<textarea name="([^"]*)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL))
+    chosen = {
+        name: options.partition(" selected>")[2].partition("<")[0]
+        for name, options in re.findall(r'<select name="([^"]*)"[^>]*>(.*?)</select>', form, re.DOTALL)
+    }
+    return {name: html.unescape(value) for name, value in {**inputs, **areas, **chosen}.items() if value}
+
+
+def said(page: str) -> dict[str, str]:
+    found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
+    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
+
+
+async def job_of(api: Api, reply: httpx2.Response) -> Any:
+    assert reply.status_code == 303, reply.text
+    return await api.get(f"/v1{reply.headers['location']}")
+
+
+async def jobs(database: Database) -> int:
+    ((count,),) = await scene.rows(database, "SELECT count(*) FROM jobs")
+    return int(str(count))
+
+
+async def test_the_form_has_the_parameters_that_the_pipeline_reads_with_bounds_and_defaults(api: Api) -> None:
+    page = await text(api, "/submit?pipeline=hyde")
+    assert 'name="params.hyde.documents"' in page
+    assert (
+        "0 to 32: Number of hypothetical documents for each question; with 0 the pipeline equals <code>dense</code>."
+        in page
+    )
+    assert 'placeholder="8"' in page
+    assert 'name="params.gate.tau"' not in page
+    assert "1 to 1,000" in page
+
+
+async def test_defaults_are_as_the_configuration_says(api: Api) -> None:
+    change = {"params": {"candidates": 17, "fusion": {"method": "weighted"}}}
+    assert (await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})).status_code == 200
+    page = await text(api, "/submit")
+    assert re.search(r'name="params.candidates"[^>]* placeholder="17"', page)
+    assert "default: weighted" in page
+
+
+async def test_a_form_makes_the_job_that_the_api_would(api: Api) -> None:
+    fields = {
+        **JOB, "limit": "3", "repeats": "2", "reuse": "none", "rank": "7", "metadata": "run=one\r\n two = 2 \r\n",
+        "models.judge": "a-judge", "params.candidates": "5", "params.gate.tau": "0.25", "params.route.enabled": "true",
+        "params.fusion.method": "weighted", "params.anchors": '{"negative": "bad"}', "params.context_size": "",
+        "action": "submit",
+    }  # fmt: skip
+    job = await job_of(api, await send(api, "/submit", fields))
+    assert (job["name"], job["limit"], job["repeats"], job["reuse"], job["rank"]) == ("by-form", 3, 2, "none", 7)
+    assert job["metadata"] == {"run": "one", "two": "2"}
+    params = job["params"]
+    assert (params["candidates"], params["gate"]["tau"], params["route"]["enabled"]) == (5, 0.25, True)
+    assert (params["fusion"]["method"], params["anchors"]) == ("weighted", {"negative": "bad"})
+    assert params["context_size"] == Params().context_size
+    assert api.woken == 1
+
+
+async def test_a_second_click_makes_no_second_job(api: Api, database: Database) -> None:
+    fields = {**JOB, "action": "submit"}
+    replies = await asyncio.gather(*(send(api, "/submit", fields) for _ in range(3)))
+    again = await send(api, "/submit", fields)
+    led = {reply.headers["location"] for reply in (*replies, again) if reply.status_code == 303}
+    assert len(led) == 1
+    assert again.status_code == 303
+    assert await jobs(database) == 1
+
+
+async def test_a_changed_form_needs_a_second_look_and_then_makes_another_job(api: Api, database: Database) -> None:
+    assert (await send(api, "/submit", {**JOB, "action": "submit"})).status_code == 303
+    reply = await send(api, "/submit", {**JOB, "name": "another", "action": "submit"})
+    assert reply.status_code == 422
+    assert "this form has already submitted a job" in reply.text
+    kept = written(reply.text)
+    assert kept["once"] != JOB["once"]
+    assert (await send(api, "/submit", {**kept, "action": "submit"})).status_code == 303
+    assert await jobs(database) == 2
+
+
+async def test_a_dry_run_says_what_it_would_cost_and_makes_nothing(api: Api, database: Database) -> None:
+    reply = await send(api, "/submit", {**JOB, "params.candidates": "4", "action": "dry-run"})
+    assert reply.status_code == 200
+    assert "Dry run: " in reply.text
+    assert re.search(r'<th scope="row">generate</th><td[^>]*>5<', reply.text)
+    assert {**JOB, "params.candidates": "4"}.items() <= written(reply.text).items()
+    assert await jobs(database) == 0
+
+
+async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Api, database: Database) -> None:
+    wrong = {
+        **JOB, "name": "no name", "repeats": "0", "rank": "x", "params.candidates": "ten", "params.gate.tau": "2",
+        "params.fusion.method": "best", "params.hyde.documents": "3", "params.anchors": "{", "metadata": "loose",
+    }  # fmt: skip
+    reply = await send(api, "/submit", {**wrong, "action": "submit"})
+    assert reply.status_code == 422
+    found = said(reply.text)
+    assert set(found) == set(wrong) - set(JOB) | {"name"}
+    assert "is not a valid name" in found["name"]
+    assert "greater than or equal to 1" in found["repeats"]
+    assert found["params.candidates"] == "expected `int`, got `str`"
+    assert "between -1 and 1" in found["params.gate.tau"]
+    assert "it is one of rrf, weighted" in found["params.fusion.method"]
+    assert "mathrag-gate would not read it" in found["params.hyde.documents"]
+    assert wrong.items() <= written(reply.text).items()
+    assert await jobs(database) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "field", "words"),
+    [
+        ({"dataset": "item"}, 404, "dataset", "did you mean 'items'?"),
+        ({"corpus": "nope"}, 404, "corpus", "no corpus 'nope'"),
+        ({"corpus": ""}, 422, "corpus", "needs one"),
+        ({"pipeline": "mathrag-gat"}, 422, "pipeline", "did you mean 'mathrag-gate'?"),
+        ({"models.judge": "nobody"}, 422, "models.judge", "'nobody'"),
+        ({"name": ""}, 422, "name", "is not a valid name"),
+    ],
+)
+async def test_unknown_names_are_said_beside_their_fields(
+    api: Api, changed: dict[str, str], status: int, field: str, words: str
+) -> None:
+    for action in ("submit", "dry-run"):
+        reply = await send(api, "/submit", {**JOB, **changed, "action": action})
+        assert reply.status_code == status, reply.text
+        assert words in said(reply.text)[field]
+
+
+async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
+    await api.job(name="by-form")
+    reply = await send(api, "/submit", {**JOB, "action": "submit"})
+    assert reply.status_code == 409
+    assert "is called 'by-form' already" in said(reply.text)["name"]
+
+
+@pytest.mark.parametrize("field", ["params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."])
+async def test_fields_that_there_are_not_are_refused_by_name(api: Api, database: Database, field: str) -> None:
+    reply = await send(api, "/submit", {**JOB, field: "1", "action": "submit"})
+    assert reply.status_code == 422
+    assert 'role="alert"' in reply.text
+    assert await jobs(database) == 0
+
+
+async def test_another_pipeline_shows_its_fields_and_keeps_what_was_written(api: Api) -> None:
+    fields = {**JOB, "pipeline": "hyde", "params.gate.tau": "0.2", "params.candidates": "4", "action": "fields"}
+    page = (await send(api, "/submit", fields)).text
+    assert 'name="params.hyde.documents"' in page
+    assert "does not read these" in page
+    kept = written(page)
+    assert (kept["params.gate.tau"], kept["params.candidates"], kept["once"]) == ("0.2", "4", "a-key")
+
+
+async def test_a_job_can_be_run_again_with_something_else(api: Api) -> None:
+    first = await api.job(
+        "hybrid", name="first", repeats=2, limit=3, metadata={"run": "one"}, models={"judge": "a-judge"},
+        params={"candidates": 6, "fusion": {"dense": 0.9}},
+    )  # fmt: skip
+    page = await text(api, f"/submit?from={first['id']}&params.rrf_k=30")
+    values = written(page)
+    assert values.items() >= {
+        "name": "first-r2", "dataset": "items", "corpus": "docs", "pipeline": "hybrid", "repeats": "2", "limit": "3",
+        "metadata": "run=one", "models.judge": "a-judge", "params.candidates": "6", "params.fusion.dense": "0.9",
+        "params.rrf_k": "30",
+    }.items()  # fmt: skip
+    again = await job_of(api, await send(api, "/submit", {**values, "action": "submit"}))
+    assert again["params"] == {**first["params"], "rrf_k": 30}
+    assert (await look(api, "/submit?from=nobody")).status_code == 404
+
+
+async def test_hostile_values_are_texts(api: Api) -> None:
+    hostile = '\u202e"></textarea><script>alert(1)</script>'
+    names = [*JOB, "limit", "metadata", "models.judge", "params.anchors", "params.candidates", "params.x", "other"]
+    for name in names:
+        for action in ("submit", "dry-run", "fields"):
+            page = (await send(api, "/submit", {**JOB, name: hostile, "action": action})).text
+            assert "<script>" not in page, name
+    reply = await send(api, "/submit", {**JOB, "params.grading.rubric": "long " * 100_000, "action": "submit"})
+    assert reply.status_code == 422
+    assert "length <= 8000" in said(reply.text)["params.grading.rubric"]
+    huge = await send(api, "/submit", {**JOB, "metadata": "x" * (1 << 20), "action": "submit"})
+    assert huge.status_code == 413
+
+
+async def test_an_empty_service_says_how_to_begin(database: Database, redis_url: str) -> None:
+    async with serving(database, redis_url) as bare:
+        page = await text(bare, "/submit")
+    assert "mathrag dataset create NAME FILE" in page
+    assert "mathrag corpus create NAME FILE" in page
+
+
+@pytest.mark.parametrize("scopes", [[Scope.READ], [Scope.SUBMIT]])
+async def test_a_key_without_the_scopes_gets_no_form_and_is_refused(
+    keyed: Api, database: Database, scopes: list[Scope]
+) -> None:
+    await sign_in(keyed, database, *scopes)
+    page = await look(keyed, "/submit")
+    assert page.status_code == 403
+    assert 'class="job-form"' not in page.text
+    sent: Mapping[str, str] = {**JOB, "action": "submit", "csrf": token(page.text)}
+    assert (await send(keyed, "/submit", sent)).status_code == 403
+    assert await jobs(database) == 0
+
+
+async def test_a_form_of_another_session_is_refused(keyed: Api, database: Database) -> None:
+    await sign_in(keyed, database, Scope.READ, Scope.SUBMIT)
+    page = await text(keyed, "/submit")
+    fields = {**JOB, "action": "submit"}
+    for wrong in ({}, {"csrf": "x"}):
+        assert (await send(keyed, "/submit", {**fields, **wrong})).status_code == 403
+    assert await jobs(database) == 0
+    assert (await send(keyed, "/submit", {**fields, "csrf": token(page)})).status_code == 303
+    assert "by-form" in await text(keyed, "/jobs")
