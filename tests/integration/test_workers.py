@@ -273,7 +273,7 @@ async def worker(
 
 
 @pytest.fixture
-async def queued_worker_process(database: Database, redis_url: str) -> None:
+async def queued_calls(database: Database, redis_url: str) -> None:
     await furnish(database, items=3)
     await run_sql(database, "UPDATE models SET device = :device WHERE needs_lease", device=DEVICE)
     await submit_job(database, "closed-book")
@@ -281,7 +281,7 @@ async def queued_worker_process(database: Database, redis_url: str) -> None:
         await RedisLease(redis, DEVICE).publish(1, Phase.OPEN, [await model(database)])
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
     worker: ForkedWorker, database: Database
 ) -> None:
@@ -289,7 +289,7 @@ async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
     assert await scalar(database, ANSWERED) == 3
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given(
     worker: ForkedWorker, database: Database, guard: ChatServer
 ) -> None:
@@ -299,7 +299,7 @@ async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL AND not_before IS NULL") == 3
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
     worker: ForkedWorker, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,7 +388,7 @@ async def cut_off(
     app.close()
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_lease_that_it_believes(
     cut_off: ForkedWorker, database: Database
 ) -> None:
@@ -397,7 +397,7 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_le
     assert await scalar(database, ANSWERED) == 3
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
     cut_off: ForkedWorker, database: Database, redis_url: str
 ) -> None:
@@ -410,7 +410,7 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
     assert await scalar(database, FREE) == 2
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
     cut_off: ForkedWorker, database: Database, model_that_cuts: Cutting
 ) -> None:
@@ -421,7 +421,7 @@ async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
     assert await scalar(database, FREE) == 2
 
 
-@pytest.mark.usefixtures("queued")
+@pytest.mark.usefixtures("queued_calls")
 async def test_what_a_guard_refused_is_not_believed_while_redis_is_away(
     guard: ChatServer, cable: Proxy, redis_url: str
 ) -> None:
