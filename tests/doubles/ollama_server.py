@@ -258,7 +258,8 @@ class Ollama:
 
     def _room(self, tag: str) -> int:
         """Tokens of a slot: its runner rounds a context up to a multiple of 256."""
-        return -(-self.runners[self.manifest(tag).weights].launch[0] // 256) * 256
+        context: int = self.runners[self.manifest(tag).weights].launch[0]
+        return -(-context // 256) * 256
 
 
 @asynccontextmanager

@@ -335,8 +335,8 @@ def found(
     return {option.name: option for option in made}
 
 
-TWO = (demand_options(JUDGE), demand_options(GENERATOR, fixed=4000))
-THREE = (*TWO, demand_options(REWRITER, fixed=500))
+TWO_DEMANDS = (demand_options(JUDGE), demand_options(GENERATOR, fixed=4000))
+THREE = (*TWO_DEMANDS, demand_options(REWRITER, fixed=500))
 
 
 @pytest.mark.parametrize(
@@ -356,11 +356,11 @@ def test_models_are_held_all_at_once_or_each_by_itself() -> None:
     made = found(THREE, room(20_000))
     held = {name: [len(residency.models) for residency in option.residencies] for name, option in made.items()}
     assert held == {"together": [3], "staged": [1, 1, 1]}
-    assert set(found([TWO[0]], room(20_000))) == {"alone"}
+    assert set(found([TWO_DEMANDS[0]], room(20_000))) == {"alone"}
 
 
 def test_what_is_refused_says_what_each_model_takes_and_with_how_many_slots() -> None:
-    refused = {name: option.refused for name, option in found(TWO, room(5000)).items()}
+    refused = {name: option.refused for name, option in found(TWO_DEMANDS, room(5000)).items()}
     assert refused == {
         "together": ("6600 MiB (judge 1800 with slots: 8, generator 4800 with slots: 8) of 5000 on gpu:0"),
         "together, fewer slots": ("5200 MiB (judge 1100 with slots: 1, generator 4100 with slots: 1) of 5000 on gpu:0"),
@@ -369,14 +369,14 @@ def test_what_is_refused_says_what_each_model_takes_and_with_how_many_slots() ->
 
 
 def test_only_the_groups_that_do_not_fit_get_fewer_slots() -> None:
-    option = found(TWO, room(4500))["staged, fewer slots"]
+    option = found(TWO_DEMANDS, room(4500))["staged, fewer slots"]
     assert option.refused is None
     assert [model.parallel for residency in option.residencies for model in residency.models] == [8, 4]
     assert option.seconds == pytest.approx(10 + 10 + 10 + 20)
 
 
 def test_what_fits_with_all_its_slots_is_not_tried_with_fewer() -> None:
-    assert not [name for name in found(TWO, room(20_000)) if "fewer slots" in name]
+    assert not [name for name in found(TWO_DEMANDS, room(20_000)) if "fewer slots" in name]
 
 
 def test_what_is_there_is_not_refused_for_its_size() -> None:
@@ -386,7 +386,7 @@ def test_what_is_there_is_not_refused_for_its_size() -> None:
 
 
 def test_a_model_that_is_needed_again_is_loaded_again() -> None:
-    again = found(TWO, room(5000), order=(JUDGE, GENERATOR, JUDGE))["staged"]
+    again = found(TWO_DEMANDS, room(5000), order=(JUDGE, GENERATOR, JUDGE))["staged"]
     assert (again.loads, again.flips) == (3, 2)
     assert [residency.service_s for residency in again.residencies] == pytest.approx([10, 10, 0])
     assert again.seconds == pytest.approx(50)
@@ -403,25 +403,25 @@ def test_what_is_resident_with_what_comes_is_taken_as_it_is() -> None:
 
 def test_searches_take_room_beside_the_first_residency_only() -> None:
     searches = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds_options(0.01), cpu_s=seconds_options(0.05))
-    made = found(TWO, room(5000), retrieval=searches)
+    made = found(TWO_DEMANDS, room(5000), retrieval=searches)
     on_gpu, on_cpu = made["staged, retrieval on the GPU"], made["staged, retrieval on the CPU"]
     assert [(each.retrieval_mib, each.memory_mib) for each in on_gpu.residencies] == [(2300, 4100), (0, 4800)]
     assert on_cpu.seconds - on_gpu.seconds == pytest.approx(5 - 1)
-    said = found(TWO, room(4000), retrieval=searches)["staged, retrieval on the GPU"].refused
+    said = found(TWO_DEMANDS, room(4000), retrieval=searches)["staged, retrieval on the GPU"].refused
     assert said == "4100 MiB (judge 1800 with slots: 8, retrieval 2300) of 4000 on gpu:0"
 
 
 def test_several_devices_work_at_the_same_time_and_the_slowest_counts() -> None:
     both = room(5000), room(5000, device="gpu:1")
-    slow = replace(TWO[1], calls=900)
-    option = found([TWO[0], slow], *both)["on several devices: judge on gpu:0; generator on gpu:1"]
+    slow = replace(TWO_DEMANDS[1], calls=900)
+    option = found([TWO_DEMANDS[0], slow], *both)["on several devices: judge on gpu:0; generator on gpu:1"]
     assert (option.loads, option.flips, option.seconds) == (2, 0, pytest.approx(100))
     assert option.peak_mib == 1800 + 4800
     assert {each.device for each in option.residencies} == {"gpu:0", "gpu:1"}
 
 
 def test_with_several_devices_each_has_its_own_best_way() -> None:
-    pinned = [replace(each, device="gpu:0") for each in TWO] + [replace(THREE[2], device="gpu:1")]
+    pinned = [replace(each, device="gpu:0") for each in TWO_DEMANDS] + [replace(THREE[2], device="gpu:1")]
     (name, option), *more = found(pinned, room(5300), room(2000, device="gpu:1")).items()
     assert (name, more) == ("on several devices: judge and generator on gpu:0; rewriter on gpu:1", [])
     assert option.refused is None
@@ -432,14 +432,14 @@ def test_with_several_devices_each_has_its_own_best_way() -> None:
 
 def test_a_device_that_nothing_is_put_on_is_not_in_the_plan() -> None:
     rooms = [room(9000, device=f"gpu:{n}") for n in range(3)]
-    made = list(list_assignments(TWO, rooms))
+    made = list(list_assignments(TWO_DEMANDS, rooms))
     assert len(made) == 3**2
     assert max(len(assigned) for assigned in made) == 2
     assert all(there for assigned in made for _, there in assigned)
 
 
 def test_a_pin_leaves_no_choice() -> None:
-    pinned = [replace(TWO[0], device="gpu:1"), TWO[1]]
+    pinned = [replace(TWO_DEMANDS[0], device="gpu:1"), TWO_DEMANDS[1]]
     made = list(list_assignments(pinned, [room(9000), room(9000, device="gpu:1")]))
     placed = [{each.name: where.device for where, there in assigned for each in there} for assigned in made]
     assert placed == [{"generator": "gpu:0", "judge": "gpu:1"}, {"judge": "gpu:1", "generator": "gpu:1"}]
@@ -447,20 +447,20 @@ def test_a_pin_leaves_no_choice() -> None:
 
 def test_of_too_many_halvings_one_slot_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "MAX_CHOICES", 3)
-    option = found(TWO, room(5400))["together, fewer slots"]
+    option = found(TWO_DEMANDS, room(5400))["together, fewer slots"]
     assert option.refused is None
     assert {model.parallel for model in option.residencies[0].models} == {1}
 
 
 def test_of_equal_cost_the_fewest_loads_flips_and_mib_win() -> None:
-    free = [replace(each, load_s=seconds_options(0)) for each in TWO]
+    free = [replace(each, load_s=seconds_options(0)) for each in TWO_DEMANDS]
     best = plan(free, [room(20_000)]).chosen
     assert best is not None
     assert (best.name, best.flips) == ("together", 0)
 
 
 def test_the_next_best_and_the_refused_ones_stand_beside_the_choice_in_words() -> None:
-    made = plan(TWO, [room(5400)])
+    made = plan(TWO_DEMANDS, [room(5400)])
     assert made.why == "staged: loads 2, flips 1, 40.0 s, the cheapest of 2; next is together, fewer slots with 100.0 s"
     assert [(other.name, other.refused is None) for other in made.others] == [
         ("together, fewer slots", True),

@@ -123,7 +123,7 @@ def test_nothing_found_is_incorrect() -> None:
 SEARCH_PARAMETERS_DOCUMENTS = {
     document.hash: document for document in (Document(problem=f"{n} and {n}", text=f"It is {n}.") for n in range(9))
 }
-HASHES = sorted(SEARCH_PARAMETERS_DOCUMENTS)
+SEARCH_PARAMETERS_HASHES = sorted(SEARCH_PARAMETERS_DOCUMENTS)
 SEARCH_PARAMETERS_QUESTION = "Please, what is the gratest comon divisor of 12 and 18?"
 AT_ONCE = {"duplicates", "crag.calibrated_by", "crag.judged_by", "crag.thresholds"}
 """Parameters that are read before the first step: with the corpus at hand."""
@@ -147,7 +147,9 @@ def answer(call: Call, *, fails: bool) -> Reply:
     match call:
         case Retrieve(k=k):
             return Retrieved(
-                hits=tuple(Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(HASHES[:k], 1))
+                hits=tuple(
+                    Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(SEARCH_PARAMETERS_HASHES[:k], 1)
+                )
             )
         case Rerank(documents=documents) if not fails:
             return Scored(scores=tuple(0.5 for _ in documents))
