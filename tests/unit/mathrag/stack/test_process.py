@@ -181,7 +181,8 @@ async def test_with_a_hung_child_ends_what_it_had_started(tmp_path: Path) -> Non
     code = WITH_IDLE_CHILD.replace("])", "], start_new_session=True)")
     async with kept(code, tmp_path) as (found, time):
         root = psutil.Process(found.pid)
-        await until(lambda: bool(root.children()))
+        # Stopped before it runs its own program, a forked child would hold its parent, which then cannot be killed.
+        await until(lambda: any(each.cmdline()[-1:] == [IDLE] for each in root.children()))
         tree = [root, *root.children()]
         for each in tree:
             each.suspend()
