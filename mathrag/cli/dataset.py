@@ -24,7 +24,7 @@ from mathrag.cli.uploads import (
     upload,
     upload_for_reader,
 )
-from mathrag.cli.uploads import Limit as corpus_and_dataset_Limit
+from mathrag.cli.uploads import Limit as EntryLimit
 from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -236,7 +236,7 @@ def show(name: Dataset, as_json: AsJson = False) -> None:
 
 
 @dataset.command()
-def preview(name: Dataset, limit: corpus_and_dataset_Limit = 5, as_json: AsJson = False) -> None:
+def preview(name: Dataset, limit: EntryLimit = 5, as_json: AsJson = False) -> None:
     """Show the first questions of a dataset, with their expected answers."""
     uploads.preview("datasets", name, ("question", "gold", "subject", "level", "relation"), limit, as_json)
 

@@ -171,7 +171,7 @@ class Guard:
         if answer.end is End.ANSWERED:
             try:
                 answer = answer if await resident.server.confirm() else RELEASED
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # as above; the call had ended, so it is no suspect
                 answer = RELEASED
         return Completion(
             id=call.id,

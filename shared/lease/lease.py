@@ -259,7 +259,7 @@ class Guards:
     async def read_leases(self) -> dict[str, DeviceLease | None]:
         """Read the lease of every device whose guard is known; with None, calls that need it must not be claimed."""
         # Ask unidentified guards for their devices, at most every `PAUSE_S`, so that they do not delay the others.
-        if not (not self._unidentified or time.monotonic() - self._asked_at < PAUSE_S):
+        if self._unidentified and time.monotonic() - self._asked_at >= PAUSE_S:
             await asyncio.gather(*(self._identify_guard(url, guard) for url, guard in list(self._unidentified.items())))
             self._asked_at = time.monotonic()
         owners = dict(self._owners)
