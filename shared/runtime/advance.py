@@ -755,19 +755,20 @@ class Advancer:
         """Advance one batch of at most `limit` ready samples, or smaller ones if a sample stops it."""
         try:
             return await self._advance_picked(PICK, n=limit)
-        except BatchStopped as stopped:
-            rows = stopped.rows
+        except BatchStopped as error:
+            stopped = error
         results = await isolate(
-            rows, self._advance_again, self._give_up, is_defect=lambda error: isinstance(error, BatchStopped)
+            stopped.rows,
+            lambda rows: self._advance_picked(PICK_AGAIN, samples=[row["id"] for row in rows]),
+            self._give_up,
+            is_defect=lambda error: isinstance(error, BatchStopped),
+            stopped=stopped,
         )
         return AdvanceResult(
             sum(result.samples for result in results),
             frozenset[Lane]().union(*(result.lanes for result in results)),
             frozenset[int]().union(*(result.jobs for result in results)),
         )
-
-    async def _advance_again(self, rows: Sequence[RowMapping]) -> AdvanceResult:
-        return await self._advance_picked(PICK_AGAIN, samples=[row["id"] for row in rows])
 
     async def _advance_picked(self, pick: TextClause, **values: Any) -> AdvanceResult:
         """Advance the samples that `pick` selects.

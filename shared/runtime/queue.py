@@ -412,19 +412,23 @@ async def isolate(
     *,
     is_defect: Callable[[Exception], bool] = concerns_rows,
     is_open: Callable[[T], bool] = lambda _: True,
+    stopped: Exception | None = None,
 ) -> list[R]:
     """Run a batch so that a member that cannot be run fails alone.
 
     If `run` raises an error that is a defect of the members, the two halves of those that are still open run
-    separately, and so on; `fail` gets the member that raises alone, and its error.
+    separately, and so on; `fail` gets the member that raises alone, and its error. `stopped` is the error of a batch
+    that has already run as a whole.
     """
-    try:
-        return [await run(batch)]
-    except Exception as error:
-        if not is_defect(error):
-            raise
-        if len(batch) == 1:
-            return [await fail(batch[0], error)]
+    if stopped is None:
+        try:
+            return [await run(batch)]
+        except Exception as error:
+            if not is_defect(error):
+                raise
+            stopped = error
+    if len(batch) == 1:
+        return [await fail(batch[0], stopped)]
     left = [each for each in batch if is_open(each)]
     middle = len(left) // 2
     return [
