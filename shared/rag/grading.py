@@ -311,6 +311,9 @@ def choose_letter(answer: str, choices: Sequence[str]) -> str | None:
 #
 # `mark` may take long on hostile input (a regular expression, a tower of powers): call it where it can be killed.
 
+TEXT_VERSION = 1
+"""Raised whenever a verdict of a grader that is not mathematical changes, so that answers are graded again;
+tests/unit/shared/runtime/test_outcomes.py fails until it is."""
 LONGEST_PATTERN = 1000
 """Characters of a regular expression."""
 THRESHOLD = 0.5

@@ -23,16 +23,16 @@ from shared.mathtext import equations, mathematics
 from shared.models import files
 from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
-from shared.pipelines import source
 from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
 from shared.plugins.loading import explain_unusable, get_usable
 from shared.plurals import format_count
 from shared.rag.crag import SHIPPED_VECTORS, Calibration, ListAction, TooFewObservations, calibrate
-from shared.rag.grading import get_grader
+from shared.rag.grading import TEXT_VERSION, get_grader
 from shared.rag.prompts import make_template_reference, template
 from shared.replies import Failure, FailureKind
 from shared.runtime.parameters import check_thresholds
+from shared.rules import MINERS_VERSION
 from shared.samples import Decision, Outcome
 from shared.settings import MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
@@ -85,10 +85,15 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GRADER = ModelIdentity(
-    name="grader", backend="grader", digest=mathematics.digest(), version=f"{version('math-verify')}/{version('sympy')}"
+    name="grader",
+    backend="grader",
+    digest="mathematics",
+    version=f"{version('math-verify')}/{version('sympy')}/{mathematics.VERSION}",
 )
 """The grader of mathematics and the strict rules as one model; a new version of either grades again."""
-VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=equations.digest(), version=version("sympy"))
+VERIFIER = ModelIdentity(
+    name="verifier", backend="sympy", digest="equations", version=f"{version('sympy')}/{equations.VERSION}"
+)
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=files.digest(WEIGHTS) if WEIGHTS.exists() else "none"
@@ -97,7 +102,7 @@ ESTIMATOR = ModelIdentity(
 
 
 def grader_identity(name: str) -> ModelIdentity:
-    """Return the identity of a grader; text graders depend on Python's version of Unicode, others on their code."""
+    """Return the identity of a grader; text graders depend on Python's version of Unicode, plug-ins on their files."""
     if name == "math":
         return GRADER
     if name in MATHEMATICAL:
@@ -105,16 +110,12 @@ def grader_identity(name: str) -> ModelIdentity:
     if (plugin := get_grader(name).plugin) is not None:
         version = f"{plugin.distribution} {plugin.version}"
         return ModelIdentity(name=f"grader-{name}", backend="grader", digest=plugin.hash, version=version)
-    return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/1")
-
-
-MINERS = canonical.digest(sorted(source.read_packages(["shared.rules"]).items())).hex()
-"""SHA-256 of the sources of all miners, as this process imported them; another version mines again."""
+    return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/{TEXT_VERSION}")
 
 
 def miner_identity(graph: str) -> ModelIdentity:
     """Return the identity of the miners over the graph with this hash, so that equal requests are mined once."""
-    return ModelIdentity(name="miner", backend="miner", digest=graph, version=MINERS)
+    return ModelIdentity(name="miner", backend="miner", digest=graph, version=str(MINERS_VERSION))
 
 
 def bank_identity(bank: str) -> ModelIdentity:
