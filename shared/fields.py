@@ -1,6 +1,5 @@
 """Fields of requests: their types, and texts for people who fill them in."""
 
-from collections.abc import Collection
 from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -28,16 +27,15 @@ Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
 Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
 
 
-def make_model(shape: type[msgspec.Struct], leave_out: Collection[str] = ()) -> Any:
+def make_model(shape: type[msgspec.Struct]) -> Any:
     """Make a pydantic model with the fields of a struct and their defaults, as the base of a request that becomes one.
 
     A model that inherits from it checks the annotations of pydantic that the struct's fields have.
     """
-    fields: Any = {
-        each.name: (each.type, ... if each.required else each.default)
-        for each in msgspec.structs.fields(shape)
-        if each.name not in leave_out
-    }
+    fields: Any = {}
+    for each in msgspec.structs.fields(shape):
+        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+        fields[each.name] = (each.type, ... if each.required else default)
     return create_model(shape.__name__, **fields)
 
 

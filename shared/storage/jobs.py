@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -308,34 +308,13 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     unparsed: int
 
 
-S = TypeVar("S", bound=msgspec.Struct)
-
-
-def put_own_fields_first(kind: type[S]) -> type[S]:
-    """Put the fields that a struct declares itself before those that it only inherits; msgspec does the reverse."""
-    places = {name: place for place, name in enumerate(kind.__annotations__)}
-    fields = sorted(msgspec.structs.fields(kind), key=lambda each: places.get(each.name, len(places)))
-    field: Any = msgspec.field
-    made: Any = msgspec.defstruct(
-        kind.__name__,
-        [(each.name, each.type, field(default=each.default, default_factory=each.default_factory)) for each in fields],
-        namespace={"__doc__": kind.__doc__, "ended": vars(kind)["ended"]},
-        module=kind.__module__, frozen=True, kw_only=True, omit_defaults=True,
-    )  # fmt: skip
-    return made  # type: ignore[no-any-return]
-
-
-# It declares inherited fields again that answers of earlier releases have, to keep them where they were, and those that
-# an answer always has. Another field of `JobFields` follows them, and is missing from an answer that has its default.
-@put_own_fields_first
+# It declares inherited fields with a default again: without one, they are in every answer. `limit` and later fields are
+# missing from an answer that has their default.
 class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     """A job as users see it."""
 
     id: uuid.UUID
-    name: str
     state: str
-    pipeline: str
-    dataset: str
     corpus: str | None
     repeats: int
     reuse: str  # type: ignore[assignment]  # as the API has always described it
@@ -362,8 +341,6 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     gate: Gate | None
     eta_between: tuple[int, int] | None = None
     """The 95 % interval of `eta_seconds`; missing if that is null."""
-    limit: int | None = None
-    """Number of items that are asked, from the dataset's beginning; missing if all are."""
     experiment: str | None = None
     """The job's experiment."""
     submitted_by: str | None = None

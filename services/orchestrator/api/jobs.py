@@ -34,7 +34,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared import audit, canonical
 from shared.errors import BadRequest
-from shared.fields import WHOLE, Key, Metadata, Rank, Stored, make_model
+from shared.fields import WHOLE, Key, Stored, make_model
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
 from shared.models import commands
@@ -65,8 +65,7 @@ SUBMISSION: dict[str, Any] = {
 }  # fmt: skip
 
 
-# `rank` and `metadata` stay last, where the OpenAPI document has always listed them.
-class JobRequest(make_model(JobFields, leave_out=("rank", "metadata")), BaseModel):  # type: ignore[misc]
+class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
     """A job to submit."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": SUBMISSION})
@@ -76,8 +75,6 @@ class JobRequest(make_model(JobFields, leave_out=("rank", "metadata")), BaseMode
     """
     models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
-    rank: Rank = 100
-    metadata: Metadata = {}
 
     def identity(self) -> dict[str, Any]:
         """Return what its idempotency key stands for. Missing fields are left out, so that keys of releases without
