@@ -1,5 +1,10 @@
 """Fields of requests: their types, and texts for people who fill them in."""
 
+import ast
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -39,7 +44,27 @@ def make_model(shape: type[msgspec.Struct]) -> Any:
     return create_model(shape.__name__, **fields)
 
 
-# Return the texts that the code has for a setting or parameter, and its allowed values.
+# Texts that the code has for a setting or parameter, and its allowed values.
+
+
+@cache
+def read_docstrings(kind: type[Any]) -> dict[str, str]:
+    """Return the docstrings of a class's attributes, inherited ones included, each on one line."""
+    bases = [
+        base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "services", "shared")
+    ]
+    return {name: text for base in bases for name, text in _list_own_docstrings(base)}
+
+
+def _list_own_docstrings(kind: type[Any]) -> Iterator[tuple[str, str]]:
+    source: Any = ast.parse(inspect.getsource(kind))
+    for attribute, text in pairwise(source.body[0].body):
+        match attribute, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(said))),
+            ):
+                yield name, " ".join(said.split())
 
 
 def find_group(field: FieldInfo) -> type[BaseModel] | None:

@@ -10,15 +10,15 @@ import httpx2
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.bearer import authorization
 from shared.check import Check, NotReady
 from shared.errors import MathragError
+from shared.headers import authorization
+from shared.messages import redact
 from shared.models import commands, servers
 from shared.models.embedding import ModelFailed
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetching, find_ollama, make_full_tag
 from shared.models.ollama_orphans import LOOPBACK, find_orphans
 from shared.plugins.loading import find_usable
-from shared.redaction import redact
 from shared.settings import Embeddings, Model, Retrieval, Settings
 from shared.shapes import Kind
 

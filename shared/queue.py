@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.calls import Lane
-from shared.trace_headers import trace_headers
+from shared.headers import trace_headers
 
 DRAIN = "mathrag.drain"
 VISIBILITY_S = 600

@@ -22,7 +22,8 @@ from shared.places import DATA_DIR, config_file
 
 # Settings of retrieval, part of `Settings`: back ends of the indexes, embedder and reranker.
 
-MODELS = Path(__file__).resolve().parent.parent / "models"
+REPOSITORY = Path(__file__).resolve().parent.parent
+MODELS = REPOSITORY / "models"
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
 _PRINTABLE = re.compile("[!-~]+")
 Hidden = Annotated[str, PlainSerializer(lambda value: "***" if value else "")]
@@ -579,17 +580,6 @@ class Limits(BaseModel):
     answered 408, so that it gives its place back (`uploads`). 0: no minimum."""
 
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-def _make_shipped_models() -> dict[str, Model]:
-    models = REPOSITORY / "models"
-    return {
-        "world-judge": Model(driver="process", path=models / "world-judge-f16.gguf", footprint_mib=96),
-        "world-generator": Model(driver="process", path=models / "world-generator-f16.gguf", footprint_mib=96),
-    }
-
-
 class Workers(BaseModel):
     """How the workers of both lanes claim, compute and commit calls."""
 
@@ -684,6 +674,13 @@ class Plugins(BaseModel):
     """Folder of prompts, each in a file NAME.toml (docs/how-to/plugins.md#prompts-and-rubrics)."""
     rubrics: Path | None = None
     """Folder of rubrics, each in a text file NAME.txt, which a job names with `grading.rubric=@NAME`."""
+
+
+def _make_shipped_models() -> dict[str, Model]:
+    return {
+        "world-judge": Model(driver="process", path=MODELS / "world-judge-f16.gguf", footprint_mib=96),
+        "world-generator": Model(driver="process", path=MODELS / "world-generator-f16.gguf", footprint_mib=96),
+    }
 
 
 class Settings(BaseSettings):

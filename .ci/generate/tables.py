@@ -15,8 +15,7 @@ from services.orchestrator.access.identity import get_declared_scope
 from services.orchestrator.api.routes import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
-from shared.docstrings import read_docstrings
-from shared.fields import add_choices, describe_field, find_group
+from shared.fields import add_choices, describe_field, find_group, read_docstrings
 from shared.params import Params
 from shared.pipelines import registry
 from shared.settings import REPOSITORY, Model, Settings

@@ -25,9 +25,8 @@ from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
-from shared import suggestions
+from shared.messages import make_hint, redact
 from shared.places import config_file
-from shared.redaction import redact
 from shared.settings import REPOSITORY, Settings, load
 
 # Files and models that a configuration names but that do not exist.
@@ -51,7 +50,7 @@ def find_missing(settings: Settings) -> Iterator[ConfigFinding]:
     for role, name in settings.roles.items():
         if name not in settings.models:
             listed = f"the models are {', '.join(sorted(settings.models))}; `mathrag config show` prints them"
-            fix = suggestions.make_hint(name, settings.models, listed)
+            fix = make_hint(name, settings.models, listed)
             place = ["roles", role]
             yield ConfigFinding(
                 key=".".join(place), where=locate(place), message=f"there is no model {name!r}", fix=fix

@@ -8,10 +8,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
+from shared.messages import find_nearest
 from shared.places import config_file
 from shared.runtime.placement import find_problems
 from shared.settings import Settings
-from shared.suggestions import find_nearest
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
 """What loading the settings raises."""

@@ -29,7 +29,7 @@ from shared.ingest import paths
 from shared.ingest.lines import OnError
 from shared.ingest.paths import Chunking
 from shared.ingest.rows import Format
-from shared.plurals import format_count
+from shared.messages import format_count
 
 # `mathrag corpus orphans`: indexes on Elasticsearch that nothing uses.
 

@@ -33,7 +33,7 @@ from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths, paths
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
-from shared.plurals import format_count
+from shared.messages import format_count
 
 # `mathrag dataset from-graph`: questions for facts that are held out from a graph.
 

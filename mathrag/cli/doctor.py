@@ -18,7 +18,7 @@ from mathrag.client import service as service_module
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
 from shared.check import DEEP_S, EDITED, Check
-from shared.extras import find_missing_package
+from shared.installation import find_missing_package
 from shared.settings import Settings, load
 
 # Run programs of the services that answer one request and end, without a running service.

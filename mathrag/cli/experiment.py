@@ -20,8 +20,8 @@ from mathrag.client.errors import Failed
 from mathrag.client.experiments import Experiment
 from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.waiting import follow_experiment
+from shared.messages import format_count
 from shared.pages.formatting import format_accuracy, format_counts, format_mean
-from shared.plurals import format_count
 
 # Print an experiment for a person: its progress, its cells, and their results.
 

@@ -16,7 +16,7 @@ import typer
 from mathrag.cli.output import AsJson, report_errors
 from mathrag.client.errors import Failed
 from shared.calls import Rules
-from shared.extras import find_missing_package
+from shared.installation import find_missing_package
 from shared.processes.grading_pool import DEADLINE_S, GradingPool, Verdict
 from shared.rag.grading import get_grader
 from shared.replies import Failure, Graded

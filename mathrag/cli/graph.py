@@ -14,7 +14,7 @@ from mathrag.client import graphs
 from mathrag.client.client import Client
 from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths
-from shared.plurals import format_count
+from shared.messages import format_count
 
 graph = typer.Typer(no_args_is_help=True)
 

@@ -48,9 +48,9 @@ from shared.ingest import answers as answers_module
 from shared.ingest.answers import Layout, make_mapping
 from shared.ingest.lines import LISTED, OnError
 from shared.ingest.rows import Format
+from shared.messages import format_count
 from shared.pages.formatting import format_accuracy, format_interval, format_mean, take_last_line
 from shared.pages.lines import GRADERS, build_lines
-from shared.plurals import format_count
 
 # `mathrag job calibrate`: thresholds for `crag`, from a job whose lists are labelled or judged.
 

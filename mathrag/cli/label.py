@@ -14,7 +14,7 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.labels import LabelSet, Task
 from mathrag.client.request import MOST_OF_A_PAGE, Json
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.shapes import KINDS
 
 # Print the result of `mathrag label agreement` for a person.

@@ -13,7 +13,7 @@ from typer.models import CommandInfo
 
 from mathrag.client.errors import Failed, Shown, failure
 from mathrag.client.jobs import Job
-from shared.extras import install_command
+from shared.installation import install_command
 
 # Print JSON for programs and aligned columns for people.
 
@@ -204,7 +204,7 @@ def _top_package(module: str) -> str:
 def _to_failure(error: Exception, extra: str) -> Failed:
     """Return any error as one that has a message, a hint and a kind of the table."""
     if isinstance(error, ModuleNotFoundError) and is_not_installed(error):
-        from shared.extras import not_installed
+        from shared.installation import not_installed
 
         return failure(not_installed(_top_package(error.name or ""), extra))
     # Only a command that loaded settings can get these errors, so the imports below cost nothing extra.

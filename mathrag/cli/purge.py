@@ -14,7 +14,7 @@ from mathrag.cli.output import AsJson, Yes, confirm, print_json, print_table, re
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.backup import owner_url
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.runtime import purge as purging
 from shared.settings import load
 from shared.storage.database import Database

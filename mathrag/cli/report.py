@@ -15,7 +15,7 @@ from mathrag.client import experiments
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from shared.plurals import format_count
+from shared.messages import format_count
 
 MOST_COMPARED = 30
 """Most jobs that GET /v1/comparison accepts; an experiment has its own comparisons."""

@@ -37,10 +37,10 @@ from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, paths, rows
 from shared.ingest.lines import Defect, Fields, Row
 from shared.ingest.tables import ColumnNames
+from shared.messages import format_count
 from shared.pages.figures import check_installed
 from shared.pages.formatting import format_accuracy
 from shared.pipelines.imported import IMPORTED
-from shared.plurals import format_count
 
 # `mathrag reproduce published`: grade the paper's published answers again, next to the authors' own verdicts.
 #

@@ -20,8 +20,8 @@ from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE, Json
 from mathrag.client.rules import RuleBank
 from shared.calls import Amie, TLogic
+from shared.messages import format_count
 from shared.pages.lines import format_atom, format_body
-from shared.plurals import format_count
 
 # Format a rule on one line: `treats(X, Y) <= prescribed(X, Z), contains(Z, Y)`.
 

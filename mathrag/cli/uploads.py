@@ -17,7 +17,7 @@ from mathrag.client.request import MOST_OF_A_PAGE, Request, T
 from mathrag.client.uploads import Sources
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
-from shared.plurals import format_count
+from shared.messages import format_count
 
 # Upload files for the `create` commands of corpora, datasets and graphs, and report the result.
 

@@ -9,7 +9,7 @@ def _print(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        from shared.release import checkout
+        from shared.installation import checkout
 
         commit, changed = checkout()
         clone = f" (commit {commit[:12]}{', changed' if changed else ''})" if commit else ""

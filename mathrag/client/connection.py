@@ -17,8 +17,8 @@ from mathrag.client.address import is_local
 from mathrag.client.address import url as url_of_stack
 from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
 from mathrag.client.request import Page, Request, T
-from shared.bearer import authorization
 from shared.errors import MathragError
+from shared.headers import authorization
 
 if TYPE_CHECKING:
     import httpx2

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shared import suggestions
 from shared.errors import Invalid, NotFound
+from shared.messages import make_hint
 
 PRESETS = Path(__file__).parent / "presets"
 SAMPLED_TEMPERATURE = 0.7
@@ -109,7 +109,7 @@ def read_text(name: str) -> str:
     for file in (PRESETS / f"{name}.yaml", Path(name)):
         if file.is_file():
             return file.read_text("utf-8")
-    hint = suggestions.make_hint(name, list_names(), f"--preset {', '.join(list_names())}, or a YAML file of your own")
+    hint = make_hint(name, list_names(), f"--preset {', '.join(list_names())}, or a YAML file of your own")
     raise NotFound(f"there is no preset {name!r}", hint=hint)
 
 

@@ -28,7 +28,7 @@ from mathrag.stack.postgres import Postgres, list_schemas
 from mathrag.stack.redis import Redis
 from mathrag.stack.supervisor import LOGS
 from shared.errors import Conflict, Invalid, OutOfSpace, Unavailable
-from shared.release import release
+from shared.installation import release
 from shared.runtime import purge
 from shared.settings import Device, Settings, load
 from shared.storage.database import Database

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from mathrag.stack.privacy import find_command_prefix, hand_over, write_private
 from shared.errors import OutOfSpace, Unavailable
-from shared.extras import not_installed
+from shared.installation import not_installed
 from shared.settings import REPOSITORY
 
 # Passwords of the embedded servers, created once and kept in a file that only its owner can read.

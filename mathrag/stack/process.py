@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from mathrag.client import address
 from shared.calls import Lane
 from shared.errors import MathragError, Unavailable
-from shared.orphans import die_with
+from shared.processes.children import die_with
 from shared.runtime import heartbeats
 
 # Start a child process that dies with its parent and logs to a file; wait for it, see whether it works, stop it.

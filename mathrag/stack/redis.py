@@ -17,7 +17,7 @@ from redis.exceptions import AuthenticationError, RedisError
 from mathrag.stack.postgres import Passwords
 from mathrag.stack.privacy import write_private
 from shared.errors import Unavailable
-from shared.extras import not_installed
+from shared.installation import not_installed
 
 # Redis from a pip package: the real server, on 127.0.0.1, with a password and an append-only file.
 

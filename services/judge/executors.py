@@ -21,9 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.judge import graphs
 from services.judge.pools import MiningPool, VerificationPool
-from shared.bearer import authorization
 from shared.calls import MATH, Request, RuleChoice, Rules, TemporalSimple
 from shared.errors import Refused, Unavailable
+from shared.headers import add_trace_headers, authorization
+from shared.messages import redact
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.models.retriever_client import NoReply, RetrieverClient
@@ -34,7 +35,6 @@ from shared.rag.grading import GRADERS
 from shared.rag.guidance import RelationNames, RuleRequest, choose, draw
 from shared.rag.prompts import list_references
 from shared.recent import LruCache
-from shared.redaction import redact
 from shared.replies import Document, Embedded, Estimated, Failure, FailureKind, FoundRules, NumberedRule, Reply, Scored
 from shared.rules.graph import phrase
 from shared.runtime.pins import ESTIMATOR, NO_RERANKER, NOT_CONFIGURED, WEIGHTS, grader_identity, miner_identity
@@ -46,7 +46,6 @@ from shared.shapes import Kind, PluginPin
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database, sql
 from shared.storage.provenance import LibraryCache
-from shared.trace_headers import add_trace_headers
 
 # Fail calls of a role that is not configured at once, so that the pipeline goes on without their replies.
 

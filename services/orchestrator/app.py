@@ -42,12 +42,11 @@ from services.orchestrator.scheduling.routines import Finaliser, Routine, Sealer
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.web import site
 from shared.access.filters import BodyLimit, BrowserFilter, keys_required
-from shared.bearer import authorization
+from shared.headers import add_trace_headers, authorization
 from shared.runtime.placement import settings_for_device
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
-from shared.trace_headers import add_trace_headers
 
 PATIENCE_S = 10.0
 

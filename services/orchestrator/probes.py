@@ -24,18 +24,18 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from shared import model_checks
-from shared.bearer import authorization
 from shared.calls import Lane
 from shared.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
+from shared.headers import authorization
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
+from shared.messages import format_count
 from shared.model_checks import run_check
 from shared.models import commands
 from shared.pipelines import registry
 from shared.places import find_existing_folder
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
-from shared.plurals import format_count
 from shared.runtime.placement import estimate_all, settings_for_device
 from shared.settings import REPOSITORY, Device, Settings, load
 from shared.shapes import State

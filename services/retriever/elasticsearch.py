@@ -30,8 +30,8 @@ from services.retriever import index as index_module
 from services.retriever.index import UNSIGNED, Batch, IndexMatch, TermCutter, UnsoundIndex, make_refusal
 from shared import settings as settings_module
 from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
+from shared.messages import format_count
 from shared.models.embedding import Embedder
-from shared.plurals import format_count
 from shared.settings import Dense, VectorGraph
 
 # Translate failures of Elasticsearch and its client into errors that name the setting and the fix.

@@ -22,10 +22,10 @@ from shared import settings as settings_module
 from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
 from shared.ingest import datasets, paths
 from shared.ingest.lines import Reader
+from shared.messages import format_count
 from shared.models import servers
 from shared.models.embedding import ModelFailed, RerankingModel
 from shared.params import EnhanceParams, FusionParams, Params
-from shared.plurals import format_count
 from shared.rag import metrics, retrieval
 from shared.rag.fusion import NORMALISERS, fuse
 from shared.rag.retrieval import ORIGINAL, RecallPath

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from shared import canonical
 from shared.errors import Invalid, Refused, Unavailable
-from shared.extras import not_installed
+from shared.installation import not_installed
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.models.embedding import Embedder
 

@@ -11,7 +11,6 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from shared import suggestions
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import lines, rows
 from shared.ingest import lines as fields
@@ -19,6 +18,7 @@ from shared.ingest.lines import Defect, Empty, Fields, Row, name
 from shared.ingest.rows import Format
 from shared.ingest.tables import ColumnNames
 from shared.mathtext.answers import remove_reasoning
+from shared.messages import find_nearest, make_hint
 from shared.params import MOST_REPEATS
 from shared.samples import Given
 
@@ -84,7 +84,7 @@ class ItemIndex:
         """
         if id_ in self._ids:
             return self._ids[id_]
-        near = suggestions.find_nearest(id_, list(self._ids)[:1000])
+        near = find_nearest(id_, list(self._ids)[:1000])
         raise Defect(f"no item of the dataset has the id {_shorten(id_)}{f'; did you mean {near!r}?' if near else ''}")
 
     def at(self, index: int) -> int:
@@ -138,7 +138,7 @@ def make_mapping(pairs: Sequence[str], first_repeat: int = 0) -> ColumnMapping:
         if not equals or not column:
             raise Invalid(f"`column`: {pair!r} is not a pair", hint="write WHAT=COLUMN, such as answer=prediction")
         if what not in COLUMNS:
-            hint = suggestions.make_hint(what, COLUMNS, f"there are {', '.join(COLUMNS)}")
+            hint = make_hint(what, COLUMNS, f"there are {', '.join(COLUMNS)}")
             raise Invalid(f"`column`: a line has no part called {what!r}", hint=hint)
         if what in said:
             raise Invalid(f"`column`: {what!r} is given twice", hint="name one column for it")

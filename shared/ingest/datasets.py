@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared import suggestions
 from shared.calls import MATHEMATICAL, MAX_QUESTION, Expected
 from shared.ingest import lines
 from shared.ingest import lines as fields
 from shared.ingest.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.mathtext import answers
 from shared.mathtext.mathematics import equal_strict
+from shared.messages import find_nearest
 from shared.rag.grading import LETTERS, InvalidGold, check_gold
 from shared.replies import CorpusRecord, Document
 from shared.samples import DatasetItem, FactQuery
@@ -281,7 +281,7 @@ class ItemReader:
 def _name_unread(names: list[str]) -> str:
     """Return the names, each with the field of answers or documents that it looks like."""
     wanted = (*fields.ANSWERS, *fields.REFERENCES, *fields.GOLD_DOCUMENTS)
-    near = {name: suggestions.find_nearest(name, wanted) for name in names}
+    near = {name: find_nearest(name, wanted) for name in names}
     listed = [f"`{name}`" + (f" (did you mean `{meant}`?)" if meant else "") for name, meant in near.items()]
     first = sorted(listed, key=lambda each: "did you mean" not in each)[:NAMED]
     return ", ".join([*first, *(["…"] if len(names) > NAMED else [])])
@@ -289,7 +289,7 @@ def _name_unread(names: list[str]) -> str:
 
 def _find_misspelt(name: str, read: frozenset[str]) -> str | None:
     """Return the field that `name` misspells; a longer name such as `question_id` is another field."""
-    meant = suggestions.find_nearest(name, read)
+    meant = find_nearest(name, read)
     if meant is None or (meant.casefold() in name.casefold() and len(name) > len(meant) + 1):
         return None
     return meant if SequenceMatcher(None, name.casefold(), meant.casefold()).ratio() >= ALIKE else None

@@ -11,7 +11,7 @@ from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, rows
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Fields, Row
 from shared.ingest.rows import MAX_DECOMPRESSED_BYTES
-from shared.plurals import format_count
+from shared.messages import format_count
 
 # Read facts, phrases and templates as rows, from tab-separated lines and from the JSON lines that a client sends.
 

@@ -12,7 +12,7 @@ from shared.ingest import lines, rows
 from shared.ingest import lines as fields
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from shared.ingest.rows import Format
-from shared.plurals import format_count
+from shared.messages import format_count
 
 # Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
 

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import IO, Any
 
 from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.extras import find_missing_package
 from shared.ingest import lines, parquet_process, row_process, tables
 from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Defect, Row
+from shared.installation import find_missing_package
 
 # Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
 

@@ -19,7 +19,7 @@ from shared.ingest import amie, rows
 from shared.ingest.amie import MOST_ATOMS, MOST_COUNT
 from shared.ingest.lines import MAX_NAME_CHARS, Defect, locate_defect
 from shared.ingest.rows import Sound
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.replies import Miner, Rule
 
 FORMAT: Literal["mathrag-rules"] = "mathrag-rules"

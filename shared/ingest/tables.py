@@ -11,7 +11,7 @@ import msgspec
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import lines
 from shared.ingest.lines import Content, Defect, Fields, Row
-from shared.plurals import format_count
+from shared.messages import format_count
 
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _PYTHON_TEXT = re.compile(rf"""\s*(?P<text>'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*")\s*(?P<end>,|\])""")

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.lease import residencies
 from shared.lease.memory import LearnedMemory, MemoryEstimate, _log, estimate_memory, read_context
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.shapes import Architecture
 
 LOADED = text("""

@@ -12,9 +12,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.bearer import authorization
 from shared.calls import Completion, ModelCall, RunRequest
-from shared.trace_headers import add_trace_headers
+from shared.headers import add_trace_headers, authorization
 
 # The lease: a live copy of a device's residency in Redis, which tells workers whether to claim calls.
 #

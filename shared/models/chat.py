@@ -6,7 +6,7 @@ from types import MappingProxyType
 import httpx2
 import msgspec
 
-from shared.redaction import redact
+from shared.messages import redact
 from shared.replies import FailureKind, Token
 
 # Reasons why a model ended its answer, and the failures of a call.

@@ -23,9 +23,9 @@ from tokenizers import Tokenizer
 
 from shared import canonical
 from shared.errors import Refused, TooLarge, Unavailable
-from shared.extras import not_installed
+from shared.installation import not_installed
+from shared.messages import redact
 from shared.models import files
-from shared.redaction import redact
 from shared.replies import FailureKind
 from shared.settings import Embeddings
 

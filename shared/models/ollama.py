@@ -9,6 +9,7 @@ import httpx2
 import msgspec
 
 from shared.calls import Decoding, ModelAnswer, Prompt, messages_of
+from shared.headers import add_trace_headers
 from shared.models.chat import (
     AWAY_STATUSES,
     CUT,
@@ -21,7 +22,6 @@ from shared.models.chat import (
     read_lines,
 )
 from shared.replies import FailureKind
-from shared.trace_headers import add_trace_headers
 
 # Read Ollama's answer to a prompt: a complete answer, one that the server cut off, or a failure.
 

@@ -21,6 +21,7 @@ from huggingface_hub import AsyncInferenceClient, ChatCompletionInputStreamOptio
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGenerationError
 
 from shared.calls import Decoding, ModelAnswer, Prompt, messages_of, text_of
+from shared.headers import add_trace_headers
 from shared.models.chat import (
     AWAY_STATUSES,
     BROKEN_BYTE,
@@ -33,7 +34,6 @@ from shared.models.chat import (
     read_lines,
 )
 from shared.replies import FailureKind
-from shared.trace_headers import add_trace_headers
 
 _declared: set[str] = set()
 SIGNS_OF_LENGTH = (

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from shared import canonical
-from shared.bearer import authorization
 from shared.errors import Unavailable
+from shared.headers import authorization, trace_headers
 from shared.models import files, metadata
 from shared.models.chat import AWAY_STATUSES
 from shared.models.embedding import (
@@ -40,7 +40,6 @@ from shared.replies import FailureKind
 from shared.settings import Embeddings
 from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
-from shared.trace_headers import trace_headers
 
 # A client of embedding and reranking servers for worker threads, with retries within one deadline.
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.extras import find_missing_package
+from shared.installation import find_missing_package
+from shared.messages import format_count
 from shared.pages.plots import (
     DASHES,
     Aside,
@@ -32,7 +33,6 @@ from shared.pages.plots import (
     name_series,
     name_shade,
 )  # fmt: skip
-from shared.plurals import format_count
 from shared.samples import GateDecision
 from shared.statistics.intervals import estimate_share, wilson
 from shared.statistics.significance import estimate_mean

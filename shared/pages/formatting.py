@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from markupsafe import Markup, escape
 
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.samples import Extraction
 
 # Format figures in words, the same on a terminal and on a page.

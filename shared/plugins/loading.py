@@ -20,11 +20,11 @@ import msgspec
 from shared import canonical
 from shared.calls import Rules
 from shared.errors import Unavailable
+from shared.messages import redact
 from shared.pipelines import registry
 from shared.plugins.catalogue import FILES, NAME, Plugin, Texts, UnusableFiles, find_plugins, read_texts
 from shared.rag import grading, prompts
 from shared.rag.prompts import Template, TemplateError, list_packaged_ids
-from shared.redaction import redact
 from shared.settings import Embeddings, Model, Plugins, Reranker, load
 from shared.shapes import Kind, PluginPin, State
 

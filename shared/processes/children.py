@@ -1,6 +1,7 @@
 """Child processes with bounds on memory and processor time, alone and in pools."""
 
 import asyncio
+import ctypes
 import json
 import os
 import resource
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self, TextIO
 
-from shared.orphans import die_with
 from shared.replies import Failure, FailureKind
 
 # A pool of child processes, each of which is killed and replaced when an item exceeds its deadline.
@@ -189,6 +189,8 @@ class ChildPool:
 #
 # A child prints {"ready": true} when its libraries are loaded, then a reply for every request, in order.
 
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 MEMORY_BYTES = 2 << 30
 """Limit of address space; sympy needs about 70 MB, but a tower of powers would take all memory before the deadline."""
 
@@ -214,6 +216,19 @@ def serve(
         reply = answer(json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
         send(replies, reply)
+
+
+def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process `number` when the thread that started it ends (on Linux only).
+
+    Call it in the child, with the pid of the process that started it: a fork does not inherit the request, and a
+    parent that died before it is noticed here.
+    """
+    if _libc is None:
+        return
+    _libc.prctl(PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def claim_stdout() -> TextIO:

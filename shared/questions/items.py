@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shared import canonical
 from shared.calls import MAX_QUESTION, Expected
 from shared.errors import Invalid
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.replies import TEMPORAL, Miner, Rule, Term
 from shared.rules import graph
 from shared.rules import graph as graph_module

@@ -16,6 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical
 from shared.calls import MOST_SLOTS, RELEASE_0_1, Call, Duplicates, Expected, Lane, Retrieve, Yielded
 from shared.errors import Unreadable
+from shared.installation import release
+from shared.messages import redact
 from shared.params import Params, decode_params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder
@@ -24,8 +26,6 @@ from shared.pipelines.embedding import EMBEDDING
 from shared.pipelines.imported import IMPORTED
 from shared.plugins.loading import encode_usable_pins, load_plugins
 from shared.processes.children import limit_processor_time
-from shared.redaction import redact
-from shared.release import release
 from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
 from shared.runtime.queue import isolate, mark_ready_among, revive_calls
 from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts

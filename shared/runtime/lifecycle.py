@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical
 from shared.errors import Conflict, InProgress, NotFound, PreconditionFailed
 from shared.fields import Metadata, Rank
+from shared.messages import redact
 from shared.records import chain_records, genesis
-from shared.redaction import redact
 from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance
 from shared.storage.database import RUNNABLE, Database, is_passing, sql

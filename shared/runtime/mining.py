@@ -10,9 +10,10 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared import canonical, suggestions
+from shared import canonical
 from shared.calls import Amie, Mining
 from shared.errors import Conflict, Invalid, TooLarge
+from shared.messages import make_hint
 from shared.params import Params
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.replies import Mined, Rule
@@ -81,7 +82,7 @@ def parse_mining(values: Mapping[str, Any]) -> Mining:
         if unknown := _UNKNOWN.match(words):
             limits = next(each for each in Mining.__args__ if each.__struct_config__.tag == values.get("miner"))
             known = ", ".join(limits.__struct_fields__)
-            hint = suggestions.make_hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
+            hint = make_hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
             invalid = Invalid(f"`mining.{unknown['name']}`: the miner {values['miner']} has no such limit", hint=hint)
         else:
             miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)

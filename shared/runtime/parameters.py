@@ -7,8 +7,9 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from shared import canonical, suggestions
+from shared import canonical
 from shared.errors import Invalid
+from shared.messages import find_nearest, make_hint
 from shared.params import CragParams, Params, out_of_range
 from shared.pipelines import registry
 from shared.pipelines.switches import Switch, covers, find_closed, get_values
@@ -57,7 +58,7 @@ def check_grader(name: str, at: str = "params.grading.grader") -> None:
     except LookupError as error:
         if (unusable := explain_unusable(Kind.GRADER, name)) is not None:
             raise Invalid(f"`{at}`: {unusable}", hint="mathrag plugin list") from error
-        near = suggestions.find_nearest(name, grader_names())
+        near = find_nearest(name, grader_names())
         raise Invalid(f"`{at}`: {error}", hint=near and f"did you mean {near!r}?") from error
 
 
@@ -153,7 +154,7 @@ def _make_closed_error(at: str, switch: Switch, value_of: Callable[[str], Any]) 
 
 def _make_unread_error(at: str, path: str, readers: str, reads: Collection[str]) -> Invalid:
     listed = f"parameters of {readers}: {', '.join(sorted(reads))}"
-    hint = suggestions.make_hint(path, sorted(reads), listed)
+    hint = make_hint(path, sorted(reads), listed)
     return Invalid(f"`{at}{path}`: {readers} would not read it, so it would change nothing", hint=hint)
 
 
@@ -177,7 +178,7 @@ def _to_invalid(message: str) -> Invalid:
     words = found["words"] if found else message
     if unknown := _UNKNOWN.match(words):
         known = sorted(_fields(path))
-        hint = suggestions.make_hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
+        hint = make_hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
         return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=hint)
     if value := _UNLISTED.match(words):
         group: Any = Params()

@@ -15,24 +15,24 @@ from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared import canonical, suggestions
+from shared import canonical
 from shared.calls import MATHEMATICAL, Request
 from shared.errors import Conflict, Invalid, Unavailable, Unreadable
 from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import equations, mathematics
+from shared.messages import format_count, make_hint
 from shared.models import files
 from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
 from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
 from shared.plugins.loading import explain_unusable, get_usable
-from shared.plurals import format_count
 from shared.rag.crag import SHIPPED_VECTORS, Calibration, ListAction, TooFewObservations, calibrate
 from shared.rag.grading import TEXT_VERSION, get_grader
 from shared.rag.prompts import make_template_reference, template
 from shared.replies import Failure, FailureKind
-from shared.runtime.parameters import check_thresholds
 from shared.rules import MINERS_VERSION
+from shared.runtime.parameters import check_thresholds
 from shared.samples import Decision, Outcome
 from shared.settings import MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
@@ -110,7 +110,9 @@ def grader_identity(name: str) -> ModelIdentity:
     if (plugin := get_grader(name).plugin) is not None:
         version = f"{plugin.distribution} {plugin.version}"
         return ModelIdentity(name=f"grader-{name}", backend="grader", digest=plugin.hash, version=version)
-    return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/{TEXT_VERSION}")
+    return ModelIdentity(
+        name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/{TEXT_VERSION}"
+    )
 
 
 def miner_identity(graph: str) -> ModelIdentity:
@@ -174,7 +176,7 @@ async def pin_model(connection: AsyncConnection, role: str, name: str) -> Pin:
     row = (await connection.execute(LATEST, {"name": name})).first()
     if row is None:
         served = (await connection.execute(SERVED)).scalars()
-        hint = suggestions.make_hint(name, served, "`mathrag model list` shows all; is the guard up?")
+        hint = make_hint(name, served, "`mathrag model list` shows all; is the guard up?")
         raise Invalid(f"`models.{role}`: no guard serves a model {name!r}", hint=hint)
     return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shared import suggestions
 from shared.errors import Invalid
 from shared.lease.memory import estimate_memory
+from shared.messages import make_hint
 from shared.models import metadata
 from shared.models.metadata import MetadataError
 from shared.models.ollama import DEFAULT_URL
@@ -105,7 +105,7 @@ def settings_for_device(settings: Settings, device: str) -> Settings:
     """
     found = {each.id: each for each in settings.all_devices()}
     if device not in found:
-        hint = suggestions.make_hint(device, found, "see `device` and `devices`")
+        hint = make_hint(device, found, "see `device` and `devices`")
         raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint=hint)
     placed, _ = _place(settings)
     models = {name: model for name, model in settings.models.items() if placed[name] == device}

@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from shared.orphans import die_with
 from shared.plugins.loading import TrialResult
-from shared.processes.children import MEMORY_BYTES, claim_stdout
+from shared.processes.children import MEMORY_BYTES, claim_stdout, die_with
 from shared.shapes import Kind, PluginPin, State
 
 

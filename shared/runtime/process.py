@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from shared import telemetry
 from shared.calls import Lane
 from shared.lease.lease import Guards
-from shared.orphans import die_with
+from shared.processes.children import die_with
 from shared.queue import DRAIN, Ticker, celery_app, queue_key
 from shared.runtime import heartbeats
 from shared.runtime.advance import read_code

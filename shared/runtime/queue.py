@@ -17,8 +17,8 @@ from shared import canonical
 from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import RedisLease
+from shared.messages import redact
 from shared.plugins.loading import encode_usable_pins
-from shared.redaction import redact
 from shared.replies import BOUNDS, INFRASTRUCTURE, Failure, FailureKind, Reply
 from shared.storage.database import (
     Database,

@@ -16,10 +16,12 @@ from anyio import to_thread
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared import canonical, suggestions
+from shared import canonical
 from shared.calls import MAX_QUESTION, MOST_SLOTS, Judge
 from shared.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
 from shared.ingest.answers import ImportedAnswer, ItemIndex
+from shared.installation import checkout
+from shared.messages import find_nearest, format_count, make_hint
 from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, bind
@@ -29,9 +31,7 @@ from shared.pipelines.imported import IMPORTED
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.plugins.loading import explain_unusable
-from shared.plurals import format_count
 from shared.rag.grading import choose_marking_grader
-from shared.release import checkout
 from shared.runtime import lifecycle
 from shared.runtime.advance import JobSpec
 from shared.runtime.lifecycle import make_next_name
@@ -290,7 +290,7 @@ def _pipeline(submission: Submission) -> registry.Registered:
     except registry.UnknownPipeline as error:
         if (unusable := explain_unusable(Kind.PIPELINE, name)) is not None:
             raise Invalid(f"`pipeline`: {unusable}", hint="mathrag plugin list") from error
-        hint = suggestions.make_hint(name, registry.list_offered(), "mathrag pipeline list")
+        hint = make_hint(name, registry.list_offered(), "mathrag pipeline list")
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
     if name == IMPORTED and submission.imported is None:
         raise Invalid(f"`pipeline`: jobs of {name!r} are made of answers in a file", hint="mathrag job import")
@@ -349,7 +349,7 @@ async def _models(
     roles: Mapping[Any, str],
 ) -> dict[str, Pin]:
     if unknown := sorted(named.keys() - roles.keys()):
-        near = suggestions.find_nearest(unknown[0], roles)
+        near = find_nearest(unknown[0], roles)
         message = f"`models`: no role {unknown[0]!r}; the roles are {', '.join(sorted(roles))}"
         raise Invalid(message, hint=near and f"did you mean {near!r}?")
     pins = {**await pin_built_in(connection), "rerank": await pin_reranker(connection)}

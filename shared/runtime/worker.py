@@ -17,8 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.calls import Lane
 from shared.lease.lease import DeviceLease, Guards, NotGranted, Phase, StreamBroken
+from shared.messages import redact
 from shared.queue import Ticker
-from shared.redaction import redact
 from shared.replies import Failure, FailureKind, Retrieved
 from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer

@@ -20,10 +20,10 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from shared import canonical, suggestions
+from shared import canonical
 from shared.errors import BadRequest, IdempotencyMismatch, InProgress, Invalid, NotFound, OutOfSpace
+from shared.messages import make_hint, redact
 from shared.params import Params, decode_params
-from shared.redaction import redact
 
 # States of samples, which the database stores as numbers, and groups of job states.
 
@@ -351,9 +351,7 @@ CALLED = {"rules": "rule bank", "label": "label set"}
 async def make_not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:
     """Return the error that no `kind` is called `name`, with a similar name as a hint."""
     known = (await connection.execute(KNOWN_NAMES[kind], {"most": MOST})).scalars()
-    return NotFound(
-        f"no {CALLED.get(kind, kind)} {name!r}", hint=suggestions.make_hint(name, known, f"mathrag {kind} list")
-    )
+    return NotFound(f"no {CALLED.get(kind, kind)} {name!r}", hint=make_hint(name, known, f"mathrag {kind} list"))
 
 
 # Idempotency keys: a repeated request gets the same job, even if both arrive at once.

@@ -9,7 +9,7 @@ import httpx2
 import redis
 
 from mathrag.stack import postgres
-from shared.bearer import authorization
+from shared.headers import authorization
 from shared.lease.policy import FlipState
 from tests.faults.clocks import Clocks
 from tests.faults.gates import flip_held

@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shared.errors import MathragError
-from shared.extras import install_command
 from shared.ingest.datasets import read_corpus
 from shared.ingest.paths import corpus_lines
+from shared.installation import install_command
 from shared.settings import Embeddings
 from tools.embeddings import tuning as tuning
 from tools.embeddings.tuning import RATES, NumberedDocuments, QueryTuning, StaticTuning, TuningOptions

@@ -24,16 +24,16 @@ import httpx2
 import psutil
 
 from services.guard.drivers.ports import DriverError, ModelServer
-from shared.bearer import authorization
 from shared.calls import Decoding, ModelAnswer, Prompt
+from shared.headers import authorization
+from shared.messages import redact
 from shared.models import commands, metadata
 from shared.models import files as files_module
 from shared.models.chat import BY_BACKEND, ChatFailed
 from shared.models.commands import LaunchRequest, Page, Program
 from shared.models.metadata import MetadataError
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
-from shared.orphans import die_with
-from shared.redaction import redact
+from shared.processes.children import die_with
 from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model

@@ -19,7 +19,7 @@ from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models.chat import LLAMA
 from shared.models.commands import deterministic_options
 from shared.models.openai_compatible import OpenAICompatible
-from shared.orphans import die_with
+from shared.processes.children import die_with
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
 from shared.shapes import Architecture

@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 
 from services.guard.drivers.ports import Confirmation, DriverError
-from shared.bearer import authorization
 from shared.calls import Decoding, ModelAnswer, Prompt
+from shared.headers import authorization
 from shared.models import ollama
 from shared.models.chat import BY_BACKEND
 from shared.models.openai_compatible import OpenAICompatible

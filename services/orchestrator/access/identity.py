@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared import shapes
 from shared.access.filters import OPEN, SAFE, refuse
-from shared.bearer import key_of
 from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
+from shared.headers import key_of
 from shared.shapes import allows
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database

@@ -24,8 +24,8 @@ from services.orchestrator.deps import RequestDeps
 from shared import canonical
 from shared.errors import NotFound, TooLarge
 from shared.fields import WHOLE, describe_field, find_group
+from shared.messages import HIDDEN, redact
 from shared.pages.formatting import ValueDifference, compare_trees
-from shared.redaction import HIDDEN, redact
 from shared.runtime.parameters import parse_params
 from shared.settings import Device, Model, Settings
 from shared.shapes import Scope

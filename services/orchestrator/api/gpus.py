@@ -13,9 +13,9 @@ from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import TOLERATED
 from services.orchestrator.scheduling.scheduler import NextFlip, predict_next_flip
-from shared import suggestions
 from shared.errors import NotFound, Unavailable
 from shared.lease.lease import RedisLease
+from shared.messages import make_hint
 from shared.runtime import queue
 from shared.shapes import Scope
 from shared.storage import database, devices, jobs
@@ -184,7 +184,7 @@ async def check_device(deps: Deps, device: str) -> str:
     """
     known = await _get_device_names(deps)
     if device not in known:
-        hint = suggestions.make_hint(device, known, "mathrag gpu")
+        hint = make_hint(device, known, "mathrag gpu")
         raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint=hint)
     return device
 

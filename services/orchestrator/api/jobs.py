@@ -37,10 +37,10 @@ from shared.errors import BadRequest
 from shared.fields import WHOLE, Key, Stored, make_model
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
+from shared.messages import format_count
 from shared.models import commands
 from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
-from shared.plurals import format_count
 from shared.runtime import pins
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job

@@ -10,8 +10,8 @@ from sqlalchemy import RowMapping
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import get_fix
-from shared import suggestions
 from shared.errors import NotFound
+from shared.messages import make_hint
 from shared.models import commands
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
@@ -117,9 +117,7 @@ async def load_details(deps: Deps, name: str) -> ModelDetails:
     """
     known = deps.settings.models
     if name not in known:
-        raise NotFound(
-            f"no model {name!r}", hint=suggestions.make_hint(name, known, "list the models with `mathrag model list`")
-        )
+        raise NotFound(f"no model {name!r}", hint=make_hint(name, known, "list the models with `mathrag model list`"))
     async with deps.database.transaction() as connection:
         served = await devices.find_served(connection, [name])
         records = await devices.load_records(connection, name)

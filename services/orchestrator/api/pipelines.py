@@ -13,9 +13,9 @@ from fastapi import APIRouter, Path, Response
 from msgspec import inspect
 
 from services.orchestrator.api.routes import answers, json, route
-from shared import suggestions
-from shared.docstrings import read_docstrings
 from shared.errors import NotFound
+from shared.fields import read_docstrings
+from shared.messages import make_hint
 from shared.params import RANGES, Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Bound
@@ -300,7 +300,7 @@ async def get_details(name: str) -> PipelineDetails:
         NotFound: there is none.
     """
     if name not in registry.list_offered():
-        hint = suggestions.make_hint(name, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")
+        hint = make_hint(name, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")
         raise NotFound(f"no pipeline {name!r}", hint=hint)
     return await to_thread.run_sync(_make_details, registry.get(name))
 

@@ -18,10 +18,10 @@ from starlette.exceptions import HTTPException
 
 from services.orchestrator.access.identity import declare_scope
 from services.orchestrator.deps import RequestDeps
-from shared import canonical, errors, suggestions
+from shared import canonical, errors
 from shared.access.filters import MEDIA_TYPE, OPEN, PREFIX, encode_openai_error, is_openai
 from shared.errors import BadRequest, Invalid, InvalidLine, MathragError, PreconditionRequired, Unavailable
-from shared.redaction import redact
+from shared.messages import make_hint, redact
 from shared.shapes import Scope
 from shared.storage import database
 from shared.storage.database import KeyedRequest, is_disk_full, is_passing, out_of_space_error
@@ -49,7 +49,7 @@ async def check_query(request: Request) -> None:
         shown = name[:LONGEST_NAME]
         if name not in declared:
             listed = f"{operation} takes {', '.join(sorted(declared)) or 'none'}"
-            hint = suggestions.make_hint(shown, declared, listed)
+            hint = make_hint(shown, declared, listed)
             raise Invalid(f"`{shown}`: there is no such query parameter", hint=hint)
         if times > 1 and not declared[name]:
             raise Invalid(f"`{shown}`: is given {times} times", hint="give it once")
@@ -209,7 +209,7 @@ def _suggest_field(request: Request, name: str) -> str:
     found = getattr(request.scope.get("route"), "dependant", None)
     fields = [*found.body_params, *found.query_params] if found else []
     known = {name for field in fields for name in _list_field_names(field.field_info.annotation)}
-    return suggestions.make_hint(name, known, "see GET /openapi.json for the fields")
+    return make_hint(name, known, "see GET /openapi.json for the fields")
 
 
 def _list_field_names(kind: Any) -> Iterator[str]:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared import canonical, suggestions
+from shared import canonical
 from shared.errors import Invalid, TooLarge
 from shared.experiments import Experiment, ExperimentDataset, Variant
+from shared.messages import make_hint
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import check_read, parse_params
@@ -110,7 +111,7 @@ def _check(experiment: Experiment, most: int) -> None:
     if experiment.baseline is not None and experiment.baseline not in (
         names := [each.name for each in experiment.variants]
     ):
-        hint = suggestions.make_hint(experiment.baseline, names, f"use one of `variants`: {', '.join(names)}")
+        hint = make_hint(experiment.baseline, names, f"use one of `variants`: {', '.join(names)}")
         raise Invalid(f"`baseline`: no variant {experiment.baseline!r}", hint=hint)
     if experiment.seeds is not None and "seed" in experiment.grid:
         raise Invalid("`grid.seed`: seeds belong in `seeds`", hint="remove `grid.seed`")
@@ -157,7 +158,7 @@ def _check_path(path: str) -> None:
             break
         known = group.__struct_fields__
         if name not in known:
-            hint = suggestions.make_hint(name, known, f"fields of `{walked}`: {_join(known)}")
+            hint = make_hint(name, known, f"fields of `{walked}`: {_join(known)}")
             raise Invalid(f"`grid.{path}`: there is no such parameter", hint=hint)
         group, walked = getattr(group, name), f"{walked}.{name}"
     if isinstance(group, msgspec.Struct):
@@ -198,9 +199,7 @@ def _find_pipeline(variant: Variant) -> registry.Registered:
     try:
         return registry.get(variant.pipeline)
     except registry.UnknownPipeline as error:
-        hint = suggestions.make_hint(
-            variant.pipeline, registry.list_offered(), "list the pipelines with `mathrag pipeline list`"
-        )
+        hint = make_hint(variant.pipeline, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
 
 

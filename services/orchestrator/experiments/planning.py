@@ -15,8 +15,8 @@ from services.orchestrator.scheduling.demands import ModelCalls, Needs
 from services.orchestrator.scheduling.scheduler import merge_needs
 from shared.calls import DocumentRef, Lane, Request
 from shared.experiments import Experiment
+from shared.messages import format_count
 from shared.pipelines.binding import Bound
-from shared.plurals import format_count
 from shared.runtime.advance import JobSpec
 from shared.runtime.submit import Draft
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 from services.orchestrator.reports.comparison import BY_VERDICT, Comparison, System, check_scores, compare, compute_mean
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load_facts
 from shared.errors import Invalid
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.shapes import Measure
 from shared.statistics.intervals import Graded
 from shared.statistics.significance import Mean

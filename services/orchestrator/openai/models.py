@@ -12,8 +12,8 @@ from sqlalchemy import text
 from services.orchestrator.access.identity import declare_scope
 from services.orchestrator.api.routes import json
 from services.orchestrator.deps import Deps, RequestDeps
-from shared import suggestions
 from shared.errors import NotFound
+from shared.messages import make_hint
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.price import dry_run, make_placeholder_job
@@ -93,7 +93,7 @@ def find_named(models: Iterable[NamedModel], name: str, kind: Kind | None = None
     """
     by_name = {model.id: model for model in models if kind in (None, model.kind)}
     if name not in by_name:
-        hint = suggestions.make_hint(name, by_name, "GET /openai/v1/models")
+        hint = make_hint(name, by_name, "GET /openai/v1/models")
         raise ModelNotFound(f"`model`: there is no model {name!r}", hint=hint)
     return by_name[name]
 

@@ -23,7 +23,7 @@ from services.orchestrator.reports.tally import (
     sort_counts,
 )
 from shared.errors import Conflict, Invalid
-from shared.plurals import format_count
+from shared.messages import format_count
 from shared.rag.grading import GRADERS, grader_of_results
 from shared.rag.provenance import Ending
 from shared.records import Provenance

@@ -25,10 +25,10 @@ from services.orchestrator.reports.tally import (
     find_drawn_roles,
 )
 from shared.calls import CALL_KINDS
+from shared.messages import format_count
 from shared.pages.formatting import format_accuracy
 from shared.params import Params
 from shared.pipelines.binding import Pin
-from shared.plurals import format_count
 from shared.rag.grading import grader_of_results
 from shared.records import Residency
 from shared.samples import GateDecision

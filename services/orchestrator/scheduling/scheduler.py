@@ -39,9 +39,9 @@ from shared.lease.policy import (
     group_singly,
     stands_idle,
 )
+from shared.messages import redact
 from shared.plugins.loading import encode_usable_pins
 from shared.queue import Ticker, celery_app
-from shared.redaction import redact
 from shared.runtime.advance import JobSpec, JobSpecs, require_readable
 from shared.runtime.queue import any_ready, find_complete_samples, mark_ready_among
 from shared.settings import Device, Settings

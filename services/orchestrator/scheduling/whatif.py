@@ -8,12 +8,12 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.orchestrator.scheduling.demands import ModelCalls, Needs
-from shared import suggestions
 from shared.calls import Lane
 from shared.errors import Invalid
 from shared.fields import WHOLE
 from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, estimate_memory
 from shared.lease.plan import Demand, RetrievalDemand, Room
+from shared.messages import make_hint
 from shared.models.commands import PRESETS
 from shared.params import Params
 from shared.shapes import MIB, Architecture
@@ -228,7 +228,7 @@ def _find_preset(name: str, quantisation: str) -> Architecture:
     found: Any = PRESETS.get(name.lower())
     if found is None:
         listed = f"use one of {', '.join(sorted(PRESETS))}, or give a `shape`"
-        raise Invalid(f"`preset`: there is no preset {name!r}", hint=suggestions.make_hint(name, PRESETS, listed))
+        raise Invalid(f"`preset`: there is no preset {name!r}", hint=make_hint(name, PRESETS, listed))
     if quantisation.lower() not in found.weights_bytes:
         raise Invalid(
             f"`quantisation`: {name} has no {quantisation!r}", hint=f"use one of {', '.join(found.weights_bytes)}"

@@ -22,13 +22,13 @@ from services.orchestrator.polling import POLL_S
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.audit import Violation, list_invariants
+from shared.messages import format_count
 from shared.pages import charts, formatting
 from shared.pages.formatting import format_json, format_share
 from shared.pages.lines import build_lines, explain_decision
 from shared.pages.pages import format_query
 from shared.params import list_changes
 from shared.pipelines import registry
-from shared.plurals import format_count
 from shared.samples import GateDecision
 from shared.shapes import Scope
 from shared.statistics.intervals import Graded

@@ -19,8 +19,8 @@ from services.orchestrator.api.routes import check_key
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.report import compute_cost, count_work
 from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, list_messages, page, parse_as, try_form
-from shared.docstrings import read_docstrings
 from shared.errors import IdempotencyMismatch, Invalid
+from shared.fields import read_docstrings
 from shared.lease.plan import Option
 from shared.models.commands import PRESETS
 from shared.pages import formatting

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from shared import extras
+from shared import installation
 
 
 def installed_from(monkeypatch: pytest.MonkeyPatch, noted: str | None) -> None:
-    known = SimpleNamespace(version="9.8.7", read_text=lambda name: noted if name == extras.ORIGIN else None)
-    monkeypatch.setattr(extras, "distribution", lambda _: known)
+    known = SimpleNamespace(version="9.8.7", read_text=lambda name: noted if name == installation.ORIGIN else None)
+    monkeypatch.setattr(installation, "distribution", lambda _: known)
 
 
 def words(extra: str) -> list[str]:
-    python, *rest = shlex.split(extras.install_command(extra))
+    python, *rest = shlex.split(installation.install_command(extra))
     assert python == sys.executable
     return rest
 

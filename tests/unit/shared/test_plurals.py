@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.plurals import format_count
+from shared.messages import format_count
 
 
 @pytest.mark.parametrize(

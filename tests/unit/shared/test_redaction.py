@@ -11,9 +11,9 @@ from services.judge.executors import RetrieveExecutor, RetrieverAway
 from services.orchestrator.api import routes
 from shared.access.filters import refuse
 from shared.errors import Unavailable
+from shared.messages import redact
 from shared.models.chat import ChatFailed
 from shared.models.retriever_client import RetrieverClient
-from shared.redaction import redact
 from shared.replies import Failure, FailureKind
 from shared.settings import Settings
 from shared.shapes import issue_key

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from mathrag.cli.output import Exit
-from shared.extras import DISTRIBUTION, install_command
+from shared.installation import DISTRIBUTION, install_command
 from tests import light
 
 PROGRAM = """

@@ -17,8 +17,8 @@ from mathrag.reproduction import preset as presets
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
-from shared import extras
-from shared.extras import install_command
+from shared import installation
+from shared.installation import install_command
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.ollama_models import SHOWN
 from tests.doubles.ollama_server import Ollama, serve_ollama
@@ -125,7 +125,7 @@ def test_a_missing_file_of_problems_is_said_before_any_model_is_looked_at(data: 
 
 
 def test_without_the_extra_of_reports_nothing_is_begun(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(installation, "find_spec", lambda _: None)
     said, fix = refused(math(data, preset="small"), data)
     assert "`scipy` of the extra `report` is not installed" in said
     assert fix == install_command("report")

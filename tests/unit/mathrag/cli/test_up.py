@@ -22,7 +22,7 @@ from mathrag.client.address import ChildState, State
 from mathrag.client.errors import failure
 from mathrag.stack import postgres
 from mathrag.stack import redis as redis_module
-from shared.extras import install_command
+from shared.installation import install_command
 from tests.faults.limits import small_disk
 from tests.unit.commands import mathrag
 

@@ -13,7 +13,7 @@ from mathrag import mcp as mcp_module
 from mathrag.cli.output import Exit
 from mathrag.client.async_client import AsyncClient
 from mathrag.mcp import TOOLS, Server, build_protocol
-from shared.extras import install_command
+from shared.installation import install_command
 from tests.unit.commands import JOB, mathrag, refuses
 from tests.unit.commands import Server as Served
 

@@ -17,9 +17,9 @@ from mathrag.cli.output import Exit
 from mathrag.cli.report import make_slug
 from mathrag.report import FigureData, JobFiles, submit_again_command
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
-from shared import extras
+from shared import installation
 from shared.errors import Invalid
-from shared.extras import install_command
+from shared.installation import install_command
 from shared.pages.pages import Pages
 from shared.params import Params
 from shared.statistics.intervals import wilson
@@ -437,7 +437,7 @@ def test_without_the_extra_the_command_says_what_to_install(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = server(serving(tmp_path))
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(installation, "find_spec", lambda _: None)
     ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"))
     assert ended.exit_code == Exit.USAGE
     assert install_command("report") in ended.stderr

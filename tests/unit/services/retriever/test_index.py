@@ -38,7 +38,7 @@ from services.retriever.index import (
 )
 from shared import canonical
 from shared.errors import Invalid, Unavailable
-from shared.extras import install_command
+from shared.installation import install_command
 from shared.settings import REPOSITORY, Retrieval, Sparse
 from tests.unit.retrieval import DOCUMENTS as RETRIEVAL_DOCUMENTS
 from tests.unit.retrieval import QUESTIONS as RETRIEVAL_QUESTIONS

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from services.orchestrator.app import build
 from shared.access import filters
 from shared.access.filters import BodyLimit, BrowserFilter, ServiceKey
-from shared.bearer import authorization
+from shared.headers import authorization
 from shared.settings import Settings
 from tests.faults.recording import Seen
 from tests.unit.asgi import ask

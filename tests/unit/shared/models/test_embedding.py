@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from services.retriever.index import Bm25, Faiss
 from shared.errors import Unavailable
-from shared.extras import install_command
+from shared.installation import install_command
 from shared.models import embedding, servers
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, ModelFailed, StaticEmbedder
 from shared.models.servers import sigmoid

@@ -41,7 +41,11 @@ TEXTS = {
     "Monday = the first day.",
 }
 GRAPH = make_graph(draw_quads(1, 60))
-MININGS = (Amie(min_support=1, min_head_facts=1), TLogic(walks=20, samples=20), TLogic(exact=True, transition="uniform"))
+MININGS = (
+    Amie(min_support=1, min_head_facts=1),
+    TLogic(walks=20, samples=20),
+    TLogic(exact=True, transition="uniform"),
+)
 
 
 def grade(grader: Grader, reply: str, gold: str) -> Any:

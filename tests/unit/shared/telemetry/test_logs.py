@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from shared.redaction import redact
+from shared.messages import redact
 from shared.settings import Telemetry
 from shared.telemetry import logs, traces
 from tests.unit.tracing import tracing

@@ -14,10 +14,10 @@ from opentelemetry.trace import StatusCode
 
 from shared import telemetry
 from shared.calls import Decoding, End, ModelAnswer, ModelCall
+from shared.headers import add_trace_headers, trace_headers
 from shared.replies import FailureKind
 from shared.settings import Telemetry
 from shared.telemetry import traces as traces_module
-from shared.trace_headers import add_trace_headers, trace_headers
 from tests.unit.tracing import tracing
 
 pytestmark = pytest.mark.anyio
