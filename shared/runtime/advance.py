@@ -212,9 +212,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             Unreadable: the pipeline is not installed.
         """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given)
-        return Replay(
-            self._leave_out_duplicates(self.find_pipeline().run_and_grade(sample, self.params, library), [item])
-        )
+        steps = self.find_pipeline().run_and_grade(sample, self.params, library)
+        return Replay(exclude_duplicates(steps, self.params.duplicates, [item]))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
         """Start a replay of the job's calibration over `items`.
@@ -225,12 +224,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         prepare = self.find_pipeline().prepare
         if prepare is None:
             raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
-        return Replay(self._leave_out_duplicates(prepare(items, self.params, library), items))
-
-    def _leave_out_duplicates(
-        self, steps: Generator[Yielded, Any, T], items: Sequence[Item]
-    ) -> Generator[Yielded, Any, T]:
-        return exclude_duplicates(steps, self.params.duplicates, items)
+        return Replay(exclude_duplicates(prepare(items, self.params, library), self.params.duplicates, items))
 
     def find_pipeline(self) -> registry.Registered:
         """Return the job's pipeline.
@@ -794,21 +788,26 @@ class Advancer:
                 await self._replay(connection, batch)
                 known = await self._drive(connection, batch)
                 written = await record(connection, batch, known)
-                await store_ended(connection, [progress for progress in batch if not progress.waits])
+                ended = [progress for progress in batch if not progress.waits]
+                await store_ended(connection, ended)
                 await fail_samples(connection, broken)
-                done = _BatchResult(batch, broken, written)
             except Exception as error:
                 if isinstance(error, CallVanished) or not concerns_rows(error):
                     raise
                 raise BatchStopped(rows) from error
-        _log_failures(done)
+        failed = [(p.sample_id, p.job.binding.job, p.replay.failure[0]) for p in ended if p.replay.failure is not None]
+        for sample, job, kind in (*failed, *((each.sample, each.public_id, each.kind) for each in broken)):
+            _log.warning("a sample failed: %s", kind, extra=_ids(job, sample))
         if traces.is_on():
-            await row_spans.trace_samples(self._database, [sample for sample, _ in done.ended])
-        if done.written.attached or any(progress.waits and not progress.steps for progress in done.batch):
+            samples = [progress.sample_id for progress in ended] + [each.sample for each in broken]
+            await row_spans.trace_samples(self._database, samples)
+        waiting = [progress for progress in batch if progress.waits]
+        if written.attached or not all(progress.steps for progress in waiting):
             # A reply to a call that was there before may have been committed while this batch was not yet.
-            await mark_ready_among(self._database, [progress.sample_id for progress in done.batch if progress.waits])
-            await revive_calls(self._database, done.written.attached)
-        return AdvanceResult(len(rows), done.written.lanes, frozenset(job for _, job in done.ended))
+            await mark_ready_among(self._database, [progress.sample_id for progress in waiting])
+            await revive_calls(self._database, written.attached)
+        jobs = frozenset(progress.job.id for progress in ended) | {each.job for each in broken}
+        return AdvanceResult(len(rows), written.lanes, jobs)
 
     async def _give_up(self, row: RowMapping, stopped: Exception) -> AdvanceResult:
         error = stopped.__cause__
@@ -830,19 +829,20 @@ class Advancer:
         batch, broken = [], []
         for row in rows:
             try:
-                batch.append(await self._start_replay(connection, row, require_readable(specs[row["job_id"]])))
+                spec = require_readable(specs[row["job_id"]])
+                spec.find_pipeline()
+                spec.check_version()
+                if row["kind"] == "prepare":
+                    replay = spec.prepare(await spec.load_calibration_items(connection), self._library)
+                else:
+                    given = decode_given(row, spec.pipeline)
+                    replay = spec.start(item_from_row(row), row["repeat"], self._library, given)
             except Unreadable as error:
                 broken.append(_make_broken_sample(row, "unreadable", str(error)))
+            else:
+                progress = SampleProgress(row["id"], spec, row["repeat"], row["position"], replay, row["place"])
+                batch.append(progress)
         return batch, broken
-
-    async def _start_replay(self, connection: AsyncConnection, row: RowMapping, spec: JobSpec) -> SampleProgress:
-        spec.find_pipeline()
-        spec.check_version()
-        if row["kind"] == "prepare":
-            replay = spec.prepare(await spec.load_calibration_items(connection), self._library)
-        else:
-            replay = spec.start(item_from_row(row), row["repeat"], self._library, decode_given(row, spec.pipeline))
-        return SampleProgress(row["id"], spec, row["repeat"], row["position"], replay, row["place"])
 
     async def _replay(self, connection: AsyncConnection, batch: Sequence[SampleProgress]) -> None:
         """Feed each sample the replies to its recorded steps."""
@@ -880,32 +880,8 @@ class Advancer:
             self._library |= await self._cache.documents(connection, hashes)
 
 
-class _BatchResult(NamedTuple):
-    """The samples of one batch, and the rows that were written for them."""
-
-    batch: list[SampleProgress]
-    broken: list[BrokenSample]
-    written: RecordedBatch
-
-    @property
-    def ended(self) -> list[tuple[int, int]]:
-        """Return (sample, job) of those that completed or failed."""
-        replayed = [(each.sample_id, each.job.id) for each in self.batch if not each.waits]
-        return replayed + [(each.sample, each.job) for each in self.broken]
-
-
 def _make_broken_sample(row: RowMapping, kind: str, detail: str) -> BrokenSample:
     return BrokenSample(row["id"], row["job_id"], row["public_id"], kind, detail)
-
-
-def _log_failures(done: _BatchResult) -> None:
-    """Log one line for each sample that failed, with the ids by which to find it."""
-    for progress in done.batch:
-        if progress.replay.failure is not None:
-            ids = _ids(progress.job.binding.job, progress.sample_id)
-            _log.warning("a sample failed: %s", progress.replay.failure[0], extra=ids)
-    for broken in done.broken:
-        _log.warning("a sample failed: %s", broken.kind, extra=_ids(broken.public_id, broken.sample))
 
 
 def _ids(job: str, sample: int) -> dict[str, Any]:

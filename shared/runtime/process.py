@@ -129,13 +129,11 @@ class ForkedWorker:
 
     async def drain_lane(self) -> None:
         """Answer the calls of the lane that can be answered now."""
-        worker = self._worker = self._worker or await self._make()
-        await worker.drain()
+        if self._worker is None:
+            self._worker = self._make_worker(await self._executors(self.tools), self._settings.workers)
+        await self._worker.drain()
 
-    async def _make(self) -> LaneWorker:
-        return self._worker_of(await self._executors(self.tools), self._settings.workers)
-
-    def _worker_of(self, executors: Mapping[str, Executor], limits: Workers, *, mines: bool = False) -> LaneWorker:
+    def _make_worker(self, executors: Mapping[str, Executor], limits: Workers, *, mines: bool = False) -> LaneWorker:
         return LaneWorker(
             self._lane,
             self.tools.database,
@@ -164,7 +162,7 @@ class ForkedWorker:
         async with miners(self.tools) as executors:
             while not self._stopping():
                 try:
-                    await self._worker_of(executors, limits, mines=True).mine()
+                    await self._make_worker(executors, limits, mines=True).mine()
                 except Exception:  # noqa: BLE001 - a defect must not end mining for good
                     _log.exception("mining broke off, trying again in %.0f s", AGAIN_S)
                     await asyncio.sleep(AGAIN_S)

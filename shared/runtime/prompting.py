@@ -37,14 +37,17 @@ class PromptExecutor:
             return
         async for completion in self._guards.run(calls[0].device, epoch, list(prompts.values())):
             call = by_id[completion.id]
-            if completion.end is End.ANSWERED:
-                yield AnsweredCall(
-                    call_id=call.id,
-                    reply=read_reply(call.role, completion, _REQUEST.decode(call.request).template),
-                    receipt=_receipt(completion, prompts[call.id].prompt),
-                )
-            else:
-                yield _end_unanswered(completion)
+            match completion.end:
+                case End.ANSWERED:
+                    reply = read_reply(call.role, completion, _REQUEST.decode(call.request).template)
+                    receipt = _make_receipt(completion, prompts[call.id].prompt)
+                    yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+                case End.WAITS:
+                    yield Wait(call.id, completion.what, completion.detail)
+                case End.LAPSED:
+                    yield Lapse(call.id)
+                case _:
+                    yield Release(call.id)
 
     async def _prompts(self, calls: Sequence[ClaimedCall]) -> tuple[dict[int, ModelCall], list[AnsweredCall]]:
         """Return the model calls by id, and failures for those whose template or document is missing."""
@@ -54,10 +57,10 @@ class PromptExecutor:
             documents = await self._library.documents(connection, hashes)
         prompts, refused = {}, []
         for call in calls:
+            request = requests[call.id]
+            if request.decoding is None:
+                raise ValueError(f"call {call.id} has no decoding")
             try:
-                request = requests[call.id]
-                if request.decoding is None:
-                    raise ValueError(f"call {call.id} has no decoding")
                 prompts[call.id] = ModelCall(
                     id=call.id,
                     model_id=call.model_id,
@@ -67,19 +70,11 @@ class PromptExecutor:
                     logprobs=request.logprobs,
                 )
             except (TemplateChanged, KeyError) as error:
-                detail = repr(error)
                 now = datetime.now(UTC)
-                reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
-                refused.append(
-                    AnsweredCall(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
-                )
+                reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=repr(error))
+                receipt = Receipt(started_at=now, ended_at=now)
+                refused.append(AnsweredCall(call_id=call.id, reply=reply, receipt=receipt))
         return prompts, refused
-
-
-def _end_unanswered(completion: Completion) -> Lapse | Release | Wait:
-    if completion.end is End.WAITS:
-        return Wait(completion.id, completion.what, completion.detail)
-    return Lapse(completion.id) if completion.end is End.LAPSED else Release(completion.id)
 
 
 def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
@@ -104,7 +99,7 @@ def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
     )
 
 
-def _receipt(completion: Completion, prompt: Prompt) -> Receipt:
+def _make_receipt(completion: Completion, prompt: Prompt) -> Receipt:
     return Receipt(
         started_at=completion.started_at,
         ended_at=completion.ended_at,

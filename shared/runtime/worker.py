@@ -6,7 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -26,7 +26,6 @@ from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Recei
 from shared.settings import Workers
 from shared.storage.database import Database, is_passing, retry_through_outage, sql
 from shared.telemetry import logs, traces
-from shared.telemetry.traces import SpanRef
 
 # Batch a stream by time, so that replies of a slow model are committed one by one and of a fast one in batches.
 
@@ -49,29 +48,21 @@ async def batch_by_time(stream: AsyncIterator[T], seconds: float, limit: int = 6
 
     pumping = asyncio.create_task(pump())
     try:
-        while (first := await arrived.get()) is not None:
-            batch, ended = await _gather(arrived, first, seconds, limit)
+        ended = False
+        while not ended and (first := await arrived.get()) is not None:
+            batch = [first]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while len(batch) < limit and not ended:
+                        if (element := await arrived.get()) is None:
+                            ended = True
+                        else:
+                            batch.append(element)
             yield batch
-            if ended:
-                break
         await pumping
     finally:
         pumping.cancel()
         await asyncio.gather(pumping, return_exceptions=True)
-
-
-async def _gather(arrived: "asyncio.Queue[T | None]", first: T, seconds: float, limit: int) -> tuple[list[T], bool]:
-    batch = [first]
-    try:
-        async with asyncio.timeout(seconds):
-            while len(batch) < limit:
-                element = await arrived.get()
-                if element is None:
-                    return batch, True
-                batch.append(element)
-    except TimeoutError:
-        pass
-    return batch, False
 
 
 # The interface between the worker and the executors of each role's calls.
@@ -280,13 +271,6 @@ class ReadyModel(NamedTuple):
     """Whether its last probe found an outage."""
 
 
-class ReadyModels(NamedTuple):
-    """The last view of lease and queue."""
-
-    models: tuple[ReadyModel, ...]
-    seen_at: float
-
-
 class LaneWorker:
     """One process's work on one lane."""
 
@@ -315,7 +299,9 @@ class LaneWorker:
         self._chunks = Chunks(database, executors, self._claims, name=name, limits=limits)
         self.advancer = Advancer(database)
         self._progress = self._chunks.progress
-        self._sources = ReadyModels((), 0.0)
+        self._ready_models: tuple[ReadyModel, ...] = ()
+        """What the last look at lease and queue has found."""
+        self._looked_at = 0.0
         self._advanced_at = 0.0
 
     async def drain(self) -> None:
@@ -332,7 +318,7 @@ class LaneWorker:
         """Mine whenever there are relations to mine, until told to stop."""
         while not self._stopping():
             try:
-                if (await self._look()).models:
+                if await self._look():
                     await self._work(math.inf)
             except SQLAlchemyError as error:
                 await self._outlast(error)
@@ -408,27 +394,27 @@ class LaneWorker:
 
     async def _start(self) -> asyncio.Task[None] | None:
         """Claim one chunk of calls that may run now and start it."""
-        if not self._progress.sources_changed and time.monotonic() - self._sources.seen_at < TRUSTED_S:
-            started = await self._claim(self._sources)
+        if not self._progress.sources_changed and time.monotonic() - self._looked_at < TRUSTED_S:
+            started = await self._claim(self._ready_models)
             if started:
                 return started
         return await self._claim(await self._look())
 
-    async def _claim(self, sources: ReadyModels) -> asyncio.Task[None] | None:
-        for source in sources.models:
+    async def _claim(self, sources: Iterable[ReadyModel]) -> asyncio.Task[None] | None:
+        for source in sources:
             claim = await self._claims.claim(self._lane, source.model_id, self._limits.chunk, away=source.away)
             if claim:
                 return asyncio.create_task(self._chunks.run(claim, source.epoch))
         return None
 
-    async def _look(self) -> ReadyModels:
+    async def _look(self) -> tuple[ReadyModel, ...]:
         """Find the models with pending calls that may be sent now, those without a lease first."""
         leases = await self.guards.read_leases()
         async with self._database.statement() as connection:
             found = (await connection.execute(SOURCES, {"lane": self._lane.value, "mines": self._mines})).all()
-        self._sources = ReadyModels(tuple(_list_callable_models(found, leases)), time.monotonic())
+        self._ready_models, self._looked_at = tuple(_list_callable_models(found, leases)), time.monotonic()
         self._progress.sources_changed = False
-        return self._sources
+        return self._ready_models
 
     async def _wait(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
         """Wait until a chunk ends, a reply is committed, or the poll interval is over; return the running chunks."""
@@ -485,7 +471,11 @@ class TracedExecutor:
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
         """Yield the executor's results; receipts name the chunk's trace."""
-        links = [traces.find_current(), *await self._waiters(calls)]
+        async with self._database.transaction() as connection:
+            values = {"calls": [call.id for call in calls], "links": LINKS}
+            waiters = (await connection.execute(WAITERS, values)).all()
+        samples = (traces.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in waiters)
+        links = [traces.find_current(), *samples]
         attributes = {
             traces.SPAN_KIND: traces.CHAIN,
             "mathrag.role": self._role,
@@ -504,12 +494,6 @@ class TracedExecutor:
                     )
                 else:
                     yield ended
-
-    async def _waiters(self, calls: Sequence[ClaimedCall]) -> list[SpanRef]:
-        async with self._database.transaction() as connection:
-            values = {"calls": [call.id for call in calls], "links": LINKS}
-            rows = (await connection.execute(WAITERS, values)).all()
-        return [traces.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
 
     def _note(self, call: ClaimedCall, ended: AnsweredCall) -> None:
         """Record the span of a search or a grade; the guard records those of model calls."""
