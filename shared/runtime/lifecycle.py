@@ -5,7 +5,7 @@ Each statement requires the state that it leaves, so running it twice has no eff
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ def state_conflict(public_id: uuid.UUID, state: str, wish: str) -> Conflict:
 # Cancel a job: its samples end, its calls are parked, and calls in flight may still finish.
 #
 # A cancelling job is neither advanced nor claimed. Its samples end in batches: the first with the cancel itself, the
-# others by whichever process ends the job (`ending.end_job_step`). Calls belong to no job, so they are not cancelled;
+# others by whichever process ends the job (`end_job_step`). Calls belong to no job, so they are not cancelled;
 # those that no other job waits for leave the queue.
 
 CANCEL = text("UPDATE jobs SET state = 'cancelling', version = version + 1 WHERE id = :job")
@@ -156,26 +156,18 @@ async def finalise(database: Database, job: int) -> EndStep:
     async with database.transaction() as connection:
         if not (await connection.execute(TRY, {"class": SEAL_LOCK, "job": job})).scalar():
             return EndStep.WAITS
-        chain = await _chain_next(connection, job)
-        if chain is None:
+        last = await provenance.find_chain_end(connection, job)
+        sequence, head = (last.sequence, last.hash) if last else (0, await make_empty_chain(connection, job))
+        after = last.after if last else provenance.START
+        batch = await provenance.load_sample_records(connection, job, after, FINALISED_AT_ONCE)
+        links = list(chain_records((record for _, record in batch), sequence, head))
+        if links:
+            await provenance.insert_links(connection, job, [sample for sample, _ in batch], links)
+        if len(batch) == FINALISED_AT_ONCE:
             return EndStep.MOVED
+        chain = links[-1].hash if links else head
         ended = (await connection.execute(END, {"job": job, "chain": chain})).first()
         return EndStep.WAITS if ended is None else EndStep.ENDED
-
-
-async def _chain_next(connection: AsyncConnection, job: int) -> bytes | None:
-    """Write the next links; return the chain's last hash after the final ones, else None."""
-    before = await provenance.find_chain_end(connection, job)
-    sequence, head = (before.sequence, before.hash) if before else (0, await make_empty_chain(connection, job))
-    batch = await provenance.load_sample_records(
-        connection, job, before.after if before else provenance.START, FINALISED_AT_ONCE
-    )
-    links = list(chain_records((record for _, record in batch), sequence, head))
-    if links:
-        await provenance.insert_links(connection, job, [sample for sample, _ in batch], links)
-    if len(batch) == FINALISED_AT_ONCE:
-        return None
-    return links[-1].hash if links else head
 
 
 async def make_empty_chain(connection: AsyncConnection, job: int) -> bytes:
@@ -183,7 +175,7 @@ async def make_empty_chain(connection: AsyncConnection, job: int) -> bytes:
     return genesis(await provenance.load_job_record(connection, job))
 
 
-# End jobs. Each statement requires the state that it leaves, so running it twice has no effect.
+# End jobs, step by step.
 
 # Live jobs that can be brought nearer to their end now; only few jobs are live.
 DUE = sql("""
@@ -250,7 +242,15 @@ async def list_due_jobs(database: Database, most: int = ANY_SIZE) -> list[DueJob
 
 async def end_job_step(database: Database, job: DueJob) -> EndStep:
     """Take a job's next step: a prepared job runs or fails, a drained one is finalised by at most one batch."""
-    return await _STEPS[job.state](database, job.job)
+    match job.state:
+        case "preparing":
+            return await _leave_preparing(database, job.job)
+        case "cancelling":
+            return await _leave_cancelling(database, job.job)
+        case "running" if not await _matches(database, FINALIZE, job.job):
+            return EndStep.WAITS
+        case _:
+            return await finalise(database, job.job)
 
 
 async def finish_due_jobs(database: Database, most: int = ANY_SIZE) -> list[int]:
@@ -274,12 +274,9 @@ async def finish_due_jobs(database: Database, most: int = ANY_SIZE) -> list[int]
 async def record_reason(database: Database, job: int, error: Exception) -> None:
     """Record on the job why it cannot be ended; ending it clears the reason."""
     message = redact(str(error).partition("\n")[0])
-    values = {
-        "job": job,
-        "reason": f"cannot be brought to its end, tried again: {type(error).__name__}: {message}"[:500],
-    }
+    reason = f"cannot be brought to its end, tried again: {type(error).__name__}: {message}"[:500]
     async with database.transaction() as connection:
-        await connection.execute(EXPLAIN, values)
+        await connection.execute(EXPLAIN, {"job": job, "reason": reason})
 
 
 async def _leave_preparing(database: Database, job: int) -> EndStep:
@@ -292,10 +289,6 @@ async def _leave_preparing(database: Database, job: int) -> EndStep:
         chain = await make_empty_chain(connection, job)
         values = {"job": job, "reason": f"{row.failure}: {row.detail}", "chain": chain}
         return EndStep.ENDED if (await connection.execute(FAIL, values)).rowcount else EndStep.WAITS
-
-
-async def _leave_running(database: Database, job: int) -> EndStep:
-    return await finalise(database, job) if await _matches(database, FINALIZE, job) else EndStep.WAITS
 
 
 async def _leave_cancelling(database: Database, job: int) -> EndStep:
@@ -312,14 +305,6 @@ async def _leave_cancelling(database: Database, job: int) -> EndStep:
 async def _matches(database: Database, statement: TextClause, job: int) -> bool:
     async with database.transaction() as connection:
         return bool((await connection.execute(statement, {"job": job})).scalar())
-
-
-_STEPS: Mapping[str, Callable[[Database, int], Awaitable[EndStep]]] = {
-    "preparing": _leave_preparing,
-    "running": _leave_running,
-    "cancelling": _leave_cancelling,
-    "finalizing": finalise,
-}
 
 
 async def start_jobs(connection: AsyncConnection, jobs: Sequence[int], prepared: bytes | None) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from shared.params import Params
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.replies import Mined, Rule
 from shared.runtime import lifecycle
+from shared.runtime.parameters import find_unknown_field, split_message
 from shared.runtime.submit import Drafting, Submission, insert
 from shared.samples import DatasetItem, Item
 from shared.settings import Settings, Workers
@@ -42,8 +42,6 @@ INSERT_ITEMS = text("""
     SELECT :dataset, ordinal - 1, hash, question, 0
     FROM unnest(CAST(:hashes AS bytea[]), CAST(:questions AS text[])) WITH ORDINALITY u(hash, question, ordinal)""")
 SELECT_JOB_ID = text("SELECT id FROM jobs WHERE public_id = :job")
-_AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 
 class BankRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,21 +72,16 @@ def parse_mining(values: Mapping[str, Any]) -> Mining:
     try:
         mining: Mining = msgspec.convert(values, Mining)
     except msgspec.ValidationError as error:
-        # Convert msgspec's message ("… - at `$.min_support`") to one that names `mining.min_support`.
-        message = str(error)
-        found = _AT.match(message)
-        words, at = (found["words"], found["path"]) if found else (message, None)
-        path = f"mining.{at}" if at else "mining"
-        if unknown := _UNKNOWN.match(words):
+        words, at = split_message(error)
+        if (unknown := find_unknown_field(words)) is not None:
             limits = next(each for each in Mining.__args__ if each.__struct_config__.tag == values.get("miner"))
-            known = ", ".join(limits.__struct_fields__)
-            hint = make_hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
-            invalid = Invalid(f"`mining.{unknown['name']}`: the miner {values['miner']} has no such limit", hint=hint)
-        else:
-            miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)
-            which = f"the miners are {miners}" if "miner" in message else None
-            invalid = Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}", hint=which)
-        raise invalid from error
+            known = limits.__struct_fields__
+            hint = make_hint(unknown, known, f"it has {', '.join(known)}")
+            raise Invalid(f"`mining.{unknown}`: the miner {values['miner']} has no such limit", hint=hint) from error
+        miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)
+        which = f"the miners are {miners}" if "miner" in str(error) else None
+        path = f"mining.{at}" if at else "mining"
+        raise Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}", hint=which) from error
     return mining
 
 
@@ -108,10 +101,17 @@ async def mine(database: Database, settings: Settings, asked: BankRequest) -> Mi
             f"`graph`: the facts of {graph.name!r} have no times, and {miner_of(asked.mining)!r} follows times",
             hint="use the miner amie, or create the graph from facts with times",
         )
-    memory_mib = _memory_mib(graph, asked.mining, settings.workers)
+    memory_mib = _check_memory(graph, asked.mining, settings.workers)
     async with database.transaction() as connection:
         sizes = await count_relations(connection, graph.id)
-    heads = _head_relations(sizes, asked.mining.min_head_facts)
+    least = asked.mining.min_head_facts
+    heads = [relation for relation, facts in sizes if facts >= least]
+    if not heads:
+        relation, facts = sizes[0]
+        raise Invalid(
+            f"`mining.min_head_facts`: no relation has {least} facts; the largest, {relation!r}, has {facts}",
+            hint=f"for so small a graph: --min-head-facts {facts} or lower",
+        )
     dataset = await _provide_dataset(database, heads)
     async with database.transaction() as connection:
         await connection.execute(rules.LOCK)
@@ -125,7 +125,8 @@ async def _start(
 ) -> bool:
     """Insert the job and the bank if they are needed; return whether they were."""
     known = await rules.find_bank(connection, asked.name)
-    if known is not None and not _is_same_request(known, asked, graph):
+    limits = msgspec.json.decode(canonical.encode(asked.mining))
+    if known is not None and (known.graph_hash != graph.hash or known.limits != limits):
         raise Conflict(
             f"`name`: rule bank {asked.name!r} exists already, with another graph or other limits",
             hint=f"choose another name; `mathrag rules show {asked.name}` shows that bank",
@@ -152,12 +153,7 @@ async def _start(
     return True
 
 
-def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> bool:
-    limits = msgspec.json.decode(canonical.encode(asked.mining))
-    return bank.graph_hash == graph.hash and bank.limits == limits
-
-
-def _memory_mib(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
+def _check_memory(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
     from shared.rules.miners import memory_bytes  # with the miners come numpy and scipy
 
     each = math.ceil(memory_bytes(graph.facts, graph.entities, graph.relations, mining) / MIB)
@@ -169,17 +165,6 @@ def _memory_mib(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
             hint="raise `workers.mining_mib`, or lower `workers.miners`, and restart the judge workers",
         )
     return total
-
-
-def _head_relations(sizes: Sequence[tuple[str, int]], least: int) -> list[str]:
-    heads = [relation for relation, facts in sizes if facts >= least]
-    if not heads:
-        relation, facts = sizes[0]
-        raise Invalid(
-            f"`mining.min_head_facts`: no relation has {least} facts; the largest, {relation!r}, has {facts}",
-            hint=f"for so small a graph: --min-head-facts {facts} or lower",
-        )
-    return heads
 
 
 async def _provide_dataset(database: Database, relations: Sequence[str]) -> str:

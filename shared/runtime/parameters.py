@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, get_args, get_type_hints
 
@@ -20,7 +21,6 @@ from shared.shapes import Kind
 from shared.storage.configurations import Tree, merge
 
 FIELDS = frozenset(Params.__struct_fields__)
-_AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _UNLISTED = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
@@ -35,7 +35,7 @@ def parse_params(values: Tree, configured: Tree = MappingProxyType({})) -> Param
         params = msgspec.convert(merge(configured, values), Params)
         canonical.encode(params)
     except msgspec.ValidationError as error:
-        raise _to_invalid(str(error)) from error
+        raise _to_invalid(error) from error
     except UnicodeEncodeError as error:
         raise Invalid("`params`: contains a lone surrogate (half a character), which is not valid text") from error
     for path, value, rule in out_of_range(params):
@@ -171,28 +171,28 @@ def _paths(values: Tree, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _to_invalid(message: str) -> Invalid:
-    """Convert msgspec's message ("… - at `$.gate`") to one that names `params.gate`."""
-    found = _AT.match(message)
-    path = ".".join(filter(None, ["params", found["path"] if found else ""]))
-    words = found["words"] if found else message
-    if unknown := _UNKNOWN.match(words):
-        known = sorted(_fields(path))
-        hint = make_hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
-        return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=hint)
+def split_message(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Split msgspec's message ("… - at `$.gate.tau`") into its words and the path; "" for the value as a whole."""
+    words, at, path = str(error).rpartition(" - at `$")
+    return (words, path.removeprefix(".").removesuffix("`")) if at else (path, "")
+
+
+def find_unknown_field(words: str) -> str | None:
+    """Return the field that msgspec calls unknown, if it does."""
+    found = _UNKNOWN.match(words)
+    return None if found is None else found["name"]
+
+
+def _to_invalid(error: msgspec.ValidationError) -> Invalid:
+    words, at = split_message(error)
+    names = at.split(".") if at else []
+    path = ".".join(["params", *names])
+    if (unknown := find_unknown_field(words)) is not None:
+        known = sorted(reduce(getattr, names, Params()).__struct_fields__)
+        hint = make_hint(unknown, known, f"fields of `{path}`: {', '.join(known)}")
+        return Invalid(f"`{path}.{unknown}`: there is no such field", hint=hint)
     if value := _UNLISTED.match(words):
-        group: Any = Params()
-        *parents, leaf = path.split(".")[1:]
-        for name in parents:
-            group = getattr(group, name)
-        hint = f"it is one of {', '.join([value for value in get_args(get_type_hints(type(group))[leaf]) if value])}"
+        group = type(reduce(getattr, names[:-1], Params()))
+        hint = f"it is one of {', '.join([value for value in get_args(get_type_hints(group)[names[-1]]) if value])}"
         return Invalid(f"`{path}`: {value['value']} is none of its values", hint=hint)
     return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}")
-
-
-def _fields(path: str) -> tuple[str, ...]:
-    """Return the field names of a parameter group, such as `params.gate`."""
-    group: Any = Params()
-    for name in path.split(".")[1:]:
-        group = getattr(group, name)
-    return tuple(group.__struct_fields__)

@@ -4,6 +4,7 @@ The stages are kept apart: with one device for the judge and one for the generat
 work at the same time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,10 @@ def estimate_all(models: Mapping[str, Model], devices: Iterable[Device]) -> dict
 
 def estimate_one(model: Model, *, on_gpu: bool) -> int:
     """Return the memory of one model; 0 if nothing is declared and nothing can be estimated."""
-    if model.footprint_mib or model.path is None:
-        architecture = None
-    else:
-        try:
-            architecture = _read(model.path, model.path.stat().st_mtime_ns)
-        except (MetadataError, OSError):
-            architecture = None
+    architecture = None
+    if not model.footprint_mib and model.path is not None:
+        with suppress(MetadataError, OSError):
+            architecture = _read_architecture(model.path, model.path.stat().st_mtime_ns)
     memory = estimate_memory(
         declared_mib=model.footprint_mib,
         architecture=architecture,
@@ -48,7 +46,7 @@ def estimate_one(model: Model, *, on_gpu: bool) -> int:
 
 
 @cache
-def _read(path: Path, _modified_ns: int) -> Architecture:
+def _read_architecture(path: Path, _modified_ns: int) -> Architecture:
     return metadata.read_architecture(path)
 
 
@@ -126,7 +124,13 @@ def find_problems(settings: Settings) -> Iterator[tuple[str, str]]:
             where = f"{model.device}, which" if model.device else "any device, the largest of which"
             how = "declares" if model.footprint_mib else "by its file needs"
             yield name, f"{how} {footprints[name]} MiB and does not fit on {where} has {budget} MiB"
-    yield from _find_shared_servers(settings.models, placed)
+    # Ollama chooses devices itself, so each device needs a server of its own.
+    owners: dict[str, str] = {}
+    for name, model in settings.models.items():
+        if model.driver == "ollama":
+            owner = owners.setdefault(model.url or DEFAULT_URL, placed[name])
+            if owner != placed[name]:
+                yield name, f"is on {placed[name]}, but its Ollama server has models on {owner}: set `url` or `device`"
 
 
 def _place(settings: Settings) -> tuple[dict[str, str], dict[str, int]]:
@@ -134,13 +138,3 @@ def _place(settings: Settings) -> tuple[dict[str, str], dict[str, int]]:
     devices = settings.all_devices()
     footprints = estimate_all(settings.models, devices)
     return place_models(settings.models, settings.roles, devices, footprints), footprints
-
-
-def _find_shared_servers(models: Mapping[str, Model], placed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield models that share an Ollama server across devices: Ollama chooses devices itself, so it needs one each."""
-    owners: dict[str, str] = {}
-    for name, model in models.items():
-        if model.driver == "ollama":
-            owner = owners.setdefault(model.url or DEFAULT_URL, placed[name])
-            if owner != placed[name]:
-                yield name, f"is on {placed[name]}, but its Ollama server has models on {owner}: set `url` or `device`"

@@ -98,7 +98,7 @@ async def price_question(
     for row in await connection.execute(LEASED, {"ids": ids}):
         leased[row.device].add(row.id)
     by_device = {
-        device: _loads([round_ & models for round_ in needed], set(resident.get(device, ())))
+        device: _list_loads([round_ & models for round_ in needed], set(resident.get(device, ())))
         for device, models in leased.items()
     }
     loads = [model for models in by_device.values() for model in models]
@@ -114,7 +114,7 @@ async def price_question(
     )
 
 
-def _loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
+def _list_loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
     """List the models in the order of their loads; a round that lacks models replaces all resident ones."""
     loads: list[int] = []
     for needed in rounds:
@@ -138,8 +138,8 @@ def list_drawn_roles(pipeline: str, params: Params, reuse: str) -> frozenset[str
         Unreadable: the pipeline is not installed.
     """
     job = make_placeholder_job(pipeline, params, "nonce" if reuse == "none" else "")
-    first = {bound.key for bound in _calls(job, 0)}
-    return frozenset(bound.role for bound in _calls(job, 1) if bound.key not in first)
+    first = {bound.key for bound in _list_calls(job, 0)}
+    return frozenset(bound.role for bound in _list_calls(job, 1) if bound.key not in first)
 
 
 def is_greedy(pipeline: str, params: Params) -> bool:
@@ -148,12 +148,11 @@ def is_greedy(pipeline: str, params: Params) -> bool:
     Raises:
         Unreadable: the pipeline is not installed.
     """
-    return not any(
-        call.role == "generate" and call.sampled for call in _calls(make_placeholder_job(pipeline, params), 0)
-    )
+    calls = _list_calls(make_placeholder_job(pipeline, params), 0)
+    return not any(call.role == "generate" and call.sampled for call in calls)
 
 
-def _calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
+def _list_calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
     return (bound for round_ in dry_run(job, Item(ordinal=0, question="?"), repeat) for bound in round_)
 
 
@@ -194,7 +193,9 @@ def _make_up_reply(call: Call) -> Reply:
     match call:
         case Retrieve():
             ranks = range(call.skip + 1, call.skip + call.k + 1)
-            return Retrieved(hits=tuple(_make_up_hit(call.index, rank) for rank in ranks))
+            documents = (hashlib.sha256(f"{call.index} {rank}".encode()).hexdigest() for rank in ranks)
+            hits = zip(documents, ranks, strict=True)
+            return Retrieved(hits=tuple(Hit(document=each, rank=rank, score=1 / rank) for each, rank in hits))
         case Rerank():
             # Neither good enough to leave anything out, nor so bad that the question is refused.
             return Scored(scores=tuple(0.5 for _ in call.documents))
@@ -237,7 +238,3 @@ def _make_up_measurement(call: Embed | Verify | Estimate | FindRules | Mine) -> 
 def _make_up_rule(number: int) -> Rule:
     body = (Atom(f"first {number}", 0, 2), Atom(f"second {number}", 2, 3), Atom(f"third {number}", 3, 1))
     return Rule(head=Atom("relation", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
-
-
-def _make_up_hit(index: str, rank: int) -> Hit:
-    return Hit(document=hashlib.sha256(f"{index} {rank}".encode()).hexdigest(), rank=rank, score=1 / rank)

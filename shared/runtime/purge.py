@@ -23,7 +23,7 @@ from shared.telemetry import logs
 #
 # A batch that is attaching to such a call either wins or is repeated: each call is locked first and then checked for
 # steps in a statement with a younger snapshot. A step that was inserted before the lock keeps its call, and a later one
-# finds the call gone (`recording.CallVanished`).
+# finds the call gone (`advance.CallVanished`).
 
 DELETED_AT_ONCE = 2000
 ALLOW = text("SET LOCAL mathrag.purge = 'on'")
@@ -67,8 +67,14 @@ async def deletion_transaction(owner: Database) -> AsyncIterator[AsyncConnection
 
 async def remove_unused(owner: Database, actor: str, before: datetime | None = None) -> RemovedRows:
     """Delete calls without steps, only those older than `before` if given, and documents without a corpus."""
-    async with _index_for_deletions(owner):
+    async with owner.statement() as connection:
+        await connection.execute(DROP_INDEX)  # a killed purge may have left it
+        await connection.execute(INDEX)
+    try:
         calls, attempts = await remove_calls(owner, before)
+    finally:
+        async with owner.statement() as connection:
+            await connection.execute(DROP_INDEX)
     async with deletion_transaction(owner) as connection:
         await connection.execute(LOCK_CORPORA)
         documents = (await connection.execute(DELETE_DOCUMENTS)).rowcount
@@ -92,18 +98,6 @@ async def remove_calls(owner: Database, before: datetime | None = None) -> tuple
         if not locked:
             return calls, attempts
         after = locked[-1]
-
-
-@asynccontextmanager
-async def _index_for_deletions(owner: Database) -> AsyncIterator[None]:
-    async with owner.statement() as connection:
-        await connection.execute(DROP_INDEX)  # a killed purge may have left it
-        await connection.execute(INDEX)
-    try:
-        yield
-    finally:
-        async with owner.statement() as connection:
-            await connection.execute(DROP_INDEX)
 
 
 # Purge jobs as the database's owner: the application's role may not delete. Each transaction is short.
@@ -215,19 +209,15 @@ async def purge(owner: Database, job: JobContent, actor: str) -> None:
     async with owner.transaction() as connection:
         detail = {key: value for key, value in msgspec.to_builtins(job).items() if key not in ("id", "job")}
         await database.record_operation(connection, actor, "purge", f"job {job.job}", **detail)
-    while await _delete_samples(owner, job.id):
-        pass
+    samples = None
+    while samples != []:
+        async with deletion_transaction(owner) as connection:
+            samples = list((await connection.execute(SAMPLES, {"job": job.id, "n": PURGED_AT_ONCE})).scalars())
+            for statement in OF_SAMPLES:
+                await connection.execute(statement, {"samples": samples})
     async with deletion_transaction(owner) as connection:
         await connection.execute(DELETE_GIVEN, {"job": job.id})
         await connection.execute(DELETE_JOB, {"job": job.id})
-
-
-async def _delete_samples(owner: Database, job: int) -> int:
-    async with deletion_transaction(owner) as connection:
-        samples = list((await connection.execute(SAMPLES, {"job": job, "n": PURGED_AT_ONCE})).scalars())
-        for statement in OF_SAMPLES:
-            await connection.execute(statement, {"samples": samples})
-    return len(samples)
 
 
 async def forget_questions(owner: Database) -> int:
@@ -300,15 +290,10 @@ async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
             names = ", ".join(f"{user.name} ({user.state})" for user in shown[:NAMED])
             more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
             if live:
-                in_use_error = Conflict(
-                    f"{kind} {name!r} is used by live jobs: {names}{more}", hint="wait for them, or cancel them"
-                )
-            else:
-                in_use_error = Conflict(
-                    f"{kind} {name!r} is needed by the reports of ended jobs: {names}{more}",
-                    hint="purge these jobs first: mathrag purge JOB...",
-                )
-            raise in_use_error
+                problem = f"{kind} {name!r} is used by live jobs: {names}{more}"
+                raise Conflict(problem, hint="wait for them, or cancel them")
+            problem = f"{kind} {name!r} is needed by the reports of ended jobs: {names}{more}"
+            raise Conflict(problem, hint="purge these jobs first: mathrag purge JOB...")
         if kind == "corpus" and (graph := (await connection.execute(GRAPH, {"id": number})).scalar()):
             raise Conflict(f"corpus {name!r} belongs to graph {graph!r}", hint=f"mathrag graph delete {graph}")
         await database.record_operation(connection, actor, "delete", f"{kind} {name}")
