@@ -200,17 +200,17 @@ class Drafting:
             NotFound: no such dataset or corpus.
             Invalid: a field cannot be used; the message names it.
         """
-        pipeline = _pipeline(submission)
+        pipeline = _find_pipeline(submission)
         dataset, items, grader = (
-            (0, questions, None) if questions else await self._look_up_once(_dataset, submission.dataset)
+            (0, questions, None) if questions else await self._look_up_once(_find_dataset, submission.dataset)
         )
-        submission = _with_grading(submission, grader)
+        submission = _complete_grading(submission, grader)
         if questions is None:
             check_grading(submission.given, submission.params)
         check_prompt(submission.params.generate.template)
         items = items if submission.limit is None else min(items, submission.limit)
-        corpus = await self._look_up_once(_corpus, submission.corpus)
-        pins = await self._pins(submission, corpus)
+        corpus = await self._look_up_once(_find_corpus, submission.corpus)
+        pins = await self._pin_roles(submission, corpus)
         if submission.corpus is not None and not pipeline.ignores("crag.similarity"):
             crag = await self._look_up_once(pin_thresholds, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
@@ -220,7 +220,7 @@ class Drafting:
         # An experiment has up to a thousand drafts, and the schedulers share this event loop.
         spec, calls = await to_thread.run_sync(_dry_run, submission, pins)
         if pipeline.prepare is not None and corpus is not None:
-            _check_calibration(submission.params, items, await self._look_up_once(_corpus_size, corpus))
+            _check_calibration(submission.params, items, await self._look_up_once(_count_documents, corpus))
         code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
         asked: dict[str, Any] = {} if submission.limit is None else {"limit": submission.limit}
         if submission.submitted_by is not None:
@@ -254,27 +254,27 @@ class Drafting:
         rulerag = await self._look_up_once(pin_rulerag, params, corpus, has_judge)
         return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rulerag=rulerag))
 
-    async def _pins(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
+    async def _pin_roles(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
         """Pin models by role. A mining job asks no model, so the schedulers load none for it."""
         if submission.graph:
-            return {"mine": await self._look_up_once(_miner, submission.graph)}
+            return {"mine": await self._look_up_once(_pin_miner, submission.graph)}
         params = submission.params
         if submission.pipeline == EMBEDDING:
             return {"embed": await self._look_up_once(pin_embedder)}
         if submission.imported is not None:
-            return await self._grading_pins(submission)
-        pins = await self._look_up_once(_models, submission.models, corpus, submission.corpus, self._settings.roles)
-        pins = pins | await self._look_up_once(_fallback, params.crag.fallback)
-        pins = pins | await self._look_up_once(_rules, params.rules)
-        return {**pins, **await self._look_up_once(_grader, params.grading.grader, "judge" in pins)}
+            return await self._pin_grading(submission)
+        pins = await self._look_up_once(_pin_models, submission.models, corpus, submission.corpus, self._settings.roles)
+        pins = pins | await self._look_up_once(_pin_fallback, params.crag.fallback)
+        pins = pins | await self._look_up_once(_pin_rules, params.rules)
+        return {**pins, **await self._look_up_once(_pin_answer_grader, params.grading.grader, "judge" in pins)}
 
-    async def _grading_pins(self, submission: Submission) -> dict[str, Pin]:
+    async def _pin_grading(self, submission: Submission) -> dict[str, Pin]:
         """Pin the grader of a job that only grades, and the judge if that grader asks one."""
         grader = submission.params.grading.grader
         roles = {role: name for role, name in self._settings.roles.items() if role == "judge" and grader == "rubric"}
-        pins = await self._look_up_once(_models, submission.models, None, None, roles)
+        pins = await self._look_up_once(_pin_models, submission.models, None, None, roles)
         kept = {role: pin for role, pin in pins.items() if role in ("judge", "verify")}
-        return {**kept, **await self._look_up_once(_grader, grader, "judge" in kept)}
+        return {**kept, **await self._look_up_once(_pin_answer_grader, grader, "judge" in kept)}
 
     async def _look_up_once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
         key = look_up, canonical.encode([each for each in named if each is not self._settings])
@@ -283,7 +283,7 @@ class Drafting:
         return self._known[key]
 
 
-def _pipeline(submission: Submission) -> registry.Registered:
+def _find_pipeline(submission: Submission) -> registry.Registered:
     name = submission.pipeline
     try:
         found = registry.get(name)
@@ -303,7 +303,7 @@ def _pipeline(submission: Submission) -> registry.Registered:
     return found
 
 
-async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int, str | None]:
+async def _find_dataset(connection: AsyncConnection, name: str) -> tuple[int, int, str | None]:
     row = (await connection.execute(DATASET, {"name": name})).first()
     if row is None:
         raise await make_not_found(connection, "dataset", name)
@@ -312,7 +312,7 @@ async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int, st
     return row.id, row.items, row.grader
 
 
-async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
+async def _find_corpus(connection: AsyncConnection, name: str | None) -> int | None:
     if name is None:
         return None
     corpus: int | None = (await connection.execute(CORPUS, {"name": name})).scalar()
@@ -321,7 +321,7 @@ async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
     return corpus
 
 
-async def _corpus_size(connection: AsyncConnection, corpus: int) -> int:
+async def _count_documents(connection: AsyncConnection, corpus: int) -> int:
     return int((await connection.execute(CORPUS_SIZE, {"corpus": corpus})).scalar_one())
 
 
@@ -341,7 +341,7 @@ def _check_calibration(params: Params, items: int, documents: int) -> None:
         )
 
 
-async def _models(
+async def _pin_models(
     connection: AsyncConnection,
     named: Mapping[str, str],
     corpus: int | None,
@@ -360,24 +360,24 @@ async def _models(
     return pins
 
 
-async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
+async def _pin_fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
     """Pin the sparse index of the corpus that `crag` falls back to."""
-    found = await _corpus(connection, corpus or None)
+    found = await _find_corpus(connection, corpus or None)
     return {} if found is None else {"fallback": (await pin_indexes(connection, found, corpus))["sparse"]}
 
 
-async def _miner(connection: AsyncConnection, graph: str) -> Pin:
+async def _pin_miner(connection: AsyncConnection, graph: str) -> Pin:
     return await pin_identity(connection, miner_identity(graph))
 
 
-async def _rules(connection: AsyncConnection, bank: str) -> dict[str, Pin]:
+async def _pin_rules(connection: AsyncConnection, bank: str) -> dict[str, Pin]:
     """Pin the content of the rule bank that the job follows."""
     if not bank:
         return {}
     return {"rules": await pin_identity(connection, bank_identity(await rules.get_sealed_hash(connection, bank)))}
 
 
-def _with_grading(submission: Submission, declared: str | None) -> Submission:
+def _complete_grading(submission: Submission, declared: str | None) -> Submission:
     """Take the grader that the dataset declares, if the job names none, and the text of the rubric that it names."""
     grading = with_rubric(submission.params.grading)
     if not grading.grader and declared:
@@ -385,7 +385,7 @@ def _with_grading(submission: Submission, declared: str | None) -> Submission:
     return msgspec.structs.replace(submission, params=msgspec.structs.replace(submission.params, grading=grading))
 
 
-async def _grader(connection: AsyncConnection, name: str, has_judge: bool) -> dict[str, Pin]:  # noqa: FBT001 - looked up by position
+async def _pin_answer_grader(connection: AsyncConnection, name: str, has_judge: bool) -> dict[str, Pin]:  # noqa: FBT001 - looked up by position
     if name == "rubric" and not has_judge:
         hint = "name one with --model judge=NAME, configure `roles.judge`, or choose another grader"
         raise Invalid("`params.grading.grader`: `rubric` needs a judge model, and there is none", hint=hint)
@@ -569,7 +569,7 @@ async def submit_once(
         Invalid: a field cannot be used; the message names it.
         Conflict: a job has this name already.
         TooLarge, TooMany: more than the operator allows.
-        IdempotencyMismatch, InProgress: see `idempotency.run_once` and `job_names.reserve`.
+        IdempotencyMismatch, InProgress: see `run_once` and `lifecycle.reserve`.
     """
 
     async def make() -> uuid.UUID:
@@ -594,15 +594,9 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
     """
     await admit(connection, settings.limits, drafts)
     turns = await take_turns(connection, drafts)
-    # Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name.
-    named = [draft.submission for draft in drafts if not draft.submission.online]
-    await lifecycle.reserve(connection, [each.name for each in named if each.requeued_from is None])
-    given: dict[uuid.UUID, str] = {}
-    for each in named:
-        if each.requeued_from is not None:
-            given[each.requeued_from] = await lifecycle.reserve_next(connection, each.name, given.values())
-    drafts = [_rename(draft, given) for draft in drafts]
-    rows = await to_thread.run_sync(_rows, drafts, turns)
+    names = await _reserve_names(connection, [draft.submission for draft in drafts])
+    # In a thread because hashing a pipeline takes milliseconds.
+    rows = await to_thread.run_sync(_make_rows, drafts, names, turns)
     inserted = (await connection.execute(INSERT_JOBS, {name: [row[name] for row in rows] for name in rows[0]})).all()
     calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
     await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
@@ -610,35 +604,41 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
     return [row["public_id"] for row in rows]
 
 
-def _rename(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
-    source = draft.submission.requeued_from
-    if source is None or source not in given:
-        return draft
-    return msgspec.structs.replace(draft, submission=msgspec.structs.replace(draft.submission, name=given[source]))
+async def _reserve_names(connection: AsyncConnection, submissions: Sequence[Submission]) -> list[str]:
+    """Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name."""
+    fixed = [each.name for each in submissions if not each.online and each.requeued_from is None]
+    await lifecycle.reserve(connection, fixed)
+    names: list[str] = []
+    for each in submissions:
+        is_numbered = not each.online and each.requeued_from is not None
+        names.append(await lifecycle.reserve_next(connection, each.name, names) if is_numbered else each.name)
+    return names
 
 
-def _rows(drafts: Sequence[Draft], turns: Sequence[int]) -> list[dict[str, Any]]:
-    """Build the rows to insert, in a thread because hashing a pipeline takes milliseconds."""
-    return [_row(draft, turn) for draft, turn in zip(drafts, turns, strict=True)]
-
-
-def _row(draft: Draft, turn: int) -> dict[str, Any]:
-    submission = draft.submission
-    return {
-        **{column: getattr(submission, column) for column in JOB_COLUMNS},
-        "public_id": submission.job or uuid.uuid4(),
-        "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
-        "params": canonical.encode(submission.params),
-        "dataset_id": draft.dataset,
-        "corpus_id": draft.corpus,
-        "pins": canonical.encode(draft.spec.binding.pins).decode(),
-        "total": draft.samples,
-        "metadata": canonical.encode(submission.metadata).decode(),
-        "code": canonical.encode({**draft.code, "turn": turn}).decode(),
-        "online": submission.online,
-        "requeued_from": submission.requeued_from,
-        "experiment_id": submission.experiment,
-    }
+def _make_rows(drafts: Sequence[Draft], names: Sequence[str], turns: Sequence[int]) -> list[dict[str, Any]]:
+    rows = []
+    for draft, name, turn in zip(drafts, names, turns, strict=True):
+        submission = draft.submission
+        columns = {column: getattr(submission, column) for column in JOB_COLUMNS}
+        rows.append(
+            columns
+            | {
+                "name": name,
+                "public_id": submission.job or uuid.uuid4(),
+                "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
+                "params": canonical.encode(submission.params),
+                "dataset_id": draft.dataset,
+                "corpus_id": draft.corpus,
+                "pins": canonical.encode(draft.spec.binding.pins).decode(),
+                "total": draft.samples,
+                "metadata": canonical.encode(submission.metadata).decode(),
+                "code": canonical.encode({**draft.code, "turn": turn}).decode(),
+                "online": submission.online,
+                "requeued_from": submission.requeued_from,
+                "experiment_id": submission.experiment,
+            }
+        )
+    return rows
 
 
 # Requeue an ended job: submit the same request as a new job.
@@ -672,7 +672,7 @@ async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submiss
     if row["pipeline"] == IMPORTED:
         hint = "import the file again, under another name: mathrag job import"
         raise Conflict(f"job {public_id} grades imported answers, so there is nothing to ask again", hint=hint)
-    return _submission(row)
+    return _make_submission(row)
 
 
 async def copy_submission(database: Database, public_id: uuid.UUID) -> Submission:
@@ -682,7 +682,7 @@ async def copy_submission(database: Database, public_id: uuid.UUID) -> Submissio
         NotFound: no such job.
         Unreadable: this release cannot read its parameters.
     """
-    return _submission(await _find_source(database, public_id))
+    return _make_submission(await _find_source(database, public_id))
 
 
 async def _find_source(database: Database, public_id: uuid.UUID) -> RowMapping:
@@ -695,10 +695,10 @@ async def _find_source(database: Database, public_id: uuid.UUID) -> RowMapping:
 
 async def repeat_submissions(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]) -> list[Submission]:
     """Return submissions that repeat several ended jobs, in the order in which the jobs were submitted."""
-    return [_submission(row) for row in (await connection.execute(SOURCE, {"jobs": list(public_ids)})).mappings()]
+    return [_make_submission(row) for row in (await connection.execute(SOURCE, {"jobs": list(public_ids)})).mappings()]
 
 
-def _submission(row: RowMapping) -> Submission:
+def _make_submission(row: RowMapping) -> Submission:
     params, problem = try_decode_params(row["params"], f"the parameters of job {row['public_id']}")
     if params is None:
         raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
@@ -868,20 +868,20 @@ ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE public_id = :job")
 
 def dataset_name(question: str) -> str:
     """Return the name of the dataset that holds only this question."""
-    return f"{PREFIX}{_content(question).hex()}"
+    return f"{PREFIX}{_hash_question(question).hex()}"
 
 
 async def provide_dataset(database: Database, question: str) -> None:
     """Create that dataset unless it exists; it is not listed."""
     async with database.transaction() as connection:
-        values = {"name": dataset_name(question), "hash": hashlib.sha256(_content(question)).digest()}
+        values = {"name": dataset_name(question), "hash": hashlib.sha256(_hash_question(question)).digest()}
         created = (await connection.execute(INSERT_QUESTION, values)).scalar()
         if created is not None:
             item_hash = bytes.fromhex(Item(ordinal=0, question=question).hash)
             await connection.execute(INSERT_ITEM, {"dataset": created, "hash": item_hash, "question": question})
 
 
-def _content(question: str) -> bytes:
+def _hash_question(question: str) -> bytes:
     """Return the hash that an upload of this single line would have."""
     return canonical.digest(
         DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
