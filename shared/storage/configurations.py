@@ -14,15 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical
 from shared.errors import PreconditionFailed
 from shared.params import drop_removed
-from shared.storage.database import (
-    LARGEST_KEY,
-    Database,
-    Page,
-    cursor_scope,
-    decode_cursor,
-    make_page,
-    record_operation,
-)
+from shared.storage.database import Database, Page, cursor_scope, load_page, record_operation
 
 Tree = Mapping[str, Any]
 
@@ -77,7 +69,7 @@ async def find_newest(connection: AsyncConnection) -> Configuration:
     row = (await connection.execute(NEWEST)).mappings().first()
     if row is None:
         return SHIPPED
-    found = _configuration(row)
+    found = _make_configuration(row)
     return msgspec.structs.replace(found, params=drop_removed(found.params))
 
 
@@ -91,7 +83,7 @@ async def load_versions(database: Database, wanted: Collection[int]) -> dict[int
     """Load versions by number; 0 is the shipped one, and unknown numbers are left out."""
     async with database.statement() as connection:
         rows = (await connection.execute(VERSIONS, {"versions": sorted(wanted)})).mappings()
-        return {0: SHIPPED} | {row["version"]: _configuration(row) for row in rows}
+        return {0: SHIPPED} | {row["version"]: _make_configuration(row) for row in rows}
 
 
 async def insert_next(connection: AsyncConnection, actor: str, found: Configuration, params: Tree) -> None:
@@ -124,14 +116,10 @@ def _version_conflict(version: int) -> PreconditionFailed:
 
 async def list_versions(database: Database, limit: int, cursor: str | None = None) -> Page[Configuration]:
     """List all versions, newest first."""
-    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
-        found = [_configuration(row) for row in rows]
-    return make_page(found, limit, SCOPE, *(each.version for each in found[:limit][-1:]))
+    return await load_page(database, LIST, SCOPE, limit, cursor, _make_configuration, key="version")
 
 
-def _configuration(row: RowMapping) -> Configuration:
+def _make_configuration(row: RowMapping) -> Configuration:
     params = msgspec.json.decode(row["document"])["params"]
     copied = ("version", "changed_by", "changed_at")
     return Configuration(params=params, **{name: row[name] for name in copied})

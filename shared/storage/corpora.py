@@ -4,25 +4,15 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from sqlalchemy import RowMapping, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, Invalid, NotFound
 from shared.replies import CorpusRecord
-from shared.storage.database import (
-    LARGEST_KEY,
-    Database,
-    Page,
-    check_name,
-    copy,
-    cursor_scope,
-    decode_cursor,
-    make_not_found,
-    make_page,
-)
+from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
 
 # Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
 
@@ -68,13 +58,6 @@ class CreatedCorpus(msgspec.Struct, frozen=True, kw_only=True):
     """False if the same corpus existed already."""
 
 
-class _HashedRecord(NamedTuple):
-    """A record with the hash of its document."""
-
-    hash: bytes
-    record: CorpusRecord
-
-
 class _CorpusDigest:
     """Hashes that identify an upload, updated batch by batch."""
 
@@ -83,10 +66,10 @@ class _CorpusDigest:
         self._content = hashlib.sha256()
         self._ids = hashlib.sha256()
 
-    def add(self, batch: Sequence[_HashedRecord]) -> None:
-        for each in batch:
-            self._content.update(each.hash)
-            self._ids.update((b"\n" if self.documents else b"") + (each.record.external_id or "").encode())
+    def add(self, records: Sequence[CorpusRecord], hashes: Sequence[bytes]) -> None:
+        for record, hash_ in zip(records, hashes, strict=True):
+            self._content.update(hash_)
+            self._ids.update((b"\n" if self.documents else b"") + (record.external_id or "").encode())
             self.documents += 1
 
     @property
@@ -117,46 +100,46 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
     await connection.execute(LOCK)
     row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
     if row is not None:
-        return CreatedCorpus(corpus=await _check_same_content(connection, _corpus(row), batches), new=False)
+        same = Corpus(**row)
+        await _check_same_content(connection, same, batches)
+        return CreatedCorpus(corpus=same, new=False)
     corpus = int((await connection.execute(INSERT, {"name": name})).scalar_one())
     digest = _CorpusDigest()
     async for records in batches:
-        batch = _hash_records(records)
+        hashes = _hash_documents(records)
         # Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones.
-        documents = {each.hash: each.record.document for each in batch}
+        documents = dict(zip(hashes, (record.document for record in records), strict=True))
         stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
         for known in stored:
             del documents[known]
         new = [(key, document.problem, document.text) for key, document in documents.items()]
         await copy(connection, "documents", DOCUMENTS, new)
         members = [
-            (corpus, ordinal, each.record.external_id, each.hash, msgspec.json.encode(each.record.meta).decode())
-            for ordinal, each in enumerate(batch, start=digest.documents)
+            (corpus, ordinal, record.external_id, hash_, msgspec.json.encode(record.meta).decode())
+            for ordinal, (record, hash_) in enumerate(zip(records, hashes, strict=True), start=digest.documents)
         ]
         await copy(connection, "corpus_documents", MEMBERS, members)
-        digest.add(batch)
+        digest.add(records, hashes)
     if digest.documents == 0:
         raise Invalid("the upload holds no documents", hint="send one JSON object per line")
     values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
     await connection.execute(FINISH, values)
-    row = (await connection.execute(ONE, {"name": name})).mappings().one()
-    return CreatedCorpus(corpus=_corpus(row), new=True)
+    return CreatedCorpus(corpus=Corpus(**await load_named(connection, ONE, "corpus", name)), new=True)
 
 
 async def _check_same_content(
     connection: AsyncConnection, corpus: Corpus, batches: AsyncIterator[list[CorpusRecord]]
-) -> Corpus:
+) -> None:
     digest = _CorpusDigest()
     async for records in batches:
-        digest.add(_hash_records(records))
+        digest.add(records, _hash_documents(records))
     ids = (await connection.execute(SAME_IDS, {"corpus": corpus.id})).scalar()
     if (digest.content.hex(), digest.ids) != (corpus.hash, ids):
         raise Conflict(f"corpus {corpus.name!r} exists with other documents", hint="choose another name")
-    return corpus
 
 
-def _hash_records(records: Sequence[CorpusRecord]) -> list[_HashedRecord]:
-    return [_HashedRecord(bytes.fromhex(record.document.hash), record) for record in records]
+def _hash_documents(records: Sequence[CorpusRecord]) -> list[bytes]:
+    return [bytes.fromhex(record.document.hash) for record in records]
 
 
 async def get(database: Database, name: str) -> Corpus:
@@ -166,23 +149,12 @@ async def get(database: Database, name: str) -> Corpus:
         NotFound: there is none.
     """
     async with database.transaction() as connection:
-        row = (await connection.execute(ONE, {"name": name})).mappings().first()
-        if row is None:
-            raise await make_not_found(connection, "corpus", name)
-    return _corpus(row)
+        return Corpus(**await load_named(connection, ONE, "corpus", name))
 
 
 async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> Page[Corpus]:
     """List corpora, newest first."""
-    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
-        found = [_corpus(row) for row in rows]
-    return make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
-
-
-def _corpus(row: RowMapping) -> Corpus:
-    return Corpus(**row)
+    return await load_page(database, LIST, SCOPE, limit, cursor, lambda row: Corpus(**row))
 
 
 # Details of a corpus: its indexes with their recipes, the lengths of its texts, and single documents in full.

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from asyncpg import DiskFullError, InternalClientError
-from sqlalchemy import TextClause, event, text
+from sqlalchemy import RowMapping, TextClause, event, text
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -285,6 +285,28 @@ def make_page(rows: Sequence[T], limit: int, scope: str, *last: int) -> Page[T]:
     return Page(data=list(rows[:limit]), next_cursor=encode_cursor(scope, *last) if more else None)
 
 
+async def load_page(
+    database: "Database",
+    statement: TextClause,
+    scope: str,
+    limit: int,
+    cursor: str | None,
+    make: Callable[[RowMapping], T],
+    key: str = "id",
+) -> Page[T]:
+    """Load a page of what `make` makes of rows, newest first.
+
+    `statement` selects `:n` rows with a smaller `key` than `:before`.
+
+    Raises:
+        BadRequest: the cursor belongs to another list.
+    """
+    before = decode_cursor(cursor, scope, 1)[0] if cursor else LARGEST_KEY
+    async with database.transaction() as connection:
+        rows = (await connection.execute(statement, {"before": before, "n": limit + 1})).mappings().all()
+    return make_page([make(row) for row in rows], limit, scope, *(row[key] for row in rows[:limit][-1:]))
+
+
 def encode_cursor(scope: str, *key: int, sorted_by: str = "") -> str:
     """Encode an opaque cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(Cursor(scope, key, sorted_by))).decode().rstrip("=")
@@ -346,6 +368,18 @@ KNOWN_NAMES = {
 Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules", "label"]
 CALLED = {"rules": "rule bank", "label": "label set"}
 """Kinds whose name differs from their command."""
+
+
+async def load_named(connection: AsyncConnection, statement: TextClause, kind: Kind, name: str) -> RowMapping:
+    """Load the row that `statement` selects by `:name`.
+
+    Raises:
+        NotFound: no `kind` is called `name`.
+    """
+    row = (await connection.execute(statement, {"name": name})).mappings().first()
+    if row is None:
+        raise await make_not_found(connection, kind, name)
+    return row
 
 
 async def make_not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
@@ -16,14 +16,14 @@ from shared.samples import DatasetItem, FactQuery, Item
 from shared.storage import corpora
 from shared.storage.corpora import LONGEST_TEXT, Shown
 from shared.storage.database import (
-    LARGEST_KEY,
     Database,
     Page,
     check_name,
     copy,
     cursor_scope,
     decode_cursor,
-    make_not_found,
+    load_named,
+    load_page,
     make_page,
 )
 
@@ -107,7 +107,7 @@ async def create(
         row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
         digest = Digest(grader)
         if row is not None:
-            dataset = _dataset(row)
+            dataset = Dataset(**row)
             async for batch in batches:
                 digest.add(batch)
             if digest.content.hex() != dataset.hash:
@@ -116,15 +116,15 @@ async def create(
                 )
             return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
-        await copy(connection, "items", ITEM_COLUMNS, _rows(number, batches, digest))
+        await copy(connection, "items", ITEM_COLUMNS, _make_rows(number, batches, digest))
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
-        row = (await connection.execute(ONE, {"name": name})).mappings().one()
-        return CreatedDataset(dataset=_dataset(row), new=True, alternatives=digest.alternatives)
+        dataset = Dataset(**await load_named(connection, ONE, "dataset", name))
+        return CreatedDataset(dataset=dataset, new=True, alternatives=digest.alternatives)
 
 
-async def _rows(
+async def _make_rows(
     dataset: int, batches: AsyncIterator[list[DatasetItem]], digest: Digest
 ) -> AsyncIterator[tuple[Any, ...]]:
     async for batch in batches:
@@ -159,23 +159,12 @@ async def get(database: Database, name: str) -> Dataset:
         NotFound: there is none.
     """
     async with database.transaction() as connection:
-        row = (await connection.execute(ONE, {"name": name})).mappings().first()
-        if row is None:
-            raise await make_not_found(connection, "dataset", name)
-    return _dataset(row)
+        return Dataset(**await load_named(connection, ONE, "dataset", name))
 
 
 async def list_datasets(database: Database, limit: int, cursor: str | None = None) -> Page[Dataset]:
     """List datasets, newest first."""
-    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
-        found = [_dataset(row) for row in rows]
-    return make_page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
-
-
-def _dataset(row: RowMapping) -> Dataset:
-    return Dataset(**row)
+    return await load_page(database, LIST, SCOPE, limit, cursor, lambda row: Dataset(**row))
 
 
 # Details of a dataset: how many items have gold answers, and their subjects and levels.
@@ -293,21 +282,18 @@ async def list_ordinals(connection: AsyncConnection, dataset: int) -> list[int]:
 async def load_questions(connection: AsyncConnection, dataset: int, wanted: Sequence[int]) -> list[LedQuestion]:
     """Load the items with these ordinals, in order."""
     rows = await connection.execute(SELECT_LED_ITEMS, {"dataset": dataset, "ordinals": list(wanted)})
-    return [
-        LedQuestion(row.ordinal, row.question, _golds(row.gold, row.expected), msgspec.convert(row.query, FactQuery))
-        for row in rows
-    ]
+    questions = []
+    for row in rows:
+        further = msgspec.convert(row.expected or {}, Expected).golds
+        golds = [] if row.gold is None else [row.gold, *further]
+        questions.append(LedQuestion(row.ordinal, row.question, golds, msgspec.convert(row.query, FactQuery)))
+    return questions
 
 
 async def load_texts(connection: AsyncConnection, corpus: str, ids: Collection[str]) -> dict[str, str]:
     """Load documents of a corpus by external id, as they are indexed; unknown ids are left out."""
     rows = await connection.execute(TEXTS, {"corpus": corpus, "ids": sorted(ids)})
     return {row.external_id: f"{row.problem}\n{row.body}" if row.problem else row.body for row in rows}
-
-
-def _golds(gold: str | None, expected: object) -> list[str]:
-    further = () if expected is None else msgspec.convert(expected, Expected).golds
-    return [] if gold is None else [gold, *further]
 
 
 # List items of a dataset and documents of a corpus page by page, in uploaded order.

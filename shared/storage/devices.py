@@ -121,7 +121,7 @@ async def load_device(database: Database, device: str) -> DeviceState:
             epoch=newest["epoch"] if newest else None,
             models=await _load_resident_models(connection, newest) if newest and newest["state"] == "open" else [],
             drain=await find_drain(connection, device),
-            flips=[_flip(each) for each in rows],
+            flips=[_make_flip(each) for each in rows],
         )
 
 
@@ -135,7 +135,7 @@ async def _load_resident_models(connection: AsyncConnection, residency: RowMappi
     ]
 
 
-def _flip(row: RowMapping) -> Flip:
+def _make_flip(row: RowMapping) -> Flip:
     copied = ("epoch", "cause", "state", "reason", "wanted_at", "opened_at", "closed_at", "declared_mib")
     servers = row["servers"]
     return Flip(
@@ -285,7 +285,7 @@ async def load_records(connection: AsyncConnection, name: str) -> ModelRecords:
     loads = (await connection.execute(LOADS, {"ids": ids})).mappings().one()
     speed = (await connection.execute(SPEED, {"ids": ids})).mappings().one()
     return ModelRecords(
-        versions=[_version(row) for row in rows],
+        versions=[RegisteredModel(**{name: row[name] for name in RegisteredModel.__struct_fields__}) for row in rows],
         learned=[LearnedFootprint(**row) for row in learned],
         loads=Loads(**loads),
         speed=Speed(**speed) if speed["calls"] else None,
@@ -296,7 +296,3 @@ async def load_records(connection: AsyncConnection, name: str) -> ModelRecords:
 async def list_jobs_naming(connection: AsyncConnection, ids: Sequence[int]) -> list[ModelJob]:
     """List the newest jobs that name one of these rows of `models`, even if their pipelines do not ask it."""
     return [ModelJob(**row) for row in (await connection.execute(JOBS, {"ids": ids, "n": MOST_JOBS})).mappings()]
-
-
-def _version(row: RowMapping) -> RegisteredModel:
-    return RegisteredModel(**{name: value for name, value in row.items() if name != "id"})

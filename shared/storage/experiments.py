@@ -9,23 +9,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
 from shared.errors import Conflict
-from shared.storage import jobs as stored_jobs
-from shared.storage.database import (
-    LARGEST_KEY,
-    Database,
-    Page,
-    cursor_scope,
-    decode_cursor,
-    is_usable,
-    make_not_found,
-    make_page,
-    sql,
-)
+from shared.storage import jobs
+from shared.storage.database import Database, Page, cursor_scope, is_usable, load_page, make_not_found, sql
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
@@ -88,8 +78,8 @@ class Member(NamedTuple):
 
     id: uuid.UUID
     state: str
-    request_counts: stored_jobs.RequestCounts
-    gate: stored_jobs.Gate | None
+    request_counts: jobs.RequestCounts
+    gate: jobs.Gate | None
     created_at: datetime
     ended_at: datetime | None
     pace: tuple[int, datetime | None, datetime | None]
@@ -121,7 +111,7 @@ class Standing(Entry, frozen=True, kw_only=True):
     """An experiment with the progress of its jobs."""
 
     baseline: str | None
-    request_counts: stored_jobs.RequestCounts
+    request_counts: jobs.RequestCounts
     """Samples of all its jobs."""
     eta_seconds: int | None
     """Estimated from the pace of ended samples, as of the last one; null without an estimate."""
@@ -152,7 +142,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
     found: Sequence[Any] = []
     if is_usable(reference):
         found = (await connection.execute(BY_NAME, {"reference": reference})).all()
-        if not found and (span := stored_jobs.id_range(reference)):
+        if not found and (span := jobs.id_range(reference)):
             found = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all()
     if len(found) > 1:
         ids = ", ".join(str(row.public_id) for row in found)
@@ -191,17 +181,14 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
     found = list(of.values())
     states = Counter(job.state for job in found)
     counted = {
-        name: sum(getattr(job.request_counts, name) for job in found)
-        for name in stored_jobs.RequestCounts.__struct_fields__
+        name: sum(getattr(job.request_counts, name) for job in found) for name in jobs.RequestCounts.__struct_fields__
     }
     state = state_of(states)
     # Estimate the remaining seconds from the common pace of all jobs, because they share their models.
     paces = [job.pace for job in found]
     firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
     ended = sum(count for count, _, _ in paces)
-    seconds = stored_jobs.estimate_seconds(
-        counted["in_progress"], ended, min(firsts, default=None), max(lasts, default=None)
-    )
+    seconds = jobs.estimate_seconds(counted["in_progress"], ended, min(firsts, default=None), max(lasts, default=None))
     return Standing(
         id=uuid.UUID(str(row.public_id)),
         name=row.name,
@@ -212,7 +199,7 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         created_at=row.created_at,
         ended_at=_find_last_end(state, [job.ended_at for job in found]),
         baseline=msgspec.json.decode(row.document)["baseline"],
-        request_counts=stored_jobs.RequestCounts(**counted),
+        request_counts=jobs.RequestCounts(**counted),
         eta_seconds=seconds,
         grid=cells,
     )
@@ -225,10 +212,10 @@ async def load_members(connection: AsyncConnection, experiment: int) -> dict[int
         job.id: Member(
             id=uuid.UUID(str(job.public_id)),
             state=job.state,
-            request_counts=stored_jobs.count_requests(
+            request_counts=jobs.count_requests(
                 job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
             ),
-            gate=stored_jobs.decode_gate(job.prepared),
+            gate=jobs.decode_gate(job.prepared),
             created_at=job.created_at,
             ended_at=job.ended_at,
             pace=(job.completed + job.failed, job.first, job.last),
@@ -239,23 +226,17 @@ async def load_members(connection: AsyncConnection, experiment: int) -> dict[int
 
 async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> Page[Entry]:
     """List experiments, newest first."""
-    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).all()
-    return make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
+    return await load_page(database, LIST, SCOPE, limit, cursor, _make_entry)
 
 
-def _entry(row: Any) -> Entry:
-    state = state_of(row.jobs)
+def _make_entry(row: RowMapping) -> Entry:
+    state = state_of(row["jobs"])
     return Entry(
-        id=uuid.UUID(str(row.public_id)),
-        name=row.name,
+        id=uuid.UUID(str(row["public_id"])),
         state=state,
-        cells=row.cells,
-        refused=row.refused,
-        jobs=dict(sorted(row.jobs.items())),
-        created_at=row.created_at,
-        ended_at=_find_last_end(state, [row.ended_at]),
+        jobs=dict(sorted(row["jobs"].items())),
+        ended_at=_find_last_end(state, [row["ended_at"]]),
+        **{name: row[name] for name in ("name", "cells", "refused", "created_at")},
     )
 
 

@@ -18,21 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import canonical
 from shared.errors import Conflict
 from shared.replies import CorpusRecord
-from shared.rules import graph as graph_module
-from shared.rules.graph import Graph
+from shared.rules.graph import Graph, written
 from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
-from shared.storage.database import (
-    LARGEST_KEY,
-    Database,
-    Page,
-    check_name,
-    copy,
-    cursor_scope,
-    decode_cursor,
-    make_not_found,
-    make_page,
-)
+from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
 
 # Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory.
 
@@ -58,7 +47,17 @@ class Block(NamedTuple):
 
 async def store_graph(connection: AsyncConnection, graph_id: int, graph: Graph) -> None:
     """Store the whole graph as rows of `graph_blocks`."""
-    await copy(connection, "graph_blocks", BLOCK_COLUMNS, _rows(graph_id, graph))
+    parts: dict[Part, Iterator[bytes]] = {"triples": _split_array("triples", graph.triples)}
+    if graph.times is not None:
+        parts["times"] = _split_array("times", graph.times)
+    parts |= {"entities": _split_names(graph.entities), "relations": _split_names(graph.relations)}
+
+    async def make_rows() -> AsyncIterator[tuple[int, Part, int, bytes]]:
+        for part, pieces in parts.items():
+            for ordinal, piece in enumerate(pieces):
+                yield graph_id, part, ordinal, await asyncio.to_thread(zlib.compress, piece, LEVEL)
+
+    await copy(connection, "graph_blocks", BLOCK_COLUMNS, make_rows())
 
 
 async def stream_blocks(connection: AsyncConnection, graph_id: int) -> AsyncIterator[Block]:
@@ -88,26 +87,13 @@ def decode_names(content: bytes) -> list[str]:
     return content.decode().split("\n")[:-1]
 
 
-async def _rows(graph_id: int, graph: Graph) -> AsyncIterator[tuple[int, Part, int, bytes]]:
-    for part, pieces in _pieces(graph).items():
-        for ordinal, piece in enumerate(pieces):
-            yield graph_id, part, ordinal, await asyncio.to_thread(zlib.compress, piece, LEVEL)
-
-
-def _pieces(graph: Graph) -> dict[Part, Iterator[bytes]]:
-    found: dict[Part, Iterator[bytes]] = {"triples": _arrays("triples", graph.triples)}
-    if graph.times is not None:
-        found["times"] = _arrays("times", graph.times)
-    return {**found, "entities": _lines(graph.entities), "relations": _lines(graph.relations)}
-
-
-def _arrays(part: Part, values: NDArray[np.int32] | NDArray[np.int64]) -> Iterator[bytes]:
+def _split_array(part: Part, values: NDArray[np.int32] | NDArray[np.int64]) -> Iterator[bytes]:
     rows = BLOCK_BYTES // values[:1].nbytes
     for first in range(0, len(values), rows):
         yield values[first : first + rows].astype(DTYPES[part], copy=False).tobytes()
 
 
-def _lines(found: Sequence[str]) -> Iterator[bytes]:
+def _split_names(found: Sequence[str]) -> Iterator[bytes]:
     piece = bytearray()
     for name in found:
         line = f"{name}\n".encode()
@@ -222,8 +208,8 @@ async def create(
             }  # fmt: skip
             number = int((await connection.execute(INSERT, values)).scalar_one())
             await store_graph(connection, number, graph)
-        found = (await connection.execute(ONE, {"name": name})).mappings().one()
-        return CreatedGraph(graph=_graph(found), new=row is None)
+        created = _make_graph(await load_named(connection, ONE, "graph", name))
+        return CreatedGraph(graph=created, new=row is None)
 
 
 def content_hash(upload: GraphFacts) -> bytes:
@@ -245,7 +231,7 @@ def format_tsv(upload: GraphFacts) -> Iterator[str]:
             yield from (f"{line}\n" for line in named)
             continue
         steps = graph.times[first : first + CHUNK].tolist()
-        yield from (f"{line}\t{graph_module.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
+        yield from (f"{line}\t{written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
 
 
 async def get(database: Database, name: str) -> StoredGraph:
@@ -255,14 +241,7 @@ async def get(database: Database, name: str) -> StoredGraph:
         NotFound: there is none.
     """
     async with database.transaction() as connection:
-        return await _find_graph(connection, name)
-
-
-async def _find_graph(connection: AsyncConnection, name: str) -> StoredGraph:
-    row = (await connection.execute(ONE, {"name": name})).mappings().first()
-    if row is None:
-        raise await make_not_found(connection, "graph", name)
-    return _graph(row)
+        return _make_graph(await load_named(connection, ONE, "graph", name))
 
 
 async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
@@ -272,7 +251,7 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
         NotFound: there is none.
     """
     async with database.transaction() as connection:
-        stored = await _find_graph(connection, name)
+        stored = _make_graph(await load_named(connection, ONE, "graph", name))
         phrases = (await connection.execute(PHRASES, {"id": stored.id})).scalar_one()
         words = {} if phrases is None else msgspec.convert(phrases, dict[str, Phrase])
         return stored, GraphFacts(await load_graph(connection, stored.id), stored.time_unit, words)
@@ -280,11 +259,7 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
 
 async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> Page[StoredGraph]:
     """List graphs, newest first."""
-    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
-        found = [_graph(row) for row in rows]
-    return make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
+    return await load_page(database, LIST, SCOPE, limit, cursor, _make_graph)
 
 
 async def delete(database: Database, name: str) -> StoredGraph:
@@ -296,7 +271,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
     """
     try:
         async with database.transaction() as connection:
-            graph = await _find_graph(connection, name)
+            graph = _make_graph(await load_named(connection, ONE, "graph", name))
             await connection.execute(DELETE, {"id": graph.id})
     except IntegrityError as error:
         banks = ", ".join(await database.column(BANKS, {"id": graph.id}))
@@ -305,9 +280,9 @@ async def delete(database: Database, name: str) -> StoredGraph:
     return graph
 
 
-def _graph(row: RowMapping) -> StoredGraph:
+def _make_graph(row: RowMapping) -> StoredGraph:
     unit = row["time_unit"]
-    first, last = (unit and graph_module.written(row[key], unit) for key in ("first_time", "last_time"))
+    first, last = (unit and written(row[key], unit) for key in ("first_time", "last_time"))
     largest = msgspec.convert(row["largest"], list[RelationSize])
     return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})
 

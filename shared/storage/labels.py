@@ -91,16 +91,16 @@ async def draw_tasks(
     if kind.rubrics:
         values |= {"rubrics": list(kind.rubrics), "by_question": kind.by_question, **NUL}
     rows = (await connection.execute(DOCUMENTS if kind.rubrics else ANSWERS, values)).mappings().all()
-    content = _document if kind.rubrics else _answer
-    drawn = [DrawnTask(row["item"], row["repeat"], content(row), parse_label(what, row["system"])) for row in rows]
+    make_content = _make_document_content if kind.rubrics else _make_answer_content
+    drawn = [DrawnTask(row["item"], row["repeat"], make_content(row), parse_label(what, row["system"])) for row in rows]
     return drawn, rows[0]["eligible"] if rows else 0
 
 
-def _document(row: RowMapping) -> Content:
+def _make_document_content(row: RowMapping) -> Content:
     return Content(**{name: row[name] for name in ("question", "document", "problem", "text")})
 
 
-def _answer(row: RowMapping) -> Content:
+def _make_answer_content(row: RowMapping) -> Content:
     expected = msgspec.convert(row["expected"] or {}, Expected)
     golds = (*([] if row["gold"] is None else [row["gold"]]), *expected.golds)
     return Content(question=row["question"], golds=golds, choices=expected.choices, answer=row["answer"])
@@ -217,7 +217,7 @@ async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tup
             raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)
         values = {
             **wanted._asdict(), "job": job.public_id, "job_name": job.name, "job_id": job_id, "eligible": eligible,
-            "tasks": len(drawn), "hash": _hash(wanted.what, drawn), "made_by": made_by,
+            "tasks": len(drawn), "hash": _hash_tasks(wanted.what, drawn), "made_by": made_by,
         }  # fmt: skip
         number = (await connection.execute(INSERT_LABEL_SET, values)).scalar_one()
         rows = [
@@ -245,16 +245,16 @@ async def list_label_sets(database: Database, limit: int, cursor: str | None = N
     before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
-        found = await _with_labellers(connection, [_set(row) for row in rows])
+        found = await _with_labellers(connection, [_make_set(row) for row in rows])
     return make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
 
 
 async def _find_set(connection: AsyncConnection, name: str) -> LabelSet | None:
     row = (await connection.execute(ONE, {"name": name})).mappings().first()
-    return None if row is None else _set(row)
+    return None if row is None else _make_set(row)
 
 
-def _set(row: RowMapping) -> LabelSet:
+def _make_set(row: RowMapping) -> LabelSet:
     kind = KINDS[row["what"]]
     return LabelSet(**row, instructions=kind.instructions, scale=kind.scale)
 
@@ -266,7 +266,7 @@ async def _with_labellers(connection: AsyncConnection, sets: Sequence[LabelSet])
     return [msgspec.structs.replace(each, labellers=tuple(found[each.id])) for each in sets]
 
 
-def _hash(what: What, drawn: Sequence[DrawnTask]) -> bytes:
+def _hash_tasks(what: What, drawn: Sequence[DrawnTask]) -> bytes:
     content = hashlib.sha256(canonical.encode(what))
     for each in drawn:
         content.update(canonical.encode(tuple(each)) + b"\n")
@@ -380,7 +380,7 @@ class SystemRating(NamedTuple):
 async def find_next_task(connection: AsyncConnection, of: LabelSet, labeller: str, *, blind: bool) -> LabelTask | None:
     """Find the first task that this labeller has not labelled; None if there is none."""
     row = (await connection.execute(NEXT, {"set": of.id, "labeller": labeller})).mappings().first()
-    return None if row is None else _task(of, row, None, blind=blind)
+    return None if row is None else _make_task(of, row, None, blind=blind)
 
 
 async def find_task(connection: AsyncConnection, of: LabelSet, number: int, labeller: str, *, blind: bool) -> LabelTask:
@@ -392,7 +392,10 @@ async def find_task(connection: AsyncConnection, of: LabelSet, number: int, labe
     row = (await connection.execute(NUMBERED, {"set": of.id, "number": number})).mappings().first()
     if row is None:
         raise NotFound(f"label set {of.name!r} has no task {number}", hint=f"its tasks are 1 to {of.tasks}")
-    return _task(of, row, await _load_last_label(connection, of, number, labeller), blind=blind)
+    values = {"set": of.id, "number": number, "labeller": labeller}
+    last = (await connection.execute(LAST, values)).mappings().first()
+    label = None if last is None else Label(**_read_label(of.what, last))
+    return _make_task(of, row, label, blind=blind)
 
 
 async def add_label(
@@ -410,7 +413,7 @@ async def add_label(
         value = None if given.value is None else str(given.value)
         values = {**given._asdict(), "value": value, "set": of.id, "number": number, "labeller": labeller}
         row = (await connection.execute(INSERT_LABEL, values)).mappings().one()
-        return Label(**_label(of.what, row)), True
+        return Label(**_read_label(of.what, row)), True
 
 
 async def stream_labels(database: Database, of: LabelSet) -> AsyncIterator[list[ExportedLabel]]:
@@ -422,7 +425,7 @@ async def stream_labels(database: Database, of: LabelSet) -> AsyncIterator[list[
             rows = (await connection.execute(EXPORT, values)).mappings().all()
         if not rows:
             return
-        yield [_export_row(of, row) for row in rows]
+        yield [_make_exported_label(of, row) for row in rows]
         after = rows[-1]["id"]
 
 
@@ -430,7 +433,7 @@ async def count_labels(connection: AsyncConnection, of: LabelSet, *, blind: bool
     """Collect each labeller's last label of each task; with `blind`, only labels that were given blindly."""
     found: dict[int, dict[str, Value | None]] = {}
     for row in (await connection.execute(COUNTED, {"set": of.id, "blind": blind})).mappings():
-        found.setdefault(row["number"], {})[row["labeller"]] = _value(of.what, row["value"])
+        found.setdefault(row["number"], {})[row["labeller"]] = _parse_value(of.what, row["value"])
     tasks = [
         SystemRating(row.number, row.item, row.repeat, parse_label(of.what, row.system))
         for row in await connection.execute(SYSTEM, {"set": of.id})
@@ -438,13 +441,7 @@ async def count_labels(connection: AsyncConnection, of: LabelSet, *, blind: bool
     return CountedLabels(found, tasks)
 
 
-async def _load_last_label(connection: AsyncConnection, of: LabelSet, number: int, labeller: str) -> Label | None:
-    values = {"set": of.id, "number": number, "labeller": labeller}
-    row = (await connection.execute(LAST, values)).mappings().first()
-    return None if row is None else Label(**_label(of.what, row))
-
-
-def _task(of: LabelSet, row: RowMapping, label: Label | None, *, blind: bool) -> LabelTask:
+def _make_task(of: LabelSet, row: RowMapping, label: Label | None, *, blind: bool) -> LabelTask:
     return LabelTask(
         set=of.name,
         number=row["number"],
@@ -456,12 +453,12 @@ def _task(of: LabelSet, row: RowMapping, label: Label | None, *, blind: bool) ->
     )
 
 
-def _label(what: What, row: RowMapping) -> dict[str, Any]:
+def _read_label(what: What, row: RowMapping) -> dict[str, Any]:
     copied = {name: row[name] for name in ("number", "labeller", "at", "blind", "note")}
-    return {**copied, "value": _value(what, row["value"]), "abstained": row["value"] is None}
+    return {**copied, "value": _parse_value(what, row["value"]), "abstained": row["value"] is None}
 
 
-def _export_row(of: LabelSet, row: RowMapping) -> ExportedLabel:
+def _make_exported_label(of: LabelSet, row: RowMapping) -> ExportedLabel:
     content = msgspec.json.decode(row["content"], type=Content)
     return ExportedLabel(
         set=of.name,
@@ -472,9 +469,9 @@ def _export_row(of: LabelSet, row: RowMapping) -> ExportedLabel:
         answer=None if content.document else content.answer,
         system=parse_label(of.what, row["system"]),
         counts=row["counts"],
-        **_label(of.what, row),
+        **_read_label(of.what, row),
     )
 
 
-def _value(what: What, text: str | None) -> Value | None:
+def _parse_value(what: What, text: str | None) -> Value | None:
     return None if text is None else parse_label(what, text)

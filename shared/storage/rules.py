@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import RowMapping, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
@@ -15,16 +15,16 @@ from shared.calls import Mining, StoredMining
 from shared.errors import Conflict, Invalid, NotFound
 from shared.replies import Miner, NumberedRule, Rule
 from shared.samples import Phrase
-from shared.storage import database, devices
+from shared.storage import devices
 from shared.storage.database import (
-    LARGEST_KEY,
     Database,
     Page,
     check_name,
     copy,
     cursor_scope,
     decode_cursor,
-    make_not_found,
+    load_named,
+    load_page,
     make_page,
 )
 from shared.storage.devices import ModelJob
@@ -124,25 +124,18 @@ async def get_bank(connection: AsyncConnection, name: str) -> RuleBank:
     Raises:
         NotFound: there is none.
     """
-    found = await find_bank(connection, name)
-    if found is None:
-        raise await make_not_found(connection, "rules", name)
-    return found
+    return RuleBank(**await load_named(connection, ONE, "rules", name))
 
 
 async def find_bank(connection: AsyncConnection, name: str) -> RuleBank | None:
     """Find the bank called `name`; None if there is none."""
     row = (await connection.execute(ONE, {"name": name})).mappings().first()
-    return None if row is None else _bank(row)
+    return None if row is None else RuleBank(**row)
 
 
 async def list_banks(database: Database, limit: int, cursor: str | None = None) -> Page[RuleBank]:
     """List banks, newest first."""
-    before = decode_cursor(cursor, SCOPE, 1)[0] if cursor else LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
-        found = [_bank(row) for row in rows]
-    return make_page(found, limit, SCOPE, *(bank.id for bank in found[:limit][-1:]))
+    return await load_page(database, LIST, SCOPE, limit, cursor, lambda row: RuleBank(**row))
 
 
 async def get_sealed_hash(connection: AsyncConnection, name: str) -> str:
@@ -275,10 +268,6 @@ def miner_of(mining: Mining) -> str:
     return str(mining.__struct_config__.tag)
 
 
-def _bank(row: RowMapping) -> RuleBank:
-    return RuleBank(**row)
-
-
 # Look up rules of a sealed bank, by head relation or by number.
 
 BANK = text("""
@@ -326,7 +315,7 @@ async def stream_rules_for_heads(
     values = {"bank": bank, "heads": sorted(relations), "least": least}
     async with connection.stream(OF_HEADS, values, execution_options={"yield_per": BATCH}) as found:
         async for rows in found.partitions(BATCH):
-            yield [_rule(row.ordinal, row.rule) for row in rows]
+            yield [_decode_rule(row.ordinal, row.rule) for row in rows]
 
 
 async def list_rule_numbers(connection: AsyncConnection, bank: int, least: float, support: int) -> Sequence[int]:
@@ -340,7 +329,7 @@ async def find_rules_by_number(
 ) -> dict[int, NumberedRule]:
     """Find the rules with these numbers; missing numbers are left out."""
     rows = await connection.execute(BY_NUMBER, {"bank": bank, "numbers": sorted(wanted)})
-    return {row.ordinal: _rule(row.ordinal, row.rule) for row in rows}
+    return {row.ordinal: _decode_rule(row.ordinal, row.rule) for row in rows}
 
 
 async def find_phrases(connection: AsyncConnection, hash_: str) -> Mapping[str, Phrase] | None:
@@ -349,7 +338,7 @@ async def find_phrases(connection: AsyncConnection, hash_: str) -> Mapping[str, 
     return None if found is None else msgspec.convert(found, dict[str, Phrase])
 
 
-def _rule(number: int, raw: bytes) -> NumberedRule:
+def _decode_rule(number: int, raw: bytes) -> NumberedRule:
     return NumberedRule(number, msgspec.json.decode(raw, type=Rule))
 
 
@@ -424,7 +413,7 @@ class RuleSelection(NamedTuple):
 
 async def list_rules(
     connection: AsyncConnection, name: str, chosen: RuleSelection, limit: int, cursor: str | None
-) -> database.Page[Rule]:
+) -> Page[Rule]:
     """List the selected rules of the bank.
 
     Raises:
@@ -432,8 +421,8 @@ async def list_rules(
         NotFound: there is no such bank.
     """
     filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
-    scope = database.cursor_scope("rules of", bank=name, **filters)
-    after = database.decode_cursor(cursor, scope, 1)[0] if cursor else -1
+    scope = cursor_scope("rules of", bank=name, **filters)
+    after = decode_cursor(cursor, scope, 1)[0] if cursor else -1
     values = {
         "bank": (await get_bank(connection, name)).id, "after": after, "head": chosen.head,
         "least": chosen.least, "support": chosen.support,
@@ -442,4 +431,4 @@ async def list_rules(
     statement = BY_CERTAINTY if chosen.order == "confidence" else IN_ORDER
     rows = (await connection.execute(statement, values)).all()
     found = [msgspec.json.decode(row.rule, type=Rule) for row in rows]
-    return database.make_page(found, limit, scope, *(row.ordinal for row in rows[:limit][-1:]))
+    return make_page(found, limit, scope, *(row.ordinal for row in rows[:limit][-1:]))
