@@ -95,13 +95,12 @@ async def find_waiting_of_jobs(connection: AsyncConnection, jobs: Sequence[int])
 async def list_lacking_plugins(connection: AsyncConnection, jobs: Sequence[int] | None = None) -> list[Lacking]:
     """List plug-ins that these live jobs need and this process lacks; None stands for all live jobs."""
     values = {"jobs": None if jobs is None else list(jobs), "plugins": loading.encode_usable_pins()}
-    rows = (await connection.execute(LACKING, values)).all()
-    pins = [(row, msgspec.convert(row.pin, PluginPin)) for row in rows]
-    return [
-        Lacking(row.job, row.name, pin, reason)
-        for row, pin in pins
-        if (reason := loading.explain_absence(pin)) is not None
-    ]
+    lacking = []
+    for row in await connection.execute(LACKING, values):
+        pin = msgspec.convert(row.pin, PluginPin)
+        if (reason := loading.explain_absence(pin)) is not None:
+            lacking.append(Lacking(row.job, row.name, pin, reason))
+    return lacking
 
 
 async def find_all_waiting(connection: AsyncConnection) -> list[Waiting]:
@@ -370,7 +369,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
         NotFound: nothing matches.
         Conflict: several jobs match; the message lists their ids.
     """
-    found = await _candidates(connection, reference)
+    found = await _find_candidates(connection, reference)
     if len(found) > 1:
         ids = ", ".join(str(row.public_id) for row in found)
         raise Conflict(f"{reference!r} matches several jobs: {ids}", hint="use one of these ids")
@@ -379,7 +378,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
     return int(found[0].id)
 
 
-async def _candidates(connection: AsyncConnection, reference: str) -> Sequence[Any]:
+async def _find_candidates(connection: AsyncConnection, reference: str) -> Sequence[Any]:
     """Find matching jobs; a complete id wins over a name, and a name over a prefix."""
     if not is_usable(reference):
         return []
@@ -416,13 +415,13 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     }
     lost = await list_unserved_of_job(connection, job)
     away = await find_waiting_of_jobs(connection, [job])
-    return _job(row, stages, eta, lost, away.get(job, ()))
+    return _make_job(row, stages, eta, lost, away.get(job, ()))
 
 
 async def load_without_stages(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Job]:
     """Load jobs by row id without stages, estimates and outages."""
     rows = (await connection.execute(SEVERAL, {"jobs": list(jobs)})).mappings()
-    return {row["id"]: _job(row) for row in rows}
+    return {row["id"]: _make_job(row) for row in rows}
 
 
 async def find_row_ids(connection: AsyncConnection, jobs: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
@@ -481,7 +480,7 @@ _COPIED = (
 )  # fmt: skip
 
 
-def _job(
+def _make_job(
     row: RowMapping,
     stages: dict[str, StageCount] | None = None,
     eta: TimeLeft | None = None,
@@ -498,7 +497,7 @@ def _job(
         eta_seconds=eta.seconds if eta else None,
         eta_between=(eta.low, eta.high) if eta else None,
         params=params,
-        gate=_gate(decision),
+        gate=_make_gate(decision),
         stages=stages,
         unserved=lost,
         waiting=away,
@@ -510,10 +509,10 @@ def _job(
 
 def decode_gate(prepared: bytes | None) -> Gate | None:
     """Decode a stored gate decision without its vectors; None if there is none that this release can read."""
-    return _gate(try_decode(prepared, GateDecision, "")[0])
+    return _make_gate(try_decode(prepared, GateDecision, "")[0])
 
 
-def _gate(decision: GateDecision | None) -> Gate | None:
+def _make_gate(decision: GateDecision | None) -> Gate | None:
     if decision is None:
         return None
     copied = ("strategy", "reason", "tau", "rho", "low", "high", "asked", "unparsed")
@@ -676,13 +675,6 @@ class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
 EVERY = JobSelection()
 
 
-class _Picked(msgspec.Struct, frozen=True):
-    """A job of a page with its sort key."""
-
-    id: int
-    key: str
-
-
 async def list_jobs(
     database: Database, limit: int, cursor: str | None = None, filters: JobSelection = EVERY, sort: Sort = "newest"
 ) -> storage.Page[Job]:
@@ -696,18 +688,14 @@ async def list_jobs(
     async with database.transaction() as connection:
         values = {"key": key, "before": before, "n": limit + 1, **msgspec.structs.asdict(filters)}
         rows = (await connection.execute(SORTED[sort], values)).all()
-        picked = [_Picked(row.id, row.key) for row in rows]
-        found = await _load_jobs(connection, [each.id for each in picked[:limit]])
-    last = picked[limit - 1] if len(picked) > limit else None
-    following = storage.encode_cursor(scope, last.id, sorted_by=last.key) if last else None
-    return storage.Page(data=found, next_cursor=following)
-
-
-async def _load_jobs(connection: AsyncConnection, ids: list[int]) -> list[Job]:
-    """Load these jobs in this order."""
-    found = await load_without_stages(connection, ids)
-    away = await find_waiting_of_jobs(connection, [row for row, job in found.items() if not job.ended])
-    return [msgspec.structs.replace(found[row], waiting=away.get(row, ())) for row in ids]
+        picked = rows[:limit]
+        found = await load_without_stages(connection, [row.id for row in picked])
+        away = await find_waiting_of_jobs(connection, [row for row, job in found.items() if not job.ended])
+    listed = [msgspec.structs.replace(found[row.id], waiting=away.get(row.id, ())) for row in picked]
+    following = None
+    if len(rows) > limit:
+        following = storage.encode_cursor(scope, picked[-1].id, sorted_by=picked[-1].key)
+    return storage.Page(data=listed, next_cursor=following)
 
 
 # The work of both lanes now, and their recent pace.
@@ -750,13 +738,10 @@ class LaneWork(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float = WINDOW_S
 
 
-Place = tuple[Lane, str]
-
-
 async def load_work(connection: AsyncConnection) -> list[LaneWork]:
     """Load the work of each model with queued or recently ended calls, the judge's lane first."""
     queued = (await connection.execute(QUEUED, {"lanes": list(Lane), "most": MOST_CALLS})).mappings()
-    found: dict[Place, LaneWork] = {(Lane(row["lane"]), row["model"]): _read_lane_work(row) for row in queued}
+    found = {(Lane(row["lane"]), row["model"]): msgspec.convert(dict(row), LaneWork) for row in queued}
     for row in (await connection.execute(COUNT_ENDED_CALLS, {"window": WINDOW_S, "most": MOST_CALLS})).mappings():
         place = (CALL_KINDS[row["role"]].lane, row["model"])
         known = found.get(place) or LaneWork(lane=place[0], model=place[1], device=row["device"])
@@ -764,10 +749,6 @@ async def load_work(connection: AsyncConnection) -> list[LaneWork]:
             known, ended=known.ended + row["ended"], window_s=max(float(row["seconds"]), 0.001)
         )
     return sorted(found.values(), key=lambda each: (list(Lane).index(each.lane), each.model))
-
-
-def _read_lane_work(row: RowMapping) -> LaneWork:
-    return msgspec.convert(dict(row), LaneWork)
 
 
 # Subjects and levels of a job's questions, for the filters of its samples.

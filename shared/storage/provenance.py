@@ -160,27 +160,35 @@ async def load_provenance(
             raise NotFound(
                 f"job {reference!r} has no sample {index}, repeat {repeat}", hint="samples exist once it runs"
             )
-        steps = await _steps(connection, row["id"], prompts=prompts)
+        steps = await _load_steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
         params, _ = try_decode_params(row["params"], "")
         ended = await find_sample(connection, job, index, repeat)
-        text = _text(steps, outcome, params)
+        replies = [step.attempt.reply for step in steps if step.attempt is not None and step.role == "generate"]
+        texts = [reply.text for reply in replies if isinstance(reply, Generated)]
+        text = find_answering_text(texts, outcome, find_extractor(params))
+        epochs = {step.attempt.epoch for step in steps if step.attempt and step.attempt.epoch is not None}
+        place = (
+            Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
+            if row["seq"] is not None
+            else None
+        )
         return Provenance(
             index=row["ordinal"],
             state=SampleState(row["state"]).word,
             outcome=outcome,
             text=text,
-            equations=await to_thread.run_sync(_equations, text),
+            equations=await to_thread.run_sync(_check_equations, text),
             scored_by=find_scorer(outcome.trace) if outcome else None,
             relevant=(await read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
             fusion=Fusion(rrf_k=params.rrf_k if params else None, tie_break=TIE_BREAK),
-            link=_place(row),
+            link=place,
             steps=steps,
-            documents=await _documents(connection, outcome.context if outcome else ()),
-            residencies=await load_residencies(connection, _epochs(steps)),
+            documents=await LibraryCache().documents(connection, outcome.context if outcome else ()),
+            residencies=await load_residencies(connection, sorted(epochs)),
             **{field: row[field] for field in _COPIED},
         )
 
@@ -191,14 +199,8 @@ _COPIED = (
 )  # fmt: skip
 
 
-def _equations(written: str | None) -> tuple[Equation, ...]:
+def _check_equations(written: str | None) -> tuple[Equation, ...]:
     return tuple(Equation(text=each.text, holds=each.holds) for each in arithmetic(written or ""))
-
-
-def _text(steps: Sequence[Step], outcome: Outcome | None, params: Params | None) -> str | None:
-    replies = [step.attempt.reply for step in steps if step.attempt is not None and step.role == "generate"]
-    texts = [reply.text for reply in replies if isinstance(reply, Generated)]
-    return find_answering_text(texts, outcome, find_extractor(params))
 
 
 def find_extractor(params: Params | None) -> Extract:
@@ -208,26 +210,16 @@ def find_extractor(params: Params | None) -> Extract:
 
 def find_answering_text(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
     """Return the last generated text with the sample's answer; without an outcome, the last text."""
-    if outcome is not None and (given := _find_imported_text(outcome)) is not None:
-        return given
+    if outcome is not None:
+        details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage == IMPORTED)
+        if (imported := next((text for text in details if isinstance(text, str)), None)) is not None:
+            return imported
     newest = list(reversed(texts))
     answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)
     return next(answering, newest[0] if newest else None)
 
 
-def _find_imported_text(outcome: Outcome) -> str | None:
-    """Return the text that an answer was imported with."""
-    details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage == IMPORTED)
-    return next((text for text in details if isinstance(text, str)), None)
-
-
-def _place(row: RowMapping) -> Place | None:
-    if row["seq"] is None:
-        return None
-    return Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
-
-
-async def _steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> tuple[Step, ...]:
+async def _load_steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> tuple[Step, ...]:
     rows = (await connection.execute(STEPS, {"sample": sample})).mappings().all()
     calls = {"calls": [row["call_id"] for row in rows]}
     attempts: dict[int, list[tuple[bool, Attempt]]] = defaultdict(list)
@@ -235,11 +227,14 @@ async def _steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> 
         reply, problem = try_decode(row["reply"], REPLY, "the reply")
         rest = {field: value for field, value in row.items() if field not in ("call_id", "accepted", "reply")}
         attempts[row["call_id"]].append((row["accepted"], Attempt(reply=reply, unreadable=problem, **rest)))
-    sources = {row["call_id"]: _source(row) for row in (await connection.execute(SOURCES, calls)).mappings()}
+    sources = {
+        row["call_id"]: Source(**{field: row[field] for field in Source.__struct_fields__})
+        for row in (await connection.execute(SOURCES, calls)).mappings()
+    }
     requests = {row["request"] for row in rows if prompts and row["role"] in ROLES}
     texts = await render_prompts(connection, LibraryCache(), requests)
     return tuple(
-        _step(
+        _make_step(
             row,
             attempts[row["call_id"]],
             None if row["created"] else sources.get(row["call_id"]),
@@ -249,11 +244,9 @@ async def _steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> 
     )
 
 
-def _source(row: RowMapping) -> Source:
-    return Source(**{field: row[field] for field in Source.__struct_fields__})
-
-
-def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Source | None, prompt: str | None) -> Step:
+def _make_step(
+    row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Source | None, prompt: str | None
+) -> Step:
     copied = (
         "position", "slot", "created", "role", "key", "model", "model_hash", "backend", "digest", "version", "options",
         "queued_at",
@@ -261,10 +254,8 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
     accepted = next((attempt for accepted, attempt in attempts if accepted), None)
     started = accepted.started_at if accepted else None
     request, _ = try_decode(row["request"], Request, "")
-    if request is None or request.decoding is None:
-        sent = None
-    else:
-        decoding = request.decoding
+    sent = None
+    if request is not None and (decoding := request.decoding) is not None:
         seed = seed_of(bytes.fromhex(row["key"]))
         sent = Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
     return Step(
@@ -277,15 +268,6 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
         other_attempts=tuple(attempt for accepted, attempt in attempts if not accepted),
         **{field: row[field] for field in copied},
     )
-
-
-async def _documents(connection: AsyncConnection, hashes: Iterable[str]) -> dict[str, Document]:
-    rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in hashes]})
-    return {row.hash.hex(): Document(problem=row.problem, text=row.body) for row in rows}
-
-
-def _epochs(steps: Iterable[Step]) -> list[int]:
-    return sorted({step.attempt.epoch for step in steps if step.attempt and step.attempt.epoch is not None})
 
 
 # Load the records of a job and its samples, and store the links of their chain.
@@ -375,7 +357,7 @@ async def load_sample_records(
     rows = (await connection.execute(SAMPLES, values)).mappings().all()
     consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}
     calls = await _load_call_records(connection, consumed)
-    return [(row["id"], _record(row, calls.get(row["id"], ()))) for row in rows]
+    return [(row["id"], _make_sample_record(row, calls.get(row["id"], ()))) for row in rows]
 
 
 async def _load_call_records(
@@ -391,7 +373,7 @@ async def _load_call_records(
     return {sample: tuple(CallRecord(interrupted[row[1]], *row[2:]) for row in mine) for sample, mine in steps}
 
 
-def _record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
+def _make_sample_record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
     return SampleRecord(
         index=row["ordinal"],
         state=SampleState(row["state"]).word,
@@ -459,16 +441,14 @@ async def stream_results(database: Database, job: int, *, prompts: bool = False)
             calls: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
             for row in await connection.execute(SELECT_CALL_RESULTS, {"job": job, "prompts": prompts, **place}):
                 calls[row.ordinal, row.repeat].append(row)
-            prompt_texts = await render_prompts(connection, library, _generate_requests(calls)) if prompts else {}
-        yield [_row(row, outcome, calls[row.index, row.repeat], prompt_texts, extract) for row, outcome in batch]
+            requests = {row.request for rows in calls.values() for row in rows if row.role == "generate"}
+            prompt_texts = await render_prompts(connection, library, requests) if prompts else {}
+        yield [
+            _make_result(row, outcome, calls[row.index, row.repeat], prompt_texts, extract) for row, outcome in batch
+        ]
 
 
-def _generate_requests(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
-    """Return the requests to the generator."""
-    return {row.request for rows in calls.values() for row in rows if row.role == "generate"}
-
-
-def _row(
+def _make_result(
     row: SampleRow, outcome: Outcome | None, calls: Sequence[Any], prompts: dict[bytes, str], extract: Extract
 ) -> ResultRow:
     said: list[tuple[str, bytes | None]] = []

@@ -177,7 +177,7 @@ async def find_endings(
         elif row.reply is not None:
             written, _ = try_decode(row.reply, _ReplyText, "")
             made[row.sample_id].add(written.text if written else "", answers[row.sample_id], extract)
-    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)
+    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)  # parsing equations takes a while
     return [endings.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
 
 
@@ -186,22 +186,24 @@ def _decide_endings(
     relevant: Mapping[int, Mapping[str, int]],
     made: Mapping[int, _AnswerHistory],
 ) -> dict[int, EndedSample]:
-    """Decide the endings by sample, in a thread because parsing equations takes a while."""
-    return {
-        each.sample: _classify(each.facts, relevant.get(each.index), made[each.sample]) for each in asked if each.facts
-    }
+    endings = {}
+    for each in asked:
+        if each.facts:
+            history, gold = made[each.sample], relevant.get(each.index)
+            facts = replace(
+                each.facts,
+                searched=history.searched,
+                relevant=None if gold is None else frozenset(gold),
+                refuted=_find_refuted_equations(history.text or ""),
+            )
+            endings[each.sample] = classify_ending(facts)
+    return endings
 
 
 @lru_cache(maxsize=KEPT)
 def _find_refuted_equations(written: str) -> tuple[str, ...]:
     """List a text's refuted equations; cached because reports are requested repeatedly."""
     return tuple(each.text for each in arithmetic(written) if each.holds is False)
-
-
-def _classify(known: SampleFacts, relevant: Mapping[str, int] | None, made: _AnswerHistory) -> EndedSample:
-    refuted = _find_refuted_equations(made.text or "")
-    documents = None if relevant is None else frozenset(relevant)
-    return classify_ending(replace(known, searched=made.searched, relevant=documents, refuted=refuted))
 
 
 # Filter lists of samples: SQL narrows them down, and conditions on outcomes are checked afterwards.
@@ -282,18 +284,14 @@ class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         fields = ((field, getattr(self, field.name)) for field in msgspec.structs.fields(self))
         return {field.name: value for field, value in fields if value != field.default}
 
-    @property
-    def reads_outcomes(self) -> bool:
-        """Whether a filter needs the outcomes, so that SQL alone cannot decide."""
-        return self.ending is not None or self.scored_by is not None or self.moved is not None
-
     def values(self) -> dict[str, object]:
         """Return the statement's parameters."""
         values = {name: value for name, value in self.asked.items() if f":{name}" in CONDITIONS.get(name, "")}
         if self.state is not None:
             values["state"] = SampleState[self.state.upper()].value
         if self.text is not None:
-            values["text"] = f"%{_escape_like(self.text)}%"
+            escaped = self.text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")  # the wildcards of LIKE
+            values["text"] = f"%{escaped}%"
         return values
 
     def has(self, outcome: Outcome | None) -> bool:
@@ -321,11 +319,6 @@ def build_statement(only: SampleSelection, *, ended: bool = False) -> TextClause
 @cache
 def _compile_statement(conditions: tuple[str, ...]) -> TextClause:
     return sql(SELECT_FILTERED_PAGE.format(found=" AND ".join((SELECT_FILTERED, *conditions))))
-
-
-def _escape_like(text: str) -> str:
-    """Escape the wildcards of LIKE in `text`."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 # List samples in dataset order; `provenance.py` loads everything about one sample.
@@ -369,19 +362,16 @@ async def list_samples(
         scope = storage.cursor_scope(
             "samples", job=str(job), **{name: str(value) for name, value in only.asked.items()}
         )
-        if cursor:
-            index, repeat = storage.decode_cursor(cursor, scope, 2)
-            after = index, repeat
-        else:
-            after = START
+        index, repeat = storage.decode_cursor(cursor, scope, 2) if cursor else START
+        after = index, repeat
         if not only.asked:
             found = (await _read(connection, job, after, limit + 1)).found
-            return _page([row for row, _ in found], limit, scope, None)
+            return _make_page([row for row, _ in found], limit, scope, None)
         rows, stopped = await _search(connection, job, after, limit + 1, only)
-    return _page(rows, limit, scope, stopped)
+    return _make_page(rows, limit, scope, stopped)
 
 
-def _page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> storage.Page[SampleRow]:
+def _make_page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> storage.Page[SampleRow]:
     """Make a page; `stopped` is the place where the scan ended, if samples remain."""
     if len(rows) > limit:
         stopped = rows[limit - 1].index, rows[limit - 1].repeat
@@ -423,16 +413,10 @@ async def _find_window_end(connection: AsyncConnection, job: int, after: Place, 
     return min(after[0] + 1 + items, LAST)
 
 
-async def stream_ended(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[SampleRow]]:
-    """Yield batches of all ended samples in dataset order, with one short transaction per batch."""
-    async for found in stream_with_outcomes(database, job, batch):
-        yield [row for row, _ in found]
-
-
 async def stream_with_outcomes(
     database: Database, job: int, batch: int = 500
 ) -> AsyncIterator[list[SampleWithOutcome]]:
-    """Yield the same batches with outcomes."""
+    """Yield batches of all ended samples in dataset order, with one short transaction per batch."""
     after = START
     while True:
         async with database.transaction() as connection:
@@ -440,17 +424,17 @@ async def stream_with_outcomes(
         if not found:
             return
         yield found
-        after = _place(found)
+        after = found[-1][0].index, found[-1][0].repeat
 
 
 async def stream_with_outcomes_in(
     connection: AsyncConnection, job: int, batch: int = 500
 ) -> AsyncIterator[list[SampleWithOutcome]]:
-    """Yield the same batches with outcomes, in the caller's transaction."""
+    """Yield the same batches in the caller's transaction."""
     after = START
     while found := await load_with_outcomes(connection, job, after, batch):
         yield found
-        after = _place(found)
+        after = found[-1][0].index, found[-1][0].repeat
 
 
 async def load_with_outcomes(
@@ -458,11 +442,6 @@ async def load_with_outcomes(
 ) -> list[SampleWithOutcome]:
     """Load ended samples with outcomes after the place (index, repeat), in dataset order."""
     return (await _read(connection, job, after, limit, ended=True)).found
-
-
-def _place(found: list[SampleWithOutcome]) -> Place:
-    last, _ = found[-1]
-    return last.index, last.repeat
 
 
 async def find_sample(connection: AsyncConnection, job: int, index: int, repeat: int) -> SampleRow | None:
@@ -719,13 +698,13 @@ async def _resolve_both(connection: AsyncConnection, left: str, right: str) -> d
 def _make_changed_sample(row: RowMapping) -> ChangedSample:
     copied = ("index", "right_index", "repeat", "custom_id", "question", "gold", "subject", "level")
     return ChangedSample(
-        left=_side(row["left_outcome"], correct=row["left_correct"]),
-        right=_side(row["right_outcome"], correct=row["right_correct"]),
+        left=_read_side(row["left_outcome"], correct=row["left_correct"]),
+        right=_read_side(row["right_outcome"], correct=row["right_correct"]),
         **{field: row[field] for field in copied},
     )
 
 
-def _side(stored: bytes, *, correct: bool) -> AnsweredSide:
+def _read_side(stored: bytes, *, correct: bool) -> AnsweredSide:
     outcome, problem = try_decode(stored, Outcome, "its outcome")
     return AnsweredSide(
         answer=outcome.answer if outcome else problem, correct=correct, truncated=bool(outcome and outcome.truncated)

@@ -53,8 +53,8 @@ async def test_results_are_read_in_batches_that_miss_nothing(api: Api, database:
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, "a-job")
     for size in (1, 3, 100):
-        batches = [batch async for batch in samples.stream_ended(database, job, size)]
-        assert [(row.index, row.repeat) for batch in batches for row in batch] == [
+        batches = [batch async for batch in samples.stream_with_outcomes(database, job, size)]
+        assert [(row.index, row.repeat) for batch in batches for row, _ in batch] == [
             (n, r) for n in range(5) for r in (0, 1)
         ]
         assert max(map(len, batches)) <= size

@@ -102,10 +102,12 @@ async def test_a_stream_of_results_shows_every_sample_once_while_workers_run(dat
     working = asyncio.create_task(drain(database, ScriptedExecutor()))
     readings = []
     while not working.done():
-        readings.append([row.index async for batch in samples.stream_ended(database, job, 7) for row in batch])  # type: ignore[arg-type]
+        batches = samples.stream_with_outcomes(database, job, 7)  # type: ignore[arg-type]
+        readings.append([row.index async for batch in batches for row, _ in batch])
         await asyncio.sleep(0)
     await working
-    whole = [row.index async for batch in samples.stream_ended(database, job, 7) for row in batch]  # type: ignore[arg-type]
+    batches = samples.stream_with_outcomes(database, job, 7)  # type: ignore[arg-type]
+    whole = [row.index async for batch in batches for row, _ in batch]
     assert whole == list(range(40))
     assert all(reading == sorted(set(reading)) for reading in readings)
 
