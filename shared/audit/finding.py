@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -42,9 +42,26 @@ class AuditedJob(NamedTuple):
 
     async def find(self, invariant: str, message: str, statement: TextClause, **values: object) -> list[Violation]:
         """Return a violation with the rows that `statement` selects, or an empty list."""
-        rows = (await self.connection.execute(statement, {"job": self.job["id"], **values})).scalars()
-        named = tuple(rows)
-        return [Violation(invariant=invariant, message=message, rows=named)] if named else []
+        found = await self.connection.execute(statement, {"job": self.job["id"], **values})
+        return report(invariant, message, found.scalars())
+
+    async def read_batches(
+        self, statement: TextClause, key: str, first: int, at_once: int, **values: object
+    ) -> AsyncIterator[Sequence[RowMapping]]:
+        """Yield all rows of `statement`, which selects the first `:n` with a larger `key` than `:after`."""
+        after, rows = first, None
+        while rows is None or len(rows) == at_once:
+            batch = {"job": self.job["id"], **values, "after": after, "n": at_once}
+            rows = (await self.connection.execute(statement, batch)).mappings().all()
+            if rows:
+                yield rows
+                after = rows[-1][key]
+
+
+def report(invariant: str, message: str, rows: Iterable[str]) -> list[Violation]:
+    """Return a violation with these rows, or an empty list if there are none."""
+    named = tuple(rows)
+    return [Violation(invariant=invariant, message=message, rows=named)] if named else []
 
 
 def report_unchecked(invariant: str, error: Exception, row: str) -> Violation:
@@ -78,15 +95,15 @@ _KEPT_AS = {"records": "samples", "steps": "samples"}
 
 async def add_items(audit: AuditedJob, found: Sequence[Violation]) -> list[Violation]:
     """Add to each violation the items that its rows belong to; a violation of no sample has none."""
-    return [await _add_items(audit, violation) for violation in found]
-
-
-async def _add_items(audit: AuditedJob, violation: Violation) -> Violation:
-    ids: defaultdict[str, list[int]] = defaultdict(list)
-    for found in filter(None, map(_ROW.match, violation.rows)):
-        ids[_KEPT_AS.get(found["table"], found["table"])].append(int(found["id"]))
-    if not ids:
-        return violation
-    values = {table: ids[table] for table in ("samples", "calls", "attempts", "items")}
-    items = (await audit.connection.execute(ITEMS, {"job": audit.job["id"], **values})).scalars().all()
-    return msgspec.structs.replace(violation, items=tuple(items[:MAX_NAMED_ITEMS]), item_count=len(items))
+    completed = []
+    for violation in found:
+        ids: defaultdict[str, list[int]] = defaultdict(list)
+        for row in filter(None, map(_ROW.match, violation.rows)):
+            ids[_KEPT_AS.get(row["table"], row["table"])].append(int(row["id"]))
+        values = {table: ids[table] for table in ("samples", "calls", "attempts", "items")}
+        items: Sequence[int] = ()
+        if any(values.values()):
+            items = (await audit.connection.execute(ITEMS, {"job": audit.job["id"], **values})).scalars().all()
+        named = tuple(items[:MAX_NAMED_ITEMS])
+        completed.append(msgspec.structs.replace(violation, items=named, item_count=len(items)))
+    return completed

@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
 
 from shared import canonical
-from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
+from shared.audit.finding import AuditedJob, Violation, report, select_over_job_calls
 from shared.audit.rows import find_altered_banks
 from shared.calls import CALL_KINDS, Expected
 from shared.pipelines import registry
@@ -75,13 +75,12 @@ class ReplayAuditor:
     async def findings(self) -> AsyncIterator[tuple[str, str]]:
         """Yield (problem, row) for every completed sample and every document that replays read."""
         for kind in ("prepare", "item"):
-            async for rows in self._batches(kind):
+            async for rows in self._audit.read_batches(COMPLETED, "id", 0, REPLAYS_AT_ONCE, kind=kind):
                 # Replay each sample with its stored replies; where that fails, return the reason instead.
                 self._library = {}
-                history = await self._history([row["id"] for row in rows])
-                for row, progress in zip(
-                    rows, [await self._replay(kind, row, history.get(row["id"], [])) for row in rows], strict=True
-                ):
+                history = await self._load_history([row["id"] for row in rows])
+                for row in rows:
+                    progress = await self._replay(kind, row, history.get(row["id"], []))
                     for message in [progress] if isinstance(progress, str) else _compare_to_stored(row, progress):
                         yield message, f"samples {row['id']}"
                 # The documents of the batch that do not match their hash, each once in the whole audit.
@@ -90,17 +89,6 @@ class ReplayAuditor:
                 for hash_ in sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_):
                     yield ALTERED, f"documents {hash_}"
 
-    async def _batches(self, kind: str) -> AsyncIterator[Sequence[RowMapping]]:
-        after = 0
-        while True:
-            values = {"job": self._job.id, "kind": kind, "after": after, "n": REPLAYS_AT_ONCE}
-            rows = (await self._audit.connection.execute(COMPLETED, values)).mappings().all()
-            if rows:
-                yield rows
-            if len(rows) < REPLAYS_AT_ONCE:
-                return
-            after = rows[-1]["id"]
-
     async def _replay(self, kind: str, row: RowMapping, history: Steps) -> SampleProgress | str:
         try:
             job = self._job
@@ -108,27 +96,31 @@ class ReplayAuditor:
                 replay = job.prepare(await job.load_calibration_items(self._audit.connection), self._library)
             else:
                 replay = job.start(item_from_row(row), row["repeat"], self._library, decode_given(row, job.pipeline))
-            return _feed_replies(SampleProgress(row["id"], job, row["repeat"], row["position"], replay), history)
+            progress = SampleProgress(row["id"], job, row["repeat"], row["position"], replay)
+            for steps in history:
+                if not progress.expects([key for key, _, _ in steps]):
+                    break
+                answers = [found for _, call, raw in steps if (found := _read_reply(call, raw)) is not None]
+                if len(answers) < len(steps):
+                    replay.fail("no_reply", f"position {replay.position} lacks a readable reply")
+                    break
+                progress.consume(answers)
         except (DBAPIError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others go on
             return f"could not be replayed: {type(error).__name__}: {error}"
+        return progress
 
-    async def _history(self, samples: Sequence[int]) -> History:
+    async def _load_history(self, samples: Sequence[int]) -> History:
         rows = (await self._audit.connection.execute(HISTORY, {"ids": samples})).all()
         history: History = defaultdict(list)
         for (sample, _), steps in groupby(rows, key=lambda row: (row.sample_id, row.position)):
             history[sample].append([(row.key, row.id, row.reply) for row in steps])
-        await self._read(row.reply for row in rows)
-        return history
-
-    async def _read(self, replies: Iterator[bytes | None]) -> None:
-        """Have the documents that the replies mention; a replay that reads one that is gone will say so."""
-        read = (_read_reply(0, reply) for reply in set(replies))
-        hashes = list_mentioned_documents(
-            found.reply for found in read if found is not None and found.reply is not None
-        )
+        # Have the documents that the replies mention; a replay that reads one that is gone will say so.
+        read = (_read_reply(0, reply) for reply in {row.reply for row in rows})
+        hashes = list_mentioned_documents(each.reply for each in read if each is not None and each.reply is not None)
         self._library |= await self._cache.documents(self._audit.connection, hashes)
+        return history
 
 
 def _read_reply(call: int, raw: bytes | None) -> StoredAnswer | None:
@@ -137,18 +129,6 @@ def _read_reply(call: int, raw: bytes | None) -> StoredAnswer | None:
         return None if raw is None else decode_answer(call, raw)
     except ValueError:
         return None
-
-
-def _feed_replies(progress: SampleProgress, history: Steps) -> SampleProgress:
-    for steps in history:
-        if not progress.expects([key for key, _, _ in steps]):
-            break
-        answers = [found for _, call, raw in steps if (found := _read_reply(call, raw)) is not None]
-        if len(answers) < len(steps):
-            progress.replay.fail("no_reply", f"position {progress.replay.position} lacks a readable reply")
-            break
-        progress.consume(answers)
-    return progress
 
 
 def _compare_to_stored(row: RowMapping, progress: SampleProgress) -> Iterator[str]:
@@ -161,13 +141,13 @@ def _compare_to_stored(row: RowMapping, progress: SampleProgress) -> Iterator[st
     else:
         if canonical.encode(replay.result) != row["outcome"]:
             yield "its replay has another outcome"
-        elif _columns(replay.result) != tuple(row[name] for name in ("answer", "extraction", "correct", "strict")):
+        elif _list_columns(replay.result) != tuple(row[name] for name in ("answer", "extraction", "correct", "strict")):
             yield MISCOPIED
         if progress.record != row["record_hash"]:
             yield "its record hash does not verify"
 
 
-def _columns(result: object) -> tuple[object, ...]:
+def _list_columns(result: object) -> tuple[object, ...]:
     """Return answer, extraction and verdicts of an outcome; the decision of a gate has none."""
     if not isinstance(result, Outcome):
         return (None, None, None, None)
@@ -186,42 +166,31 @@ async def check_replays(audit: AuditedJob) -> list[Violation]:
 
 
 async def _audit_replays(audit: AuditedJob) -> list[Violation]:
-    name = audit.job["pipeline"]
+    name, row = audit.job["pipeline"], f"jobs {audit.job['id']}"
+    pins = msgspec.convert((audit.job["code"] or {}).get("plugins", []), list[PluginPin])
     if name not in registry.names():
-        pins = _list_pins(audit.job)
-        of = next(
-            (f": audit it with {pin.distribution} {pin.version}" for pin in pins if pin.kind == Kind.PIPELINE), ""
-        )
-        return [
-            _make_violation(
-                audit, f"its pipeline {audit.job['pipeline']!r} is not installed{of}", [f"jobs {audit.job['id']}"]
-            )
-        ]
+        plugin = next((f"{pin.distribution} {pin.version}" for pin in pins if pin.kind == Kind.PIPELINE), None)
+        advice = f": audit it with {plugin}" if plugin else ""
+        return [_make_replay_violation(audit, f"its pipeline {name!r} is not installed{advice}", [row])]
     # Describe the graders and prompts without which every replay would diverge, whatever the rows are.
-    missing_helpers = [
+    missing = [
         f"its {pin.kind} {pin.name!r} is not installed as it was: audit it with {pin.distribution} {pin.version}"
-        for pin in _list_pins(audit.job)
+        for pin in pins
         if pin.kind != Kind.PIPELINE and explain_absence(pin) is not None
     ]
-    if missing := missing_helpers:
-        return [_make_violation(audit, message, [f"jobs {audit.job['id']}"]) for message in missing]
+    if missing:
+        return [_make_replay_violation(audit, message, [row]) for message in missing]
     try:
         specs = await JobSpecs().load(audit.connection, {audit.job["id"]}, set())
     except ValueError as error:
-        return [
-            _make_violation(audit, f"its parameters or decision cannot be read: {error}", [f"jobs {audit.job['id']}"])
-        ]
+        return [_make_replay_violation(audit, f"its parameters or decision cannot be read: {error}", [row])]
     found: dict[str, list[str]] = defaultdict(list)
-    async for message, row in ReplayAuditor(audit, specs[audit.job["id"]]).findings():
-        found[message].append(row)
-    return [_make_violation(audit, message, rows) for message, rows in found.items()]
+    async for message, at in ReplayAuditor(audit, specs[audit.job["id"]]).findings():
+        found[message].append(at)
+    return [_make_replay_violation(audit, message, rows) for message, rows in found.items()]
 
 
-def _list_pins(job: RowMapping) -> list[PluginPin]:
-    return msgspec.convert((job["code"] or {}).get("plugins", []), list[PluginPin])
-
-
-def _make_violation(audit: AuditedJob, message: str, rows: Sequence[str]) -> Violation:
+def _make_replay_violation(audit: AuditedJob, message: str, rows: Sequence[str]) -> Violation:
     """Make a violation of I18; if the pipeline has changed, it only tells that the replay is not possible."""
     pipeline_changed = message not in OF_ROWS and has_changed_pipeline(audit.job)
     if pipeline_changed:
@@ -286,61 +255,44 @@ async def check_hashes(audit: AuditedJob) -> list[Violation]:
     """I23: the job's dataset, corpus, rule bank, models and calls match their hashes, and its cells match its
     request.
     """
+    lanes = canonical.encode({role: kind.lane for role, kind in CALL_KINDS.items()}).decode()
     return [
-        *_make_source_violation("does not match its hash", [name async for name in _find_altered_dataset(audit)]),
-        *_make_source_violation("does not match its hash", [name async for name in find_altered_banks(audit)]),
+        *report("I23", "does not match its hash", await _find_altered_dataset(audit)),
+        *report("I23", "does not match its hash", [name async for name in find_altered_banks(audit)]),
         *await audit.find("I23", "does not match its hashes", CORPUS),
-        *_make_source_violation("does not match its hash", [name async for name in _find_altered_models(audit)]),
+        *report("I23", "does not match its hash", await _find_altered_models(audit)),
         *await audit.find("I23", "is pinned to a model with another hash", UNPINNED),
-        *await audit.find("I23", "its role, lane or model differs from its request", MISNAMED, lanes=_lanes()),
+        *await audit.find("I23", "its role, lane or model differs from its request", MISNAMED, lanes=lanes),
         *await audit.find("I23", "differs from the request of its job", CELLS),
     ]
 
 
-def _lanes() -> str:
-    return canonical.encode({role: kind.lane for role, kind in CALL_KINDS.items()}).decode()
-
-
-def _make_source_violation(message: str, rows: list[str]) -> Iterator[Violation]:
-    if rows:
-        yield Violation(invariant="I23", message=message, rows=tuple(rows))
-
-
-async def _find_altered_dataset(audit: AuditedJob) -> AsyncIterator[str]:
-    """Yield the dataset if its items do not give its hash."""
+async def _find_altered_dataset(audit: AuditedJob) -> list[str]:
+    """Return the dataset if its items do not give its hash."""
     dataset = (await audit.connection.execute(DATASET, {"job": audit.job["id"]})).mappings().first()
     if dataset is None:
-        return
+        return []
     content, count, known = start_content_hash(dataset["grader"]), 0, True
-    async for row in _items(audit, dataset["id"]):
-        stored = {name: value for name, value in row.items() if name != "ordinal"}
-        expected = msgspec.convert(row["expected"], Expected | None)
-        query = msgspec.convert(row["query"], FactQuery | None)
-        item = DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected, "query": query})
-        content.update(canonical.digest(item))
-        known, count = known and row["alternatives"] is not None, count + 1
-    # Of items that were stored before their alternatives were, those that have some cannot be computed again.
-    if count != dataset["items"] or (known and content.digest() != dataset["hash"]):
-        yield f"datasets {dataset['name']}"
-
-
-async def _items(audit: AuditedJob, dataset: int) -> AsyncIterator[RowMapping]:
-    after = -1
-    while True:
-        values = {"dataset": dataset, "after": after, "n": SOURCES_AT_ONCE}
-        rows = (await audit.connection.execute(ITEMS, values)).mappings().all()
+    async for rows in audit.read_batches(ITEMS, "ordinal", -1, SOURCES_AT_ONCE, dataset=dataset["id"]):
         for row in rows:
-            yield row
-        if len(rows) < SOURCES_AT_ONCE:
-            return
-        after = rows[-1]["ordinal"]
+            stored = {name: value for name, value in row.items() if name != "ordinal"}
+            stored["alternatives"] = row["alternatives"] or 0
+            stored["expected"] = msgspec.convert(row["expected"], Expected | None)
+            stored["query"] = msgspec.convert(row["query"], FactQuery | None)
+            content.update(canonical.digest(DatasetItem(**stored)))
+            known, count = known and row["alternatives"] is not None, count + 1
+    # Of items that were stored before their alternatives were, those that have some cannot be computed again.
+    is_altered = count != dataset["items"] or (known and content.digest() != dataset["hash"])
+    return [f"datasets {dataset['name']}"] if is_altered else []
 
 
-async def _find_altered_models(audit: AuditedJob) -> AsyncIterator[str]:
-    """Yield the models whose rows do not give their hash; the hash of an index's model leaves out its name."""
+async def _find_altered_models(audit: AuditedJob) -> list[str]:
+    """Return the models whose rows do not give their hash; the hash of an index's model leaves out its name."""
+    altered = []
     for row in (await audit.connection.execute(MODELS, {"job": audit.job["id"]})).mappings():
         fields = ("name", "backend", "digest", "version", "options", "needs_lease")
         identity = ModelIdentity(**{name: row[name] for name in fields})
         of_index = canonical.digest([row["backend"], row["digest"], row["version"], row["options"]])
         if row["hash"] != identity.hash and not (row["indexed"] and row["hash"] == of_index):
-            yield f"models {row['id']}"
+            altered.append(f"models {row['id']}")
+    return altered

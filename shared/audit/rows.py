@@ -12,7 +12,7 @@ from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
-from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
+from shared.audit.finding import AuditedJob, Violation, report, select_over_job_calls
 from shared.calls import CALL_KINDS
 from shared.lease.policy import DECIDED
 from shared.pipelines import registry
@@ -71,9 +71,12 @@ async def find_altered_banks(audit: AuditedJob) -> AsyncIterator[str]:
     """Yield the banks pinned by the job whose rules do not match their hash or their columns."""
     for bank in (await audit.connection.execute(BANK, {"job": audit.job["id"]})).mappings().all():
         content, shown = BankDigest(bank["graph_hash"], bank["miner"], bank["limits"]), True
-        async for row in _rules(audit, bank["id"]):
-            shown = shown and _columns_match(row)
-            content.add(row["rule"])
+        async for rows in audit.read_batches(RULES, "ordinal", -1, RULES_AT_ONCE, bank=bank["id"]):
+            for row in rows:
+                # The columns by which rules are selected equal the values inside the rule.
+                rule = msgspec.json.decode(row["rule"], type=Rule)
+                shown = shown and row["head"] == rule.head.relation and row["certainty"] == rule.certainty
+                content.add(row["rule"])
         if content.digest() != bank["hash"] or content.rules != bank["rules"] or not shown:
             yield f"rule_banks {bank['name']}"
 
@@ -82,19 +85,6 @@ def _columns_match(row: RowMapping) -> bool:
     """Return whether the columns used to select rules equal the values inside the rule."""
     rule = msgspec.json.decode(row["rule"], type=Rule)
     return bool(row["head"] == rule.head.relation and row["certainty"] == rule.certainty)
-
-
-async def _rules(audit: AuditedJob, bank: int) -> AsyncIterator[RowMapping]:
-    after = -1
-    while True:
-        rows = (
-            (await audit.connection.execute(RULES, {"bank": bank, "after": after, "n": RULES_AT_ONCE})).mappings().all()
-        )
-        for row in rows:
-            yield row
-        if len(rows) < RULES_AT_ONCE:
-            return
-        after = rows[-1]["ordinal"]
 
 
 # I5, I14: replies count under a claim and with a receipt only, and what has a reply is not executed again.
@@ -129,36 +119,23 @@ _DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 async def check_accepted_replies(audit: AuditedJob) -> list[Violation]:
     """I5: a reply counts once, under a claim, from a leased model with a receipt, and is what its outcome says."""
-    unlike = tuple([f"attempts {row.id}" async for row in _replies(audit) if not _matches_outcome(row)])
-    message = "the reply does not match its call's role or its `outcome`"
+    unlike: list[str] = []
+    async for rows in audit.read_batches(REPLIES, "call_id", 0, CALLS_AT_ONCE):
+        unlike += [f"attempts {row['id']}" for row in rows if not _matches_outcome(row)]
     return [
         *await audit.find("I5", "accepted without a claim's token", UNCLAIMED, poisoned=FailureKind.POISONED.value),
         *await audit.find("I5", "accepted from a leased model without a receipt", WITHOUT_RECEIPT, unstamped=UNSTAMPED),
         *await audit.find("I5", "has two accepted attempts", TWICE_ACCEPTED),
-        *([Violation(invariant="I5", message=message, rows=unlike)] if unlike else []),
+        *report("I5", "the reply does not match its call's role or its `outcome`", unlike),
     ]
 
 
-async def _replies(audit: AuditedJob) -> AsyncIterator[Row[tuple[object, ...]]]:
-    """Yield the accepted attempts of the job's calls, read in batches."""
-    rows: Sequence[Row[tuple[object, ...]]] = ()
-    after = 0
-    while True:
-        values = {"job": audit.job["id"], "after": after, "n": CALLS_AT_ONCE}
-        rows = (await audit.connection.execute(REPLIES, values)).all()
-        for row in rows:
-            yield row
-        if len(rows) < CALLS_AT_ONCE:
-            return
-        after = rows[-1].call_id
-
-
-def _matches_outcome(row: Row[tuple[object, ...]]) -> bool:
+def _matches_outcome(row: RowMapping) -> bool:
     try:
-        reply = _DECODER.decode(row.reply)
+        reply = _DECODER.decode(row["reply"])
     except ValueError:
         return False
-    return isinstance(reply, CALL_KINDS[row.role].value | Failure) and outcome_name(reply) == row.outcome
+    return isinstance(reply, CALL_KINDS[row["role"]].value | Failure) and outcome_name(reply) == row["outcome"]
 
 
 async def check_no_calls_after_reply(audit: AuditedJob) -> list[Violation]:
@@ -266,7 +243,8 @@ class ChainFollower:
         if link is None:
             return ["has ended and has no record"]
         found = []
-        if record.state == "completed" and not _is_complete(record):
+        is_complete = record.outcome is not None and all(call.reply is not None for call in record.calls)
+        if record.state == "completed" and not is_complete:
             found.append("its record lacks an outcome or a reply")
         if hashlib.sha256(link.previous + canonical.encode(record)).digest() != link.hash:
             found.append("its record differs from its rows")
@@ -276,17 +254,13 @@ class ChainFollower:
         return found
 
 
-def _is_complete(record: SampleRecord) -> bool:
-    return record.outcome is not None and all(call.reply is not None for call in record.calls)
-
-
 async def check_records(audit: AuditedJob) -> list[Violation]:
     """I22: records are complete, follow from the rows, and are chained up to the hash that the job keeps."""
     broken: dict[str, list[str]] = defaultdict(list)
     async for message, row in _find_broken(audit):
         broken[message].append(row)
     return [
-        *[Violation(invariant="I22", message=message, rows=tuple(rows)) for message, rows in broken.items()],
+        *[violation for message, rows in broken.items() for violation in report("I22", message, rows)],
         *await audit.find("I22", "ended without a chain, or has one before its end", CHAINLESS),
         *await audit.find("I22", "belongs to no ended sample of the job", ORPHANS),
     ]
@@ -390,14 +364,9 @@ def read_expected() -> frozenset[str]:
 async def check_protection(audit: AuditedJob) -> list[Violation]:
     """I22: rights, triggers and functions are those that the migrations made."""
     found = await read_protection(audit.connection)
-    differences = {
-        "is missing from the schema": read_expected() - found,
-        "was not made by the migrations": found - read_expected(),
-    }
     return [
-        Violation(invariant="I22", message=message, rows=tuple(sorted(rows)))
-        for message, rows in differences.items()
-        if rows
+        *report("I22", "is missing from the schema", sorted(read_expected() - found)),
+        *report("I22", "was not made by the migrations", sorted(found - read_expected())),
     ]
 
 
@@ -650,8 +619,7 @@ async def _check_device_loads(
         (await audit.connection.execute(SPANNED, spanned)).all(), frozenset(used)
     )
     message = f"{len(loads)} model loads on {device}, at most {bound} are explained"
-    rows = tuple(f"residencies {epoch}" for epoch in used)
-    return [Violation(invariant="I9", message=message, rows=rows)] if len(loads) > bound else []
+    return report("I9", message, (f"residencies {epoch}" for epoch in used if len(loads) > bound))
 
 
 def _count_excused_loads(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:

@@ -4,6 +4,7 @@ It is kept by model row, device, driver version and slots, since each of them ch
 what was learned is reported, and learning starts over from it, since figures of before and after must not be mixed.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.lease import residencies
-from shared.lease.memory import LearnedMemory, MemoryEstimate, _log, estimate_memory, read_context
+from shared.lease.memory import LearnedMemory, MemoryEstimate, estimate_memory, read_context
 from shared.messages import format_count
 from shared.shapes import Architecture
 
@@ -32,6 +33,8 @@ KEEP = text("""
 LEARNED = text("""
     SELECT model_id, parallel, least_mib, most_mib, loads FROM footprints WHERE device = :device AND driver =
         (SELECT driver FROM footprints WHERE device = :device ORDER BY measured_at DESC, driver LIMIT 1)""")
+
+_log = logging.getLogger(__name__)
 
 
 async def find_learned(connection: AsyncConnection, device: str) -> dict[int, dict[int, LearnedMemory]]:

@@ -1,6 +1,5 @@
 """The memory of models: estimates from their architecture, what was measured, and what the hardware has."""
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -191,12 +190,3 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             f"{tokens} tokens, each reading {weights_mib:.0f} MiB at {speed:.0f} MiB/s, for {parallel} slots at once"
         )
         return Estimate(value=tokens * weights_mib / speed / parallel, source="assumed", detail=detail)
-
-
-# Learn the memory of a model on a device from verified loads, to estimate the next load.
-#
-# It is kept by model row, device, driver version and slots, since each of them changes what a load takes. A load far
-# from what was learned is reported, and learning starts over from it, since figures of before and after must not be
-# mixed.
-
-_log = logging.getLogger(__name__)
