@@ -95,23 +95,24 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._undecoded += len(data)
         if self._refusal is not None or self._postponed is not None:
-            self._discard(len(data))
-        else:
-            self._unset_keepalive_if_required()
-            if self._awaited is None:
-                self._await_header()
-            self._undecoded += len(data)
-            self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
+            if self._undecoded > LINGER_BYTES:
+                self.flow.pause_reading()
+            return
+        self._unset_keepalive_if_required()
+        if self._awaited is None:
+            self._await_header()
         try:
             self.parser.feed_data(data)
-            self._check_undecoded()
+            # Bound what the parser has read without an event, such as a field, chunk size or trailer that does not end.
+            if self._undecoded > self._limits.header_bytes:
+                raise _make_header_error(self._limits)
         except httptools.HttpParserUpgrade:
             pass  # no upgrade is supported: the request is answered as it is
         except (httptools.HttpParserError, HeaderTooLarge) as error:
-            self._refuse_in_turn(_find_cause(error))
+            causes = (each for each in (error, error.__context__) if isinstance(each, MathragError))
+            self._refuse_in_turn(next(causes, BadRequest("the request is not valid HTTP/1.1")))
 
     def _refuse_in_turn(self, error: MathragError) -> None:
         """Refuse the newest request; if others came before it, only once they are answered."""
@@ -204,11 +205,6 @@ class LimitedConnection(HttpToolsProtocol):
         if self._header_bytes > self._limits.header_bytes:
             raise _make_header_error(self._limits)
 
-    def _check_undecoded(self) -> None:
-        """Bound what the parser has read without an event, such as a field, chunk size or trailer that does not end."""
-        if self._undecoded > self._limits.header_bytes:
-            raise _make_header_error(self._limits)
-
     def _check_header(self) -> None:
         if self._is_answering():
             self._wait(self._limits.header_s, self._check_header)  # a request ahead of its turn
@@ -274,11 +270,6 @@ class LimitedConnection(HttpToolsProtocol):
         self.transport.write_eof()
         self._wait(0 if self.transport.is_closing() else LINGER_S, self.transport.abort)
 
-    def _discard(self, size: int) -> None:
-        self._undecoded += size
-        if self._undecoded > LINGER_BYTES:
-            self.flow.pause_reading()
-
     def _is_answering(self) -> bool:
         return self._running is not None and not self._running.response_complete
 
@@ -291,13 +282,6 @@ class LimitedConnection(HttpToolsProtocol):
 
 def _make_header_error(limits: Limits) -> HeaderTooLarge:
     return HeaderTooLarge(f"a header may have {limits.header_bytes} bytes (`limits.header_bytes`)")
-
-
-def _find_cause(error: Exception) -> MathragError:
-    for found in (error, error.__context__):
-        if isinstance(found, MathragError):
-            return found
-    return BadRequest("the request is not valid HTTP/1.1")
 
 
 def bound_connections(limits: Limits) -> Any:
@@ -333,15 +317,15 @@ async def finish_while_connected(request: Request, work: Coroutine[Any, Any, T])
         BadRequest: the client has closed the connection, so that nobody reads the answer.
     """
     with CancelScope() as scope:
-        watching = asyncio.create_task(_cancel_without_client(request, scope))
+
+        async def cancel_without_client() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            scope.cancel()
+
+        watching = asyncio.create_task(cancel_without_client())
         try:
             return await work
         finally:
             watching.cancel()
     raise BadRequest("the client closed the connection before the answer", hint="send the request again, and wait")
-
-
-async def _cancel_without_client(request: Request, scope: CancelScope) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()

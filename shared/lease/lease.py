@@ -59,20 +59,15 @@ class DeviceLease(msgspec.Struct, frozen=True, kw_only=True):
         return self.phase is Phase.OPEN and model_id in self.models
 
 
-class _CachedLease(NamedTuple):
-    """The lease that was last read."""
-
-    lease: DeviceLease | None
-    until: float
-    """When it expires in Redis unless it is renewed, in monotonic seconds."""
-
-
 class RedisLease:
     """Publishes and reads the lease of one device."""
 
     def __init__(self, redis: Redis, device: str) -> None:
         self._redis = redis
-        self._cached = _CachedLease(None, 0.0)
+        self._last: DeviceLease | None = None
+        """The lease that was last read."""
+        self._expires_at = 0.0
+        """When it expires in Redis unless it is renewed, in monotonic seconds."""
         self._key = f"mathrag:gpu:{{{device}}}:lease"
         self._retry_key = f"mathrag:gpu:{{{device}}}:retry"
         self._publish = redis.register_script(PUBLISH)
@@ -121,19 +116,17 @@ class RedisLease:
                 pipeline.pttl(self._key)
                 fields, ttl_ms = await pipeline.execute()
         except RedisError:
-            return self._cached.lease if time.monotonic() < self._cached.until else None
+            return self._last if time.monotonic() < self._expires_at else None
+        self._last, self._expires_at = None, read_at + ttl_ms / 1000
         if fields:
             values = {_decode(name): _decode(value) for name, value in fields.items()}
             models = tuple(int(model) for model in values["models"].split(",") if model)
-            lease = DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
-        else:
-            lease = None
-        self._cached = _CachedLease(lease, read_at + ttl_ms / 1000)
-        return lease
+            self._last = DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
+        return self._last
 
     def forget(self) -> None:
         """Drop the last lease after the guard has refused a chunk under it, so that only Redis can grant again."""
-        self._cached = _CachedLease(None, 0.0)
+        self._last = None
 
 
 def _decode(value: bytes | str) -> str:

@@ -41,10 +41,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_halvings(self) -> list[int]:
         """List the numbers of slots that a plan tries, from the configured one down to 1."""
-        tried = [self.parallel]
-        while tried[-1] > 1:
-            tried.append(tried[-1] // 2)
-        return tried
+        return [self.parallel >> n for n in range(self.parallel.bit_length())]
 
 
 class RetrievalDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +170,7 @@ def _list_assigned(
     assigned: list[tuple[Room, list[Demand]]], order: Sequence[int], retrieval: RetrievalDemand | None
 ) -> Iterator[Option]:
     """List each way on one device; on several devices, combine the best of each."""
-    first = next((model for model in order), None)
+    first = next(iter(order), None)
     each = [
         list(_list_on_device(room, there, order, retrieval if any(d.model_id == first for d in there) else None))
         for room, there in assigned
@@ -182,8 +179,9 @@ def _list_assigned(
         yield from each[0]
         return
     best = [min(found, key=lambda option: option.rank) for found in each]
+    names = (f"{' and '.join(demand.name for demand in there)} on {room.device}" for room, there in assigned)
     yield Option(
-        name="on several devices: " + "; ".join(f"{_join_names(there)} on {room.device}" for room, there in assigned),
+        name="on several devices: " + "; ".join(names),
         residencies=tuple(residency for option in best for residency in option.residencies),
         loads=sum(option.loads for option in best),
         flips=sum(option.flips for option in best),
@@ -239,12 +237,13 @@ def _build_option(
             residencies.append(_plan_residency(room, group, slots, waiting, searches, resident=here))
             held = held if here else frozenset(demand.model_id for demand in group)
             waiting -= held
+    grouping = "alone" if len(by_model) == 1 else "together" if len(groups) == 1 else "staged"
     fewer = any(slots[demand.model_id] < demand.parallel for demand in _flatten(groups))
     loads = sum(len(residency.models) for residency in residencies if not residency.resident)
     opened = sum(not residency.resident for residency in residencies)
     times = [time for demand in _flatten(groups) for time in (demand.load_s, demand.call_s)]
     return Option(
-        name=_name_grouping(groups) + (", fewer slots" if fewer else ""),
+        name=grouping + (", fewer slots" if fewer else ""),
         residencies=tuple(residencies),
         loads=loads,
         flips=opened if room.resident else max(0, opened - 1),
@@ -267,7 +266,20 @@ def _plan_residency(
     mib = retrieval.mib if retrieval else 0
     return PlannedResidency(
         device=room.device,
-        models=tuple(_plan_model(demand, slots[demand.model_id]) for demand in group),
+        models=tuple(
+            PlannedModel(
+                model_id=demand.model_id,
+                name=demand.name,
+                parallel=slots[demand.model_id],
+                context=demand.context,
+                memory_mib=demand.memory.at(slots[demand.model_id]),
+                basis=demand.memory.basis,
+                calls=demand.calls,
+                call_s=demand.call_s,
+                load_s=demand.load_s,
+            )
+            for demand in group
+        ),
         retrieval_mib=mib,
         memory_mib=_sum_memory(group, slots) + mib,
         budget_mib=room.budget_mib,
@@ -277,36 +289,12 @@ def _plan_residency(
     )
 
 
-def _plan_model(demand: Demand, parallel: int) -> PlannedModel:
-    return PlannedModel(
-        model_id=demand.model_id,
-        name=demand.name,
-        parallel=parallel,
-        context=demand.context,
-        memory_mib=demand.memory.at(parallel),
-        basis=demand.memory.basis,
-        calls=demand.calls,
-        call_s=demand.call_s,
-        load_s=demand.load_s,
-    )
-
-
 def _describe_excess(residency: PlannedResidency) -> str | None:
     if residency.resident or residency.memory_mib <= residency.budget_mib:
         return None
     parts = [f"{each.name} {each.memory_mib} with slots: {each.parallel}" for each in residency.models]
     parts += [f"retrieval {residency.retrieval_mib}"] if residency.retrieval_mib else []
     return f"{residency.memory_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
-
-
-def _name_grouping(groups: Groups) -> str:
-    if len(_flatten(groups)) == 1:
-        return "alone"
-    return "together" if len(groups) == 1 else "staged"
-
-
-def _join_names(demands: Sequence[Demand]) -> str:
-    return " and ".join(demand.name for demand in demands)
 
 
 def _flatten(groups: Groups) -> list[Demand]:
@@ -374,18 +362,15 @@ def plan(
     ranked = sorted(list_options(demands, rooms, needed, retrieval), key=lambda option: option.rank)
     best = ranked[0]
     if best.refused:
-        return Plan(
-            chosen=None, why=_explain_misfit(demands, rooms, best), others=_pick_best_of_each(ranked), groups={}
-        )
+        why = _explain_misfit(demands, rooms, best)
+        return Plan(chosen=None, why=why, others=_pick_best_of_each(ranked), groups={})
     others = _pick_best_of_each(ranked[1:], best)
-    summary = f"{best.name}: loads {best.loads}, flips {best.flips}, {best.seconds:.1f} s"
-    fitting = [option for option in others if option.refused is None]
-    if fitting:
-        why = (
-            f"{summary}, the cheapest of {len(fitting) + 1}; next is {fitting[0].name} with {fitting[0].seconds:.1f} s"
-        )
+    why = f"{best.name}: loads {best.loads}, flips {best.flips}, {best.seconds:.1f} s"
+    if fitting := [option for option in others if option.refused is None]:
+        then = fitting[0]
+        why += f", the cheapest of {len(fitting) + 1}; next is {then.name} with {then.seconds:.1f} s"
     else:
-        why = f"{summary}, the only way that fits"
+        why += ", the only way that fits"
     return Plan(chosen=best, why=why, others=others, groups=_build_groups(demands, best, why))
 
 

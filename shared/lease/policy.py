@@ -144,8 +144,10 @@ def decide(
     waiting = [load for load in snapshot.loads if load.calls and not _holds(held, load)]
     if not waiting or _is_flipping(held) or _is_resting(held):
         return None
+    # Models whose last load failed come after the others.
+    failed = held.models if held is not None and held.state == "quarantined" else ()
     needed = min(
-        waiting, key=lambda load: (_has_failed(held, load), *_rank_urgency(load, held, rules), *_rank_need(load))
+        waiting, key=lambda load: (load.model_id in failed, *_rank_urgency(load, held, rules), *_rank_need(load))
     )
     drained_by, pressed_by = _find_drain_cause(snapshot, held, rules), _find_pressing_cause(needed, held, rules)
     group = next((group for group in groups if needed.model_id in group.models), _group_alone(needed))
@@ -201,11 +203,6 @@ def _is_resting(held: DeviceResidency | None) -> bool:
     if held is None or held.state != "quarantined" or held.retry:
         return False
     return held.age_s < retry_wait_s(held.failures)
-
-
-def _has_failed(held: DeviceResidency | None, load: ModelLoad) -> bool:
-    """Tell whether the last attempt to load it failed, so that other models have their turn first."""
-    return held is not None and held.state == "quarantined" and load.model_id in held.models
 
 
 def _is_open(held: DeviceResidency | None) -> bool:

@@ -209,11 +209,10 @@ def drop_none(attributes: Attributes) -> dict[str, Any]:
 
 def make_server_options() -> Any:
     """Return the options of `FastAPI(telemetry=...)`: one span per request, but none for `UNTRACED`."""
-    return {"operation_spans": False, "logs": False, "metrics": False, "exclude": _is_polled}
-
-
-def _is_polled(scope: Mapping[str, Any]) -> bool:
-    return scope.get("path") in UNTRACED
+    return {
+        "operation_spans": False, "logs": False, "metrics": False,
+        "exclude": lambda scope: scope.get("path") in UNTRACED,
+    }  # fmt: skip
 
 
 def _span_context(ref: SpanRef) -> SpanContext:
