@@ -15,11 +15,7 @@ from pydantic.fields import FieldInfo
 # Types of fields that several requests have.
 
 
-def _to_int_if_whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-WHOLE = BeforeValidator(_to_int_if_whole)
+WHOLE = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 """Accepts 91.0 as 91, as JSON does; strings and booleans are not numbers.
 
 Use it as `Annotated[int, Field(...), WHOLE]`, in this order: only then are the bounds part of the schema.

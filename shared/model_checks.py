@@ -1,4 +1,7 @@
-"""Checks of what a configuration names: models, Ollama and retrieval."""
+"""Checks of what a configuration names: models, Ollama and retrieval.
+
+`mathrag doctor` has several services run them, each with its own settings and on its own machine.
+"""
 
 import asyncio
 import os
@@ -19,13 +22,8 @@ from shared.models.embedding import ModelFailed
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetching, find_ollama, make_full_tag
 from shared.models.ollama_orphans import LOOPBACK, find_orphans
 from shared.plugins.loading import find_usable
-from shared.settings import Embeddings, Model, Retrieval, Settings
+from shared.settings import Model, Retrieval, Settings
 from shared.shapes import Kind
-
-# Checks of `mathrag doctor` that several services run, each with its own settings and on its own machine.
-
-
-# Run a check and turn its errors into a result.
 
 EXPECTED_ERRORS = (NotReady, MathragError, SQLAlchemyError, OSError, RedisError, httpx2.HTTPError)
 """Errors of a check that count as its negative result."""
@@ -64,9 +62,10 @@ async def check_ollama(name: str, settings: Settings) -> str:
             found = await api.require_pulled(tag)
         except OllamaFailed as failed:
             raise NotReady(str(failed), fix=advise_fetching(tag, ollama_command(api.url))) from failed
-        strangers = [
-            each.name for each in await api.list_resident() if each.name not in _list_configured_tags(settings)
-        ]
+        configured = {
+            make_full_tag(each.tag or name) for name, each in settings.models.items() if each.driver == SERVER
+        }
+        strangers = [each.name for each in await api.list_resident() if each.name not in configured]
     if strangers:
         problem = f"{', '.join(strangers)} is loaded as well, and not by this guard"
         raise NotReady(problem, fix=f"{ollama_command(api.url)} stop {strangers[0]}; then find out who uses the server")
@@ -74,10 +73,6 @@ async def check_ollama(name: str, settings: Settings) -> str:
         problem = f"process {', '.join(left)} holds a model for an Ollama server that has ended"
         raise NotReady(problem, fix=f"kill {' '.join(left)}")
     return f"Ollama {version}; {found.name} {found.digest[:12]}"
-
-
-def _list_configured_tags(settings: Settings) -> set[str]:
-    return {make_full_tag(model.tag or name) for name, model in settings.models.items() if model.driver == "ollama"}
 
 
 def ollama_command(url: str) -> str:
@@ -123,11 +118,8 @@ async def _check_program(name: str, settings: Settings) -> str:
         return f"{found}; {_check_file(model)}"
     if model.path is not None and not (model.path / "config.json").is_file():
         raise NotReady(f"{model.path} holds no config.json")
-    return f"{found}; {model.path or _describe_revision(model)}"
-
-
-def _describe_revision(model: Model) -> str:
-    return f"{model.hub} {model.revision[:12]}" if model.revision else f"{model.hub}, not pinned: no `revision`"
+    on_hub = f"{model.hub} {model.revision[:12]}" if model.revision else f"{model.hub}, not pinned: no `revision`"
+    return f"{found}; {model.path or on_hub}"
 
 
 def _check_file(model: Model) -> str:
@@ -193,20 +185,16 @@ def check_retrieval_model(name: str, chosen: Retrieval) -> str:
     """
     try:
         if name == "embeddings":
-            return _check_embeddings(chosen.embeddings)
-        reranker_chosen = chosen.reranker.model_copy(update={"timeout_s": TIMEOUT_S})
-        with servers.open_reranker(reranker_chosen) as made:
-            if made is not None and reranker_chosen.kind not in IN_PROCESS:
-                made.score("a", ["a"])
-            return f"{reranker_chosen.kind}: {reranker_chosen.model or reranker_chosen.path or reranker_chosen.url}"
+            embeddings = chosen.embeddings.model_copy(update={"timeout_s": TIMEOUT_S})
+            with servers.open_embedder(embeddings) as embedder:
+                if embeddings.kind in IN_PROCESS:
+                    return f"{embeddings.kind}: {embeddings.model or embeddings.path}"
+                found = f"{embedder.dimension} numbers; signature {embedder.signature[:12]}"
+                return f"{embeddings.kind}: {embeddings.model}, {found}"
+        settings = chosen.reranker.model_copy(update={"timeout_s": TIMEOUT_S})
+        with servers.open_reranker(settings) as reranker:
+            if reranker is not None and settings.kind not in IN_PROCESS:
+                reranker.score("a", ["a"])
+            return f"{settings.kind}: {settings.model or settings.path or settings.url}"
     except ModelFailed as failed:
         raise NotReady(failed.detail) from failed
-
-
-def _check_embeddings(settings: Embeddings) -> str:
-    """Check that the embedder's files are there, or that its server answers, and describe it."""
-    chosen = settings.model_copy(update={"timeout_s": TIMEOUT_S})
-    with servers.open_embedder(chosen) as made:
-        if chosen.kind in IN_PROCESS:
-            return f"{chosen.kind}: {chosen.model or chosen.path}"
-        return f"{chosen.kind}: {chosen.model}, {made.dimension} numbers; signature {made.signature[:12]}"

@@ -142,20 +142,16 @@ async def read_samples(database: Database, exported: JobExport) -> AsyncIterator
             ids = [sample for sample, _ in found]
             named = await read_sample_texts(connection, ids)
             links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}
-            batch = [
-                SampleExport(record=record, link=_make_link(links[sample], record), texts=named[sample])
-                for sample, record in found
-                if sample in links
-            ]
+            batch = []
+            for sample, record in found:
+                if (row := links.get(sample)) is not None:
+                    link = Link(sequence=row.seq, previous=row.previous, hash=row.hash, record=canonical.encode(record))
+                    batch.append(SampleExport(record=record, link=link, texts=named[sample]))
         if not batch:
             raise Conflict("the job was purged while it was exported")
-        for sample in batch:
-            yield sample
+        for each in batch:
+            yield each
         after, written = (batch[-1].record.index, batch[-1].record.repeat), written + len(batch)
-
-
-def _make_link(row: object, record: SampleRecord) -> Link:
-    return Link(sequence=row.seq, previous=row.previous, hash=row.hash, record=canonical.encode(record))  # type: ignore[attr-defined]
 
 
 # Export a job as JSON Lines that can be verified with SHA-256 alone: the job, its samples, the end of the chain.
@@ -163,9 +159,9 @@ def _make_link(row: object, record: SampleRecord) -> Link:
 
 async def export_lines(database: Database, exported: JobExport) -> AsyncIterator[bytes]:
     """Yield the file line by line."""
-    encoder = msgspec.json.Encoder(order="deterministic")
     record = canonical.encode(exported.record).decode()
-    yield encoder.encode(JobLine(hash=genesis(exported.record).hex(), record=record, texts=exported.texts)) + b"\n"
+    first = JobLine(hash=genesis(exported.record).hex(), record=record, texts=exported.texts)
+    yield canonical.encode(first) + b"\n"
     async for sample in read_samples(database, exported):
         link = sample.link
         line = SampleLine(
@@ -175,5 +171,5 @@ async def export_lines(database: Database, exported: JobExport) -> AsyncIterator
             record=link.record.decode(),
             texts=sample.texts,
         )
-        yield encoder.encode(line) + b"\n"
-    yield encoder.encode(EndLine(records=exported.records, chain=exported.chain.hex())) + b"\n"
+        yield canonical.encode(line) + b"\n"
+    yield canonical.encode(EndLine(records=exported.records, chain=exported.chain.hex())) + b"\n"

@@ -118,12 +118,12 @@ async def check_in_thread(database: Database, public_id: uuid.UUID) -> list[Viol
         NotFound: there is no such job.
     """
     url = database.engine.url.render_as_string(hide_password=False)
-    return await asyncio.to_thread(asyncio.run, _check_alone(url, public_id))
 
+    async def check_alone() -> list[Violation]:
+        own = Database(url, pinned=False, size=1)
+        try:
+            return await check(own, public_id)
+        finally:
+            await own.close()
 
-async def _check_alone(url: str, public_id: uuid.UUID) -> list[Violation]:
-    database = Database(url, pinned=False, size=1)
-    try:
-        return await check(database, public_id)
-    finally:
-        await database.close()
+    return await asyncio.to_thread(asyncio.run, check_alone())

@@ -90,33 +90,29 @@ class ChildPool:
             RuntimeError: if the pool is closed.
         """
         async with self._free:
-            return await self._ask_child(request)
+            process: Process | None = None
+            longest_s = MAX_DEADLINES * self.deadline_s
+            try:
+                process = await self._take_child()
+                reply = await asyncio.wait_for(self._exchange(process, request), longest_s)
+            except TimeoutError:
+                detail = f"no verdict within {longest_s:g} s, in which it got too little processor time"
+                return await self._fail(process, FailureKind.TIMEOUT, detail)
+            except ChildDied as died:
+                if process is not None and process.returncode == -signal.SIGPROF:
+                    detail = f"no verdict within {self.deadline_s:g} s of processor time"
+                    return await self._fail(process, self._timeout, detail)
+                return await self._fail(process, FailureKind.BACKEND_ERROR, str(died))
+            except BaseException:  # cancelled: the child still works on an item whose reply is not wanted any more
+                await self._discard(process)
+                raise
+            self._idle.append(process)
+            return reply
 
     async def close(self) -> None:
         """Kill all children; items that they work on end as failures."""
         self._closed = True
         await asyncio.gather(*(self._discard(process) for process in list(self._all)))
-
-    async def _ask_child(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
-        process: Process | None = None
-        try:
-            process = await self._take_child()
-            reply = await asyncio.wait_for(self._exchange(process, request), MAX_DEADLINES * self.deadline_s)
-        except TimeoutError:
-            detail = (
-                f"no verdict within {MAX_DEADLINES * self.deadline_s:g} s, in which it got too little processor time"
-            )
-            return await self._fail(process, FailureKind.TIMEOUT, detail)
-        except ChildDied as died:
-            if process is not None and process.returncode == -signal.SIGPROF:
-                detail = f"no verdict within {self.deadline_s:g} s of processor time"
-                return await self._fail(process, self._timeout, detail)
-            return await self._fail(process, FailureKind.BACKEND_ERROR, str(died))
-        except BaseException:  # cancelled: the child still works on an item whose reply is not wanted any more
-            await self._discard(process)
-            raise
-        self._idle.append(process)
-        return reply
 
     async def _fail(self, process: Process | None, kind: FailureKind, detail: str) -> Failure:
         await self._discard(process)

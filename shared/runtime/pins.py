@@ -33,7 +33,7 @@ from shared.rag.prompts import make_template_reference, template
 from shared.replies import Failure, FailureKind
 from shared.rules import MINERS_VERSION
 from shared.runtime.parameters import check_thresholds
-from shared.samples import Decision, Outcome
+from shared.samples import Decision
 from shared.settings import MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
 from shared.statistics.intervals import fit_monotone
@@ -328,7 +328,13 @@ async def calibrate_crag(
     pairs: list[tuple[float, bool]] = []
     skipped = 0
     async for batch in stream_with_outcomes_in(connection, row):
-        labels = await _gold_labels(connection, row, batch) if judged is None else judged
+        if judged is None:
+            indexes = [sample.index for sample, _ in batch]
+            span = min(indexes), max(indexes)
+            known = await list_labelled_items(connection, row, *span)
+            labels = gold_labels(batch, known, await read_gold_documents(connection, row, *span))
+        else:
+            labels = judged
         found = observations(batch, labels, job.evaluator)
         pairs += [pair for pair in found if pair is not None]
         skipped += found.count(None)
@@ -379,23 +385,16 @@ async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: 
     return labels
 
 
-async def _gold_labels(connection: AsyncConnection, job: int, batch: Collection[SampleWithOutcome]) -> dict[int, bool]:
-    """Return, for each labelled item of the batch, whether its first list holds a gold document."""
-    indexes = [row.index for row, _ in batch]
-    known = await list_labelled_items(connection, job, min(indexes), max(indexes))
-    relevant = await read_gold_documents(connection, job, min(indexes), max(indexes))
-    return gold_labels(batch, known, relevant)
-
-
 def gold_labels(
     batch: Collection[SampleWithOutcome], known: Collection[int], relevant: Mapping[int, Mapping[str, int]]
 ) -> dict[int, bool]:
     """Return, for each item in `known` (those with labels), whether its first list holds a relevant document."""
-    return {
-        row.index: bool(_collect_first_list(outcome) & relevant.get(row.index, {}).keys())
-        for row, outcome in batch
-        if outcome and row.index in known and row.repeat == 0
-    }
+    labels = {}
+    for row, outcome in batch:
+        if outcome and row.index in known and row.repeat == 0:
+            first = {each.document for each in outcome.trace.candidates if each.dense_rank or each.sparse_rank}
+            labels[row.index] = not first.isdisjoint(relevant.get(row.index, ()))
+    return labels
 
 
 def observations(
@@ -409,18 +408,13 @@ def observations(
 
 def _list_first_decisions(batch: Collection[SampleWithOutcome], evaluator: str) -> list[tuple[int, Decision | None]]:
     """Return (item, the evaluator's first decision) for each answered item."""
-    return [
-        (row.index, _find_own_decision(outcome, evaluator)) for row, outcome in batch if outcome and row.repeat == 0
-    ]
-
-
-def _find_own_decision(outcome: Outcome, evaluator: str) -> Decision | None:
-    first = next((each for each in outcome.trace.decisions if each.stage == PIPELINE), None)
-    return first if first and first.fallback is None and first.detail.get("evaluator") == evaluator else None
-
-
-def _collect_first_list(outcome: Outcome) -> set[str]:
-    return {each.document for each in outcome.trace.candidates if each.dense_rank or each.sparse_rank}
+    found = []
+    for row, outcome in batch:
+        if outcome and row.repeat == 0:
+            first = next((each for each in outcome.trace.decisions if each.stage == PIPELINE), None)
+            is_own = first and first.fallback is None and first.detail.get("evaluator") == evaluator
+            found.append((row.index, first if is_own else None))
+    return found
 
 
 # Pin `crag`'s thresholds at submission, so that replays and audits depend on nothing that is learnt later.

@@ -365,11 +365,15 @@ class LaneWorker:
 
     async def _fill(self, running: set[asyncio.Task[None]]) -> bool:
         """Start chunks until all streams are busy or nothing more may run; return whether any was started."""
-        started = False
-        while len(running) < self._limits.streams and (task := await self._start()):
+        before = len(running)
+        while len(running) < self._limits.streams:
+            is_trusted = not self._progress.sources_changed and time.monotonic() - self._looked_at < TRUSTED_S
+            task = await self._claim(self._ready_models) if is_trusted else None
+            task = task or await self._claim(await self._look())
+            if task is None:
+                break
             running.add(task)
-            started = True
-        return started
+        return len(running) > before
 
     def _is_due(self, running: set[asyncio.Task[None]]) -> bool:
         """Tell whether to advance now: it is idle, or samples are ready and a stream is free or the pause is over."""
@@ -392,15 +396,8 @@ class LaneWorker:
                 break
         return any_advanced
 
-    async def _start(self) -> asyncio.Task[None] | None:
-        """Claim one chunk of calls that may run now and start it."""
-        if not self._progress.sources_changed and time.monotonic() - self._looked_at < TRUSTED_S:
-            started = await self._claim(self._ready_models)
-            if started:
-                return started
-        return await self._claim(await self._look())
-
     async def _claim(self, sources: Iterable[ReadyModel]) -> asyncio.Task[None] | None:
+        """Claim one chunk of calls and start it."""
         for source in sources:
             claim = await self._claims.claim(self._lane, source.model_id, self._limits.chunk, away=source.away)
             if claim:

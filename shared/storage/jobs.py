@@ -369,24 +369,19 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
         NotFound: nothing matches.
         Conflict: several jobs match; the message lists their ids.
     """
-    found = await _find_candidates(connection, reference)
+    found: Sequence[Any] = []
+    if is_usable(reference):
+        span = id_range(reference)
+        begin = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all() if span else []
+        # A complete id wins over a name, and a name over a prefix.
+        is_complete = span is not None and span[0] == span[1] and len(begin) > 0
+        found = begin if is_complete else (await connection.execute(BY_NAME, {"name": reference})).all() or begin
     if len(found) > 1:
         ids = ", ".join(str(row.public_id) for row in found)
         raise Conflict(f"{reference!r} matches several jobs: {ids}", hint="use one of these ids")
     if not found:
         raise await make_not_found(connection, "job", reference)
     return int(found[0].id)
-
-
-async def _find_candidates(connection: AsyncConnection, reference: str) -> Sequence[Any]:
-    """Find matching jobs; a complete id wins over a name, and a name over a prefix."""
-    if not is_usable(reference):
-        return []
-    span = id_range(reference)
-    begin = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all() if span else []
-    if span and span[0] == span[1] and begin:
-        return begin
-    return (await connection.execute(BY_NAME, {"name": reference})).all() or begin
 
 
 def id_range(prefix: str) -> tuple[uuid.UUID, uuid.UUID] | None:

@@ -91,16 +91,15 @@ async def draw_tasks(
     if kind.rubrics:
         values |= {"rubrics": list(kind.rubrics), "by_question": kind.by_question, **NUL}
     rows = (await connection.execute(DOCUMENTS if kind.rubrics else ANSWERS, values)).mappings().all()
-    make_content = _make_document_content if kind.rubrics else _make_answer_content
-    drawn = [DrawnTask(row["item"], row["repeat"], make_content(row), parse_label(what, row["system"])) for row in rows]
+    drawn = [
+        DrawnTask(row["item"], row["repeat"], _make_content(row), parse_label(what, row["system"])) for row in rows
+    ]
     return drawn, rows[0]["eligible"] if rows else 0
 
 
-def _make_document_content(row: RowMapping) -> Content:
-    return Content(**{name: row[name] for name in ("question", "document", "problem", "text")})
-
-
-def _make_answer_content(row: RowMapping) -> Content:
+def _make_content(row: RowMapping) -> Content:
+    if "document" in row:
+        return Content(**{name: row[name] for name in ("question", "document", "problem", "text")})
     expected = msgspec.convert(row["expected"] or {}, Expected)
     golds = (*([] if row["gold"] is None else [row["gold"]]), *expected.golds)
     return Content(question=row["question"], golds=golds, choices=expected.choices, answer=row["answer"])
@@ -215,9 +214,12 @@ async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tup
         if not drawn:
             why, hint = NOTHING[wanted.what]
             raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)
+        content = hashlib.sha256(canonical.encode(wanted.what))
+        for each in drawn:
+            content.update(canonical.encode(tuple(each)) + b"\n")
         values = {
             **wanted._asdict(), "job": job.public_id, "job_name": job.name, "job_id": job_id, "eligible": eligible,
-            "tasks": len(drawn), "hash": _hash_tasks(wanted.what, drawn), "made_by": made_by,
+            "tasks": len(drawn), "hash": content.digest(), "made_by": made_by,
         }  # fmt: skip
         number = (await connection.execute(INSERT_LABEL_SET, values)).scalar_one()
         rows = [
@@ -264,13 +266,6 @@ async def _with_labellers(connection: AsyncConnection, sets: Sequence[LabelSet])
     for row in (await connection.execute(PROGRESS, {"sets": list(found)})).mappings():
         found[row["set_id"]].append(Labeller(**{name: row[name] for name in Labeller.__struct_fields__}))
     return [msgspec.structs.replace(each, labellers=tuple(found[each.id])) for each in sets]
-
-
-def _hash_tasks(what: What, drawn: Sequence[DrawnTask]) -> bytes:
-    content = hashlib.sha256(canonical.encode(what))
-    for each in drawn:
-        content.update(canonical.encode(tuple(each)) + b"\n")
-    return content.digest()
 
 
 # Store people's labels. Labels are only added; the last label of each labeller and task counts.

@@ -167,6 +167,8 @@ async def load_provenance(
         replies = [step.attempt.reply for step in steps if step.attempt is not None and step.role == "generate"]
         texts = [reply.text for reply in replies if isinstance(reply, Generated)]
         text = find_answering_text(texts, outcome, find_extractor(params))
+        checked = await to_thread.run_sync(lambda: list(arithmetic(text or "")))
+        equations = tuple(Equation(text=each.text, holds=each.holds) for each in checked)
         epochs = {step.attempt.epoch for step in steps if step.attempt and step.attempt.epoch is not None}
         place = (
             Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
@@ -178,7 +180,7 @@ async def load_provenance(
             state=SampleState(row["state"]).word,
             outcome=outcome,
             text=text,
-            equations=await to_thread.run_sync(_check_equations, text),
+            equations=equations,
             scored_by=find_scorer(outcome.trace) if outcome else None,
             relevant=(await read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
@@ -197,10 +199,6 @@ _COPIED = (
     "repeat", "custom_id", "question", "gold", "gold_documents", "subject", "level", "failure", "ended_at",
     "record_hash", "item_hash", "gold_hash", "pipeline_hash", "decision_hash", "code",
 )  # fmt: skip
-
-
-def _check_equations(written: str | None) -> tuple[Equation, ...]:
-    return tuple(Equation(text=each.text, holds=each.holds) for each in arithmetic(written or ""))
 
 
 def find_extractor(params: Params | None) -> Extract:
@@ -357,7 +355,19 @@ async def load_sample_records(
     rows = (await connection.execute(SAMPLES, values)).mappings().all()
     consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}
     calls = await _load_call_records(connection, consumed)
-    return [(row["id"], _make_sample_record(row, calls.get(row["id"], ()))) for row in rows]
+    copied = ("repeat", "item", "custom_id", "failure", "detail", "ended_at", "outcome")
+    return [
+        (
+            row["id"],
+            SampleRecord(
+                index=row["ordinal"],
+                state=SampleState(row["state"]).word,
+                calls=calls.get(row["id"], ()),
+                **{field: row[field] for field in copied},
+            ),
+        )
+        for row in rows
+    ]
 
 
 async def _load_call_records(
@@ -371,15 +381,6 @@ async def _load_call_records(
         interrupted[row[0]] += (Interruption(*row[1:]),)
     steps = groupby(rows, key=lambda row: row[0])
     return {sample: tuple(CallRecord(interrupted[row[1]], *row[2:]) for row in mine) for sample, mine in steps}
-
-
-def _make_sample_record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
-    return SampleRecord(
-        index=row["ordinal"],
-        state=SampleState(row["state"]).word,
-        calls=calls,
-        **{field: row[field] for field in ("repeat", "item", "custom_id", "failure", "detail", "ended_at", "outcome")},
-    )
 
 
 async def insert_links(connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[Link]) -> None:

@@ -644,7 +644,16 @@ async def list_changed_samples(
         }
         named = (await connection.execute(NAMES, both)).one()
         rows = (await connection.execute(SELECT_CHANGED_PAGE, {**both, **values})).mappings().all()
-    found = [_make_changed_sample(row) for row in rows if row["index"] is not None]
+    copied = ("index", "right_index", "repeat", "custom_id", "question", "gold", "subject", "level")
+    found = [
+        ChangedSample(
+            left=_read_side(row["left_outcome"], correct=row["left_correct"]),
+            right=_read_side(row["right_outcome"], correct=row["right_correct"]),
+            **{field: row[field] for field in copied},
+        )
+        for row in rows
+        if row["index"] is not None
+    ]
     last = found[:limit][-1:]
     page = storage.make_page(found, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
     return ChangedSamples(
@@ -693,15 +702,6 @@ async def _resolve_both(connection: AsyncConnection, left: str, right: str) -> d
     if both["left_job"] == both["right_job"]:
         raise Invalid(f"`right`: {right!r} is the same job as `left`", hint="name two jobs")
     return both
-
-
-def _make_changed_sample(row: RowMapping) -> ChangedSample:
-    copied = ("index", "right_index", "repeat", "custom_id", "question", "gold", "subject", "level")
-    return ChangedSample(
-        left=_read_side(row["left_outcome"], correct=row["left_correct"]),
-        right=_read_side(row["right_outcome"], correct=row["right_correct"]),
-        **{field: row[field] for field in copied},
-    )
 
 
 def _read_side(stored: bytes, *, correct: bool) -> AnsweredSide:
