@@ -274,11 +274,11 @@ ACCEPT = text("""
            u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
            u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
-        CAST(:calls AS bigint[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]), CAST(:devices AS text[]),
-        CAST(:epochs AS bigint[]), CAST(:started AS timestamptz[]), CAST(:ended AS timestamptz[]),
-        CAST(:concurrency AS smallint[]), CAST(:prompt_hashes AS bytea[]), CAST(:prompt_tokens AS integer[]),
-        CAST(:completion_tokens AS integer[]), CAST(:finish_reasons AS text[]), CAST(:prompt_ms AS real[]),
-        CAST(:completion_ms AS real[]), CAST(:trace_ids AS text[]))
+        CAST(:calls AS bigint[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]), CAST(:device AS text[]),
+        CAST(:epoch AS bigint[]), CAST(:started_at AS timestamptz[]), CAST(:ended_at AS timestamptz[]),
+        CAST(:concurrency AS smallint[]), CAST(:prompt_hash AS bytea[]), CAST(:prompt_tokens AS integer[]),
+        CAST(:completion_tokens AS integer[]), CAST(:finish_reason AS text[]), CAST(:prompt_ms AS real[]),
+        CAST(:completion_ms AS real[]), CAST(:trace_id AS text[]))
         u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
           completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
@@ -395,24 +395,12 @@ class ReplyStore:
 
 
 def to_columns(answers: Sequence[AnsweredCall]) -> dict[str, object]:
-    """Convert answers to the array parameters of one SQL statement."""
-    receipts = [answer.receipt for answer in answers]
+    """Convert answers to the array parameters of one SQL statement; those of the receipts have their names."""
     return {
         "calls": [answer.call_id for answer in answers],
         "outcomes": [outcome_name(answer.reply) for answer in answers],
         "replies": [canonical.encode(answer.reply) for answer in answers],
-        "devices": [receipt.device for receipt in receipts],
-        "epochs": [receipt.epoch for receipt in receipts],
-        "started": [receipt.started_at for receipt in receipts],
-        "ended": [receipt.ended_at for receipt in receipts],
-        "concurrency": [receipt.concurrency for receipt in receipts],
-        "prompt_hashes": [receipt.prompt_hash for receipt in receipts],
-        "prompt_tokens": [receipt.prompt_tokens for receipt in receipts],
-        "completion_tokens": [receipt.completion_tokens for receipt in receipts],
-        "finish_reasons": [receipt.finish_reason for receipt in receipts],
-        "prompt_ms": [receipt.prompt_ms for receipt in receipts],
-        "completion_ms": [receipt.completion_ms for receipt in receipts],
-        "trace_ids": [receipt.trace_id for receipt in receipts],
+        **{name: [getattr(answer.receipt, name) for answer in answers] for name in Receipt.__struct_fields__},
     }
 
 
