@@ -37,163 +37,6 @@ from shared.storage.database import (
     try_decode_params,
 )
 
-# Find the outages that jobs wait for: those of models whose calls their samples need next.
-
-# Outages are rare; without one, no row of the jobs is read.
-WAITING = sql("""
-    SELECT j.id AS job, o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
-    FROM outages o CROSS JOIN unnest(CAST(:jobs AS bigint[])) j(id)
-    WHERE EXISTS (
-        SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
-        JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
-    GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
-# What a job has pinned and this process has not, in the order in which it is pinned.
-LACKING = sql("""
-    SELECT j.id AS job, j.name, p.value AS pin FROM jobs j CROSS JOIN LATERAL jsonb_array_elements(j.code -> 'plugins')
-        WITH ORDINALITY p(value, place)
-    WHERE (CAST(:jobs AS bigint[]) IS NULL OR j.id = ANY(:jobs)) AND j.ended_at IS NULL AND j.state IN {RUNNABLE}
-        AND NOT {HAS_PLUGINS} ORDER BY j.id, p.place""")
-SELECT_AWAITED_OUTAGES = text("""
-    SELECT o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
-    FROM outages o GROUP BY o.what ORDER BY min(o.since), o.what""")
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A server, index or plug-in that is not available while calls or samples wait for it."""
-
-    what: str
-    said: str
-    """Error of the last probe."""
-    since: datetime
-    next_try: datetime | None
-    """In the past: it is being tried, or about to be. Null: at the next start of the service, of a plug-in."""
-
-
-class Lacking(NamedTuple):
-    """A plug-in that a job needs and that this process lacks."""
-
-    job: int
-    name: str
-    """Name of the job."""
-    pin: PluginPin
-    said: str
-    """Why, and what to do."""
-
-
-async def find_waiting_of_jobs(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, tuple[Waiting, ...]]:
-    """Find the outages that each of these jobs waits for; jobs that wait for none are left out."""
-    found: defaultdict[int, tuple[Waiting, ...]] = defaultdict(tuple)
-    for row in await connection.execute(WAITING, {"jobs": list(jobs)}):
-        found[row.job] += (Waiting(what=row.what, said=row.said, since=row.since, next_try=row.next_try),)
-    for each in await list_lacking_plugins(connection, jobs):
-        found[each.job] += (
-            Waiting(what=f"plug-in {each.pin}", said=each.said, since=loading.get_loaded().at, next_try=None),
-        )
-    return found
-
-
-async def list_lacking_plugins(connection: AsyncConnection, jobs: Sequence[int] | None = None) -> list[Lacking]:
-    """List plug-ins that these live jobs need and this process lacks; None stands for all live jobs."""
-    values = {"jobs": None if jobs is None else list(jobs), "plugins": loading.encode_usable_pins()}
-    lacking = []
-    for row in await connection.execute(LACKING, values):
-        pin = msgspec.convert(row.pin, PluginPin)
-        if (reason := loading.explain_absence(pin)) is not None:
-            lacking.append(Lacking(row.job, row.name, pin, reason))
-    return lacking
-
-
-async def find_all_waiting(connection: AsyncConnection) -> list[Waiting]:
-    """List the outages that any call waits for, the oldest first."""
-    rows = await connection.execute(SELECT_AWAITED_OUTAGES)
-    return [Waiting(what=row.what, said=row.said, since=row.since, next_try=row.next_try) for row in rows]
-
-
-# Estimate a job's remaining time from the pace at which its samples have ended.
-#
-# Samples end only in the last stage, so there is no estimate during earlier stages. The pace is measured between the
-# first and the last ended sample, so the estimate holds as of the last one and changes only with the next.
-
-FEWEST = 10
-"""Number of ended samples that an estimate needs."""
-COUNT_ENDED_SAMPLES = sql("""
-    SELECT count(*) AS ended, min(ended_at) AS first, max(ended_at) AS last FROM samples
-    WHERE job_id = :job AND kind = 'item' AND state IN {DONE}""")
-
-
-class TimeLeft(NamedTuple):
-    """Estimated seconds until the job's last sample ends, with a 95 % interval."""
-
-    seconds: int
-    low: int
-    high: int
-    """Upper end of the interval, which assumes that samples end independently of each other."""
-
-
-async def estimate_time_left(connection: AsyncConnection, job: int, in_progress: int) -> TimeLeft | None:
-    """Estimate the remaining time; None if too few samples have ended."""
-    row = (await connection.execute(COUNT_ENDED_SAMPLES, {"job": job})).one()
-    seconds = estimate_seconds(in_progress, row.ended, row.first, row.last)
-    if seconds is None:
-        return None
-    # In a thread, because the first call imports scipy, which takes a second.
-    return TimeLeft(seconds, *await to_thread.run_sync(estimate_bounds, in_progress, row.ended, row.first, row.last))
-
-
-def estimate_seconds(in_progress: int, ended: int, first: datetime | None, last: datetime | None) -> int | None:
-    """Estimate the seconds for `in_progress` samples, given that `ended` ones ended between `first` and `last`."""
-    if ended < FEWEST or first is None or last is None or last <= first:
-        return None
-    return math.ceil(in_progress * (last - first).total_seconds() / (ended - 1))
-
-
-def estimate_bounds(in_progress: int, ended: int, first: datetime, last: datetime) -> tuple[int, int]:
-    """Return the estimate's 95 % interval, with the number of samples that end in a time as a Poisson count."""
-    few, many = poisson_interval(ended - 1)
-    span = in_progress * (last - first).total_seconds()
-    return math.floor(span / many), math.ceil(span / few)
-
-
-# Find models that no guard serves although samples wait for their calls.
-
-# Such models are rare, so waiting samples are searched only if there are any.
-LOST = """
-    WITH lost AS MATERIALIZED (
-        SELECT m.id, m.name, m.digest, m.device FROM models m
-        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))"""
-
-
-def make_lost_statement(select: str) -> TextClause:
-    """Prepend the common table expression `lost` to `select` and fill in the shared names."""
-    return sql(f"{LOST} {select}")
-
-
-SELECT_UNSERVED_MODELS_OF_JOB = make_lost_statement("""
-    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
-    JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} WHERE s.job_id = :job ORDER BY l.name""")
-SELECT_UNSERVED_MODELS = make_lost_statement("""
-    SELECT l.name, l.digest, waiting.jobs,
-        (SELECT digest FROM models n WHERE n.name = l.name AND n.served ORDER BY n.registered_at DESC LIMIT 1) AS now
-    FROM lost l CROSS JOIN LATERAL (
-        SELECT array_agg(DISTINCT j.name ORDER BY j.name) AS jobs FROM (
-            SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = l.id LIMIT :most) q
-        JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} JOIN jobs j ON j.id = s.job_id) waiting
-    WHERE l.device IS NOT NULL AND waiting.jobs IS NOT NULL ORDER BY l.name""")
-LANES = list(Lane)
-MOST_UNSERVED_MODELS = 1000
-"""Largest number of waiting calls per model whose jobs are looked up."""
-
-
-async def list_unserved_of_job(connection: AsyncConnection, job: int) -> tuple[str, ...]:
-    """List the names of unserved models that the job with this row id waits for."""
-    return tuple((await connection.execute(SELECT_UNSERVED_MODELS_OF_JOB, {"job": job, "lanes": LANES})).scalars())
-
-
-async def list_unserved(connection: AsyncConnection) -> Sequence[Row[Any]]:
-    """List all unserved models with name, digest, digest of the version served `now`, and names of waiting `jobs`."""
-    return (await connection.execute(SELECT_UNSERVED_MODELS, {"lanes": LANES, "most": MOST_UNSERVED_MODELS})).all()
-
-
 # Jobs as users see them: found by id, prefix or name, and counted from their samples and calls.
 
 
@@ -305,6 +148,26 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int
     asked: int
     unparsed: int
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, index or plug-in that is not available while calls or samples wait for it."""
+
+    what: str
+    said: str
+    """Error of the last probe."""
+    since: datetime
+    next_try: datetime | None
+    """In the past: it is being tried, or about to be. Null: at the next start of the service, of a plug-in."""
+
+
+class TimeLeft(NamedTuple):
+    """Estimated seconds until the job's last sample ends, with a 95 % interval."""
+
+    seconds: int
+    low: int
+    high: int
+    """Upper end of the interval, which assumes that samples end independently of each other."""
 
 
 # It declares inherited fields with a default again: without one, they are in every answer. `limit` and later fields are
@@ -514,75 +377,6 @@ def _make_gate(decision: GateDecision | None) -> Gate | None:
     return Gate(pairs=len(decision.documents), **{field: getattr(decision, field) for field in copied})
 
 
-# Load the costs of several jobs with a few statements; `reports/work.py` has the details of one job.
-
-CALLS = text("""
-    WITH mine AS (
-        SELECT s.job_id, t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
-        WHERE s.job_id = ANY(:jobs) GROUP BY s.job_id, t.call_id)
-    SELECT mine.job_id, c.role, count(*) FILTER (WHERE mine.made) AS made,
-        count(*) FILTER (WHERE NOT mine.made) AS reused
-    FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
-LOADS = sql("""
-    SELECT DISTINCT s.job_id, r.epoch, c.model_id, loading.n
-    FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
-    JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
-    JOIN residencies r ON r.epoch = a.epoch CROSS JOIN {LOADS_OF_MODEL} WHERE s.job_id = ANY(:jobs)""")
-FAILURES = sql("""
-    SELECT job_id, failure, count(*) AS samples FROM samples
-    WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
-    GROUP BY job_id, failure ORDER BY job_id, failure""")
-CountsByJob = dict[int, dict[str, int]]
-"""Counts by job, then by role or kind."""
-
-
-class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """Costs by row id of the job; jobs without calls are left out."""
-
-    made: CountsByJob
-    """Calls that the job enqueued, by role."""
-    reused: CountsByJob
-    """Calls that another job had made, by role."""
-    loads: dict[int, set[tuple[int, int, int]]]
-    """(epoch, model, number of the load in that epoch) of the calls that the job enqueued."""
-    failures: CountsByJob
-    """Failed samples by kind of failure."""
-
-
-async def load_costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
-    """Load the costs of these jobs (row ids)."""
-    values = {"jobs": sorted(set(jobs))}
-    made: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    loads: defaultdict[int, set[tuple[int, int, int]]] = defaultdict(set)
-    for row in await connection.execute(CALLS, values):
-        made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
-    for row in await connection.execute(LOADS, values):
-        loads[row.job_id].add((row.epoch, row.model_id, row.n))
-    return Costs(
-        made=dict(made), reused=dict(reused), loads=dict(loads), failures=await count_failures(connection, jobs)
-    )
-
-
-async def count_failures(connection: AsyncConnection, jobs: Sequence[int]) -> CountsByJob:
-    """Count the failed samples of these jobs (row ids) by kind of failure."""
-    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for row in await connection.execute(FAILURES, {"jobs": sorted(set(jobs))}):
-        found[row.job_id][row.failure] = row.samples
-    return dict(found)
-
-
-# Gate decisions with their score vectors, which the view of a job leaves out.
-
-PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
-
-
-async def load_decision(connection: AsyncConnection, job: int) -> GateDecision | None:
-    """Load a job's gate decision; None if there is none yet or this release cannot read it."""
-    prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
-    return try_decode(prepared, GateDecision, "")[0]
-
-
 # Snapshots of a job with the history of its states.
 
 CHANGES = text("SELECT version, state, reason, at FROM job_events WHERE job_id = :job ORDER BY version")
@@ -691,6 +485,212 @@ async def list_jobs(
     if len(rows) > limit:
         following = storage.encode_cursor(scope, picked[-1].id, sorted_by=picked[-1].key)
     return storage.Page(data=listed, next_cursor=following)
+
+
+# Find the outages that jobs wait for: those of models whose calls their samples need next.
+
+# Outages are rare; without one, no row of the jobs is read.
+WAITING = sql("""
+    SELECT j.id AS job, o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
+    FROM outages o CROSS JOIN unnest(CAST(:jobs AS bigint[])) j(id)
+    WHERE EXISTS (
+        SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
+        JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
+    GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
+# What a job has pinned and this process has not, in the order in which it is pinned.
+LACKING = sql("""
+    SELECT j.id AS job, j.name, p.value AS pin FROM jobs j CROSS JOIN LATERAL jsonb_array_elements(j.code -> 'plugins')
+        WITH ORDINALITY p(value, place)
+    WHERE (CAST(:jobs AS bigint[]) IS NULL OR j.id = ANY(:jobs)) AND j.ended_at IS NULL AND j.state IN {RUNNABLE}
+        AND NOT {HAS_PLUGINS} ORDER BY j.id, p.place""")
+SELECT_AWAITED_OUTAGES = text("""
+    SELECT o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
+    FROM outages o GROUP BY o.what ORDER BY min(o.since), o.what""")
+
+
+class Lacking(NamedTuple):
+    """A plug-in that a job needs and that this process lacks."""
+
+    job: int
+    name: str
+    """Name of the job."""
+    pin: PluginPin
+    said: str
+    """Why, and what to do."""
+
+
+async def find_waiting_of_jobs(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, tuple[Waiting, ...]]:
+    """Find the outages that each of these jobs waits for; jobs that wait for none are left out."""
+    found: defaultdict[int, tuple[Waiting, ...]] = defaultdict(tuple)
+    for row in await connection.execute(WAITING, {"jobs": list(jobs)}):
+        found[row.job] += (Waiting(what=row.what, said=row.said, since=row.since, next_try=row.next_try),)
+    for each in await list_lacking_plugins(connection, jobs):
+        found[each.job] += (
+            Waiting(what=f"plug-in {each.pin}", said=each.said, since=loading.get_loaded().at, next_try=None),
+        )
+    return found
+
+
+async def list_lacking_plugins(connection: AsyncConnection, jobs: Sequence[int] | None = None) -> list[Lacking]:
+    """List plug-ins that these live jobs need and this process lacks; None stands for all live jobs."""
+    values = {"jobs": None if jobs is None else list(jobs), "plugins": loading.encode_usable_pins()}
+    lacking = []
+    for row in await connection.execute(LACKING, values):
+        pin = msgspec.convert(row.pin, PluginPin)
+        if (reason := loading.explain_absence(pin)) is not None:
+            lacking.append(Lacking(row.job, row.name, pin, reason))
+    return lacking
+
+
+async def find_all_waiting(connection: AsyncConnection) -> list[Waiting]:
+    """List the outages that any call waits for, the oldest first."""
+    rows = await connection.execute(SELECT_AWAITED_OUTAGES)
+    return [Waiting(what=row.what, said=row.said, since=row.since, next_try=row.next_try) for row in rows]
+
+
+# Find models that no guard serves although samples wait for their calls.
+
+# Such models are rare, so waiting samples are searched only if there are any.
+LOST = """
+    WITH lost AS MATERIALIZED (
+        SELECT m.id, m.name, m.digest, m.device FROM models m
+        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))"""
+
+
+def make_lost_statement(select: str) -> TextClause:
+    """Prepend the common table expression `lost` to `select` and fill in the shared names."""
+    return sql(f"{LOST} {select}")
+
+
+SELECT_UNSERVED_MODELS_OF_JOB = make_lost_statement("""
+    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
+    JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} WHERE s.job_id = :job ORDER BY l.name""")
+SELECT_UNSERVED_MODELS = make_lost_statement("""
+    SELECT l.name, l.digest, waiting.jobs,
+        (SELECT digest FROM models n WHERE n.name = l.name AND n.served ORDER BY n.registered_at DESC LIMIT 1) AS now
+    FROM lost l CROSS JOIN LATERAL (
+        SELECT array_agg(DISTINCT j.name ORDER BY j.name) AS jobs FROM (
+            SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = l.id LIMIT :most) q
+        JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} JOIN jobs j ON j.id = s.job_id) waiting
+    WHERE l.device IS NOT NULL AND waiting.jobs IS NOT NULL ORDER BY l.name""")
+LANES = list(Lane)
+MOST_UNSERVED_MODELS = 1000
+"""Largest number of waiting calls per model whose jobs are looked up."""
+
+
+async def list_unserved_of_job(connection: AsyncConnection, job: int) -> tuple[str, ...]:
+    """List the names of unserved models that the job with this row id waits for."""
+    return tuple((await connection.execute(SELECT_UNSERVED_MODELS_OF_JOB, {"job": job, "lanes": LANES})).scalars())
+
+
+async def list_unserved(connection: AsyncConnection) -> Sequence[Row[Any]]:
+    """List all unserved models with name, digest, digest of the version served `now`, and names of waiting `jobs`."""
+    return (await connection.execute(SELECT_UNSERVED_MODELS, {"lanes": LANES, "most": MOST_UNSERVED_MODELS})).all()
+
+
+# Estimate a job's remaining time from the pace at which its samples have ended.
+#
+# Samples end only in the last stage, so there is no estimate during earlier stages. The pace is measured between the
+# first and the last ended sample, so the estimate holds as of the last one and changes only with the next.
+
+FEWEST = 10
+"""Number of ended samples that an estimate needs."""
+COUNT_ENDED_SAMPLES = sql("""
+    SELECT count(*) AS ended, min(ended_at) AS first, max(ended_at) AS last FROM samples
+    WHERE job_id = :job AND kind = 'item' AND state IN {DONE}""")
+
+
+async def estimate_time_left(connection: AsyncConnection, job: int, in_progress: int) -> TimeLeft | None:
+    """Estimate the remaining time; None if too few samples have ended."""
+    row = (await connection.execute(COUNT_ENDED_SAMPLES, {"job": job})).one()
+    seconds = estimate_seconds(in_progress, row.ended, row.first, row.last)
+    if seconds is None:
+        return None
+    # In a thread, because the first call imports scipy, which takes a second.
+    return TimeLeft(seconds, *await to_thread.run_sync(estimate_bounds, in_progress, row.ended, row.first, row.last))
+
+
+def estimate_seconds(in_progress: int, ended: int, first: datetime | None, last: datetime | None) -> int | None:
+    """Estimate the seconds for `in_progress` samples, given that `ended` ones ended between `first` and `last`."""
+    if ended < FEWEST or first is None or last is None or last <= first:
+        return None
+    return math.ceil(in_progress * (last - first).total_seconds() / (ended - 1))
+
+
+def estimate_bounds(in_progress: int, ended: int, first: datetime, last: datetime) -> tuple[int, int]:
+    """Return the estimate's 95 % interval, with the number of samples that end in a time as a Poisson count."""
+    few, many = poisson_interval(ended - 1)
+    span = in_progress * (last - first).total_seconds()
+    return math.floor(span / many), math.ceil(span / few)
+
+
+# Load the costs of several jobs with a few statements; `reports/work.py` has the details of one job.
+
+CALLS = text("""
+    WITH mine AS (
+        SELECT s.job_id, t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
+        WHERE s.job_id = ANY(:jobs) GROUP BY s.job_id, t.call_id)
+    SELECT mine.job_id, c.role, count(*) FILTER (WHERE mine.made) AS made,
+        count(*) FILTER (WHERE NOT mine.made) AS reused
+    FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
+LOADS = sql("""
+    SELECT DISTINCT s.job_id, r.epoch, c.model_id, loading.n
+    FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+    JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
+    JOIN residencies r ON r.epoch = a.epoch CROSS JOIN {LOADS_OF_MODEL} WHERE s.job_id = ANY(:jobs)""")
+FAILURES = sql("""
+    SELECT job_id, failure, count(*) AS samples FROM samples
+    WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
+    GROUP BY job_id, failure ORDER BY job_id, failure""")
+CountsByJob = dict[int, dict[str, int]]
+"""Counts by job, then by role or kind."""
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs by row id of the job; jobs without calls are left out."""
+
+    made: CountsByJob
+    """Calls that the job enqueued, by role."""
+    reused: CountsByJob
+    """Calls that another job had made, by role."""
+    loads: dict[int, set[tuple[int, int, int]]]
+    """(epoch, model, number of the load in that epoch) of the calls that the job enqueued."""
+    failures: CountsByJob
+    """Failed samples by kind of failure."""
+
+
+async def load_costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
+    """Load the costs of these jobs (row ids)."""
+    values = {"jobs": sorted(set(jobs))}
+    made: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    loads: defaultdict[int, set[tuple[int, int, int]]] = defaultdict(set)
+    for row in await connection.execute(CALLS, values):
+        made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
+    for row in await connection.execute(LOADS, values):
+        loads[row.job_id].add((row.epoch, row.model_id, row.n))
+    return Costs(
+        made=dict(made), reused=dict(reused), loads=dict(loads), failures=await count_failures(connection, jobs)
+    )
+
+
+async def count_failures(connection: AsyncConnection, jobs: Sequence[int]) -> CountsByJob:
+    """Count the failed samples of these jobs (row ids) by kind of failure."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(FAILURES, {"jobs": sorted(set(jobs))}):
+        found[row.job_id][row.failure] = row.samples
+    return dict(found)
+
+
+# Gate decisions with their score vectors, which the view of a job leaves out.
+
+PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
+
+
+async def load_decision(connection: AsyncConnection, job: int) -> GateDecision | None:
+    """Load a job's gate decision; None if there is none yet or this release cannot read it."""
+    prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
+    return try_decode(prepared, GateDecision, "")[0]
 
 
 # The work of both lanes now, and their recent pace.
