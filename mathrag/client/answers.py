@@ -948,18 +948,19 @@ class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job with the addresses of what belongs to it."""
 
-    id: str
     name: str
-    state: str
-    pipeline: str
     dataset: str
+    pipeline: str
     corpus: str | None = None
+    limit: int | None = None
     repeats: int
     reuse: str
-    request_counts: RequestCounts
-    params: Params | None = None
     rank: int
     metadata: dict[str, str] = {}
+    id: str
+    state: str
+    request_counts: RequestCounts
+    params: Params | None = None
     version: int
     created_at: str
     running_at: str | None = None
@@ -971,7 +972,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     chain: str | None = None
     gate: Gate | None = None
     eta_between: tuple[int, int] | None = None
-    limit: int | None = None
     experiment: str | None = None
     submitted_by: str | None = None
     stages: dict[str, StageCount] | None = None

@@ -1,10 +1,15 @@
-SELECT count(*) FROM jobs
 
-SELECT id, items, grader FROM datasets WHERE name = $1
+    INSERT INTO calls (key, lane, role, model_id, request)
+    SELECT * FROM unnest(CAST($1 AS bytea[]), CAST($2 AS text[]), CAST($3 AS text[]),
+                         CAST($4 AS integer[]), CAST($5 AS bytea[]))
+    ON CONFLICT (key) WHERE NOT failed DO NOTHING RETURNING id, key
 
-SELECT id FROM corpora WHERE name = $1
 
-SELECT id, hash FROM models WHERE hash = ANY($1)
+    INSERT INTO jobs (name, pipeline, repeats, reuse, rank, metadata, public_id, pipeline_hash, params, dataset_id, corpus_id, pins, total, online, code, requeued_from, experiment_id, state)
+    SELECT u.name, u.pipeline, u.repeats, u.reuse, u.rank, u.metadata, u.public_id, u.pipeline_hash, u.params, u.dataset_id, u.corpus_id, u.pins, u.total, u.online, u.code, (SELECT id FROM jobs r WHERE r.public_id = u.requeued_from), u.experiment_id, 'preparing'
+    FROM unnest(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS integer[]), CAST($4 AS text[]), CAST($5 AS integer[]), CAST($6 AS jsonb[]), CAST($7 AS uuid[]), CAST($8 AS bytea[]), CAST($9 AS bytea[]), CAST($10 AS integer[]), CAST($11 AS integer[]), CAST($12 AS jsonb[]), CAST($13 AS integer[]), CAST($14 AS boolean[]), CAST($15 AS jsonb[]), CAST($16 AS uuid[]), CAST($17 AS integer[])) WITH ORDINALITY
+        u(name, pipeline, repeats, reuse, rank, metadata, public_id, pipeline_hash, params, dataset_id, corpus_id, pins, total, online, code, requeued_from, experiment_id, place)
+    ORDER BY u.place RETURNING id, pipeline
 
 
     INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, estimated,
@@ -16,25 +21,157 @@ SELECT id, hash FROM models WHERE hash = ANY($1)
         served = true
     RETURNING id
 
-SELECT id, hash, digest FROM models WHERE name = $1 AND served ORDER BY registered_at DESC LIMIT 1
+
+    INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
+    SELECT * FROM unnest(CAST($1 AS bigint[]), CAST($2 AS bytea[]), CAST($3 AS text[]),
+        CAST($4 AS text[]), CAST($5 AS boolean[]), CAST($6 AS boolean[]),
+        CAST($7 AS bytea[]))
 
 
-    SELECT i.kind, m.id, m.hash FROM corpora c
-    JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
-    JOIN models m ON m.id = i.model_id WHERE c.id = $1
+    INSERT INTO queue (lane, model_id, place, call_id)
+    SELECT * FROM unnest(CAST($1 AS text[]), CAST($2 AS integer[]), CAST($3 AS bigint[]),
+                         CAST($4 AS bigint[]))
 
-SELECT documents FROM corpora WHERE id = $1
+
+    INSERT INTO records (job_id, sample_id, seq, hash, previous)
+    SELECT $1, * FROM unnest(CAST($2 AS bigint[]), CAST($3 AS integer[]), CAST($4 AS bytea[]),
+        CAST($5 AS bytea[]))
+
+
+    INSERT INTO samples (job_id, kind, ordinal, repeat, state)
+    SELECT id, 'prepare', 0, 0, 0 FROM unnest(CAST($1 AS bigint[])) j(id) ORDER BY id
+
+
+    INSERT INTO samples (job_id, kind, ordinal, repeat, state)
+    SELECT j.id, 'item', i.ordinal, r, 0
+    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
+        AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+    CROSS JOIN generate_series(0, j.repeats - 1) r
+    WHERE j.id = ANY($1) AND (j.pipeline <> 'imported' OR EXISTS (SELECT 1 FROM given g WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)) ORDER BY j.id, r, i.ordinal
+
+
+    INSERT INTO steps (sample_id, position, slot, call_id, created)
+    SELECT * FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[]), CAST($3 AS smallint[]),
+                         CAST($4 AS bigint[]), CAST($5 AS boolean[]))
+
+
+    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON a.accepted AND a.call_id = c.id
+    WHERE c.key = ANY($1) AND NOT c.failed
+
+
+    SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY($1) AND NOT accepted
+    ORDER BY call_id, id
 
 
     SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
         i.params
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = $1
 
-SELECT version_num FROM alembic_version
 
-SELECT encode(ids, 'hex') FROM corpora WHERE id = $1
+    SELECT i.kind, m.id, m.hash FROM corpora c
+    JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
+    JOIN models m ON m.id = i.model_id WHERE c.id = $1
 
-SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT $1) live
+
+    SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= $1 AND CASE j.state
+        WHEN 'preparing' THEN EXISTS (
+            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3))
+        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+        ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id
+
+
+    SELECT j.public_id::text AS job, j.pipeline, encode(j.pipeline_hash, 'hex') AS pipeline_hash, j.params, j.pins,
+        j.repeats, j.reuse, j.total, j.code, j.created_at, encode(sha256(j.prepared), 'hex') AS prepared,
+        encode(o.record_hash, 'hex') AS preparation, d.name AS dataset, encode(d.hash, 'hex') AS dataset_hash,
+        k.name AS corpus, encode(k.hash, 'hex') AS corpus_hash
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare'
+    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = $1
+
+
+    SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
+    FROM models m LEFT JOIN outages o ON o.model_id = m.id
+    WHERE m.served AND (m.backend = 'miner') = $1
+        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = $2 AND q.model_id = m.id AND q.token IS NULL)
+    ORDER BY m.needs_lease, m.id
+
+
+    SELECT name FROM unnest(CAST($1 AS text[])) n(name)
+    WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, $2))
+
+
+    SELECT name, public_id, state FROM jobs WHERE name = ANY($1) AND NOT online AND public_id IS DISTINCT FROM $2
+    ORDER BY id LIMIT 1
+
+
+    SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
+    WHERE r.job_id = $1 ORDER BY r.seq DESC LIMIT 1
+
+
+    SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = $1 AND s.kind = 'prepare' AND s.state IN (2, 3)
+
+
+    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
+        i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
+    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb))
+    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
+    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'conversation', 'embedding')
+    WHERE s.state = 0 ORDER BY s.id LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED
+
+
+    SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
+        encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
+        a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
+        a.prompt_ms, a.completion_ms, a.trace_id
+    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS integer[])) u(id, consumed)
+    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
+    LEFT JOIN attempts a ON a.accepted AND a.call_id = t.call_id AND t.position < u.consumed
+    ORDER BY t.sample_id, t.position, t.slot
+
+
+    SELECT t.sample_id, t.position, c.key, c.id, a.reply
+    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON a.accepted AND a.call_id = t.call_id
+    WHERE t.sample_id = ANY($1) ORDER BY t.sample_id, t.position, t.slot
+
+
+    UPDATE jobs SET state = 'running', prepared = $1, running_at = clock_timestamp(), version = version + 1
+    WHERE id = ANY($2) AND state = 'preparing' RETURNING id
+
+
+    UPDATE jobs SET state = CASE state WHEN 'finalizing' THEN 'completed' ELSE 'cancelled' END, chain = $1,
+        reason = NULL,
+        ended_at = clock_timestamp(), version = version + 1
+    WHERE id = $2 AND ended_at IS NULL AND state IN ('finalizing', 'cancelling') RETURNING id
+
+
+    UPDATE jobs j SET state = 'finalizing', version = version + 1
+    WHERE j.id = $1 AND j.state = 'running'
+        AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+    RETURNING j.id
+
+
+    UPDATE samples s SET state = 1, position = u.position
+    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[])) u(id, position)
+    WHERE s.id = u.id AND s.state = 0
+
+
+    UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
+        ended_at = clock_timestamp()
+    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[]), CAST($3 AS smallint[]),
+        CAST($4 AS text[]), CAST($5 AS text[])) u(id, state, position, failure, detail)
+    WHERE s.id = u.id AND s.state = 0
+
+
+    WITH batch AS MATERIALIZED (
+        SELECT * FROM samples WHERE job_id = $1 AND kind = 'item' AND (ordinal, repeat) > ($2, $3)
+        ORDER BY ordinal, repeat LIMIT $4)
+    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
+        encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
+        CASE s.state WHEN 4 THEN s.position - 1 ELSE s.position END AS consumed
+    FROM batch s JOIN jobs j ON j.id = s.job_id
+    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat
 
 
     WITH live AS (
@@ -46,82 +183,25 @@ SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT $1) live
     FROM live
 
 
-    SELECT name FROM unnest(CAST($1 AS text[])) n(name)
-    WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, $2))
-
-
-    SELECT name, public_id, state FROM jobs WHERE name = ANY($1) AND NOT online AND public_id IS DISTINCT FROM $2
-    ORDER BY id LIMIT 1
-
-
-    INSERT INTO jobs (name, pipeline, repeats, reuse, rank, metadata, public_id, pipeline_hash, params, dataset_id, corpus_id, pins, total, online, code, requeued_from, experiment_id, state)
-    SELECT u.name, u.pipeline, u.repeats, u.reuse, u.rank, u.metadata, u.public_id, u.pipeline_hash, u.params, u.dataset_id, u.corpus_id, u.pins, u.total, u.online, u.code, (SELECT id FROM jobs r WHERE r.public_id = u.requeued_from), u.experiment_id, 'preparing'
-    FROM unnest(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS integer[]), CAST($4 AS text[]), CAST($5 AS integer[]), CAST($6 AS jsonb[]), CAST($7 AS uuid[]), CAST($8 AS bytea[]), CAST($9 AS bytea[]), CAST($10 AS integer[]), CAST($11 AS integer[]), CAST($12 AS jsonb[]), CAST($13 AS integer[]), CAST($14 AS boolean[]), CAST($15 AS jsonb[]), CAST($16 AS uuid[]), CAST($17 AS integer[])) WITH ORDINALITY
-        u(name, pipeline, repeats, reuse, rank, metadata, public_id, pipeline_hash, params, dataset_id, corpus_id, pins, total, online, code, requeued_from, experiment_id, place)
-    ORDER BY u.place RETURNING id, pipeline
-
-
-    INSERT INTO samples (job_id, kind, ordinal, repeat, state)
-    SELECT id, 'prepare', 0, 0, 0 FROM unnest(CAST($1 AS bigint[])) j(id) ORDER BY id
-
-
-    UPDATE jobs SET state = 'running', prepared = $1, running_at = clock_timestamp(), version = version + 1
-    WHERE id = ANY($2) AND state = 'preparing' RETURNING id
-
-INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at) SELECT 1, 'cpu:0', 0, array_agg(id), 'first', 'open', now() FROM models WHERE needs_lease ON CONFLICT DO NOTHING
-
-SELECT count(*) FROM attempts
-
-
-    SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
-    FROM models m LEFT JOIN outages o ON o.model_id = m.id
-    WHERE m.served AND (m.backend = 'miner') = $1
-        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = $2 AND q.model_id = m.id AND q.token IS NULL)
-    ORDER BY m.needs_lease, m.id
-
-
-    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
-        i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
-    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb))
-    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'conversation', 'embedding')
-    WHERE s.state = 0 ORDER BY s.id LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED
-
-SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash, code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared, CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY($1)
-
-SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = $1 AND ordinal < COALESCE(CAST($2 AS integer), ordinal + 1) ORDER BY sha256(CAST($3 AS bytea) || hash), ordinal LIMIT $4
-
-
-    SELECT t.sample_id, t.position, c.key, c.id, a.reply
-    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON a.accepted AND a.call_id = t.call_id
-    WHERE t.sample_id = ANY($1) ORDER BY t.sample_id, t.position, t.slot
-
-
-    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON a.accepted AND a.call_id = c.id
-    WHERE c.key = ANY($1) AND NOT c.failed
-
-
-    INSERT INTO calls (key, lane, role, model_id, request)
-    SELECT * FROM unnest(CAST($1 AS bytea[]), CAST($2 AS text[]), CAST($3 AS text[]),
-                         CAST($4 AS integer[]), CAST($5 AS bytea[]))
-    ON CONFLICT (key) WHERE NOT failed DO NOTHING RETURNING id, key
-
-
-    INSERT INTO queue (lane, model_id, place, call_id)
-    SELECT * FROM unnest(CAST($1 AS text[]), CAST($2 AS integer[]), CAST($3 AS bigint[]),
-                         CAST($4 AS bigint[]))
-
-
-    INSERT INTO steps (sample_id, position, slot, call_id, created)
-    SELECT * FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[]), CAST($3 AS smallint[]),
-                         CAST($4 AS bigint[]), CAST($5 AS boolean[]))
-
-
-    UPDATE samples s SET state = 1, position = u.position
-    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[])) u(id, position)
-    WHERE s.id = u.id AND s.state = 0
-
-SELECT pg_advisory_xact_lock_shared($1, $2)
+    WITH locked AS MATERIALIZED (
+        SELECT q.call_id, q.token FROM unnest(CAST($1 AS bigint[]), CAST($2 AS uuid[])) u(call_id, token)
+        JOIN queue q ON q.call_id = u.call_id AND q.token = u.token ORDER BY q.call_id FOR UPDATE OF q),
+    gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
+                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
+                          completion_ms, trace_id)
+    SELECT l.call_id, true, l.token, u.outcome, u.reply, $3, u.device, u.epoch, u.started_at, u.ended_at,
+           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
+           u.prompt_ms, u.completion_ms, u.trace_id
+    FROM locked l JOIN unnest(
+        CAST($1 AS bigint[]), CAST($4 AS text[]), CAST($5 AS bytea[]), CAST($6 AS text[]),
+        CAST($7 AS bigint[]), CAST($8 AS timestamptz[]), CAST($9 AS timestamptz[]),
+        CAST($10 AS smallint[]), CAST($11 AS bytea[]), CAST($12 AS integer[]),
+        CAST($13 AS integer[]), CAST($14 AS text[]), CAST($15 AS real[]),
+        CAST($16 AS real[]), CAST($17 AS text[]))
+        u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
+          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
+    ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id
 
 
     WITH picked AS MATERIALIZED (
@@ -152,45 +232,6 @@ SELECT pg_advisory_xact_lock_shared($1, $2)
     FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id
 
 
-    WITH locked AS MATERIALIZED (
-        SELECT q.call_id, q.token FROM unnest(CAST($1 AS bigint[]), CAST($2 AS uuid[])) u(call_id, token)
-        JOIN queue q ON q.call_id = u.call_id AND q.token = u.token ORDER BY q.call_id FOR UPDATE OF q),
-    gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
-    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
-                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
-                          completion_ms, trace_id)
-    SELECT l.call_id, true, l.token, u.outcome, u.reply, $3, u.device, u.epoch, u.started_at, u.ended_at,
-           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
-           u.prompt_ms, u.completion_ms, u.trace_id
-    FROM locked l JOIN unnest(
-        CAST($1 AS bigint[]), CAST($4 AS text[]), CAST($5 AS bytea[]), CAST($6 AS text[]),
-        CAST($7 AS bigint[]), CAST($8 AS timestamptz[]), CAST($9 AS timestamptz[]),
-        CAST($10 AS smallint[]), CAST($11 AS bytea[]), CAST($12 AS integer[]),
-        CAST($13 AS integer[]), CAST($14 AS text[]), CAST($15 AS real[]),
-        CAST($16 AS real[]), CAST($17 AS text[]))
-        u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
-    ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id
-
-
-    WITH waiting AS MATERIALIZED (
-        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
-        WHERE call_id = ANY($1))
-    , complete AS MATERIALIZED (
-        SELECT w.id, w.position FROM waiting w, LATERAL (
-            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = 1 OFFSET 0) s
-        WHERE NOT EXISTS (
-            SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
-            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.accepted AND a.call_id = t.call_id))),
-    ready AS MATERIALIZED (
-        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = 1
-            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
-        ORDER BY s.id FOR NO KEY UPDATE)
-    UPDATE samples s SET state = 0 FROM ready WHERE s.id = ready.id RETURNING s.id
-
-SELECT pg_advisory_xact_lock($1, $2)
-
-
     WITH picked AS MATERIALIZED (
     SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
     WHERE q.lane = $1 AND q.model_id = $2 AND q.token IS NULL
@@ -217,93 +258,52 @@ SELECT pg_advisory_xact_lock($1, $2)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
     FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id
 
+
+    WITH waiting AS MATERIALIZED (
+        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
+        WHERE call_id = ANY($1))
+    , complete AS MATERIALIZED (
+        SELECT w.id, w.position FROM waiting w, LATERAL (
+            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = 1 OFFSET 0) s
+        WHERE NOT EXISTS (
+            SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.accepted AND a.call_id = t.call_id))),
+    ready AS MATERIALIZED (
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = 1
+            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
+        ORDER BY s.id FOR NO KEY UPDATE)
+    UPDATE samples s SET state = 0 FROM ready WHERE s.id = ready.id RETURNING s.id
+
+INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at) SELECT 1, 'cpu:0', 0, array_agg(id), 'first', 'open', now() FROM models WHERE needs_lease ON CONFLICT DO NOTHING
+
+SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT $1) live
+
+SELECT count(*) FROM attempts
+
+SELECT count(*) FROM jobs
+
+SELECT documents FROM corpora WHERE id = $1
+
+SELECT encode(ids, 'hex') FROM corpora WHERE id = $1
+
 SELECT hash, problem, body FROM documents WHERE hash = ANY($1)
 
+SELECT id FROM corpora WHERE name = $1
 
-    INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
-    SELECT * FROM unnest(CAST($1 AS bigint[]), CAST($2 AS bytea[]), CAST($3 AS text[]),
-        CAST($4 AS text[]), CAST($5 AS boolean[]), CAST($6 AS boolean[]),
-        CAST($7 AS bytea[]))
+SELECT id, hash FROM models WHERE hash = ANY($1)
 
+SELECT id, hash, digest FROM models WHERE name = $1 AND served ORDER BY registered_at DESC LIMIT 1
 
-    UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
-        ended_at = clock_timestamp()
-    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS smallint[]), CAST($3 AS smallint[]),
-        CAST($4 AS text[]), CAST($5 AS text[])) u(id, state, position, failure, detail)
-    WHERE s.id = u.id AND s.state = 0
+SELECT id, items, grader FROM datasets WHERE name = $1
 
+SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash, code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared, CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY($1)
 
-    SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= $1 AND CASE j.state
-        WHEN 'preparing' THEN EXISTS (
-            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3))
-        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
-        ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id
+SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = $1 AND ordinal < COALESCE(CAST($2 AS integer), ordinal + 1) ORDER BY sha256(CAST($3 AS bytea) || hash), ordinal LIMIT $4
 
+SELECT pg_advisory_xact_lock($1, $2)
 
-    SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = $1 AND s.kind = 'prepare' AND s.state IN (2, 3)
-
-
-    INSERT INTO samples (job_id, kind, ordinal, repeat, state)
-    SELECT j.id, 'item', i.ordinal, r, 0
-    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
-        AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
-    CROSS JOIN generate_series(0, j.repeats - 1) r
-    WHERE j.id = ANY($1) AND (j.pipeline <> 'imported' OR EXISTS (SELECT 1 FROM given g WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)) ORDER BY j.id, r, i.ordinal
-
-
-    UPDATE jobs j SET state = 'finalizing', version = version + 1
-    WHERE j.id = $1 AND j.state = 'running'
-        AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
-    RETURNING j.id
+SELECT pg_advisory_xact_lock_shared($1, $2)
 
 SELECT pg_try_advisory_xact_lock($1, CAST($2 AS integer))
 
-
-    SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
-    WHERE r.job_id = $1 ORDER BY r.seq DESC LIMIT 1
-
-
-    SELECT j.public_id::text AS job, j.pipeline, encode(j.pipeline_hash, 'hex') AS pipeline_hash, j.params, j.pins,
-        j.repeats, j.reuse, j.total, j.code, j.created_at, encode(sha256(j.prepared), 'hex') AS prepared,
-        encode(o.record_hash, 'hex') AS preparation, d.name AS dataset, encode(d.hash, 'hex') AS dataset_hash,
-        k.name AS corpus, encode(k.hash, 'hex') AS corpus_hash
-    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
-    LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare'
-    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = $1
-
-
-    WITH batch AS MATERIALIZED (
-        SELECT * FROM samples WHERE job_id = $1 AND kind = 'item' AND (ordinal, repeat) > ($2, $3)
-        ORDER BY ordinal, repeat LIMIT $4)
-    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
-        encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
-        CASE s.state WHEN 4 THEN s.position - 1 ELSE s.position END AS consumed
-    FROM batch s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
-    LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat
-
-
-    SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
-        encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
-        a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
-        a.prompt_ms, a.completion_ms, a.trace_id
-    FROM unnest(CAST($1 AS bigint[]), CAST($2 AS integer[])) u(id, consumed)
-    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
-    LEFT JOIN attempts a ON a.accepted AND a.call_id = t.call_id AND t.position < u.consumed
-    ORDER BY t.sample_id, t.position, t.slot
-
-
-    SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY($1) AND NOT accepted
-    ORDER BY call_id, id
-
-
-    INSERT INTO records (job_id, sample_id, seq, hash, previous)
-    SELECT $1, * FROM unnest(CAST($2 AS bigint[]), CAST($3 AS integer[]), CAST($4 AS bytea[]),
-        CAST($5 AS bytea[]))
-
-
-    UPDATE jobs SET state = CASE state WHEN 'finalizing' THEN 'completed' ELSE 'cancelled' END, chain = $1,
-        reason = NULL,
-        ended_at = clock_timestamp(), version = version + 1
-    WHERE id = $2 AND ended_at IS NULL AND state IN ('finalizing', 'cancelling') RETURNING id
+SELECT version_num FROM alembic_version

@@ -1,13 +1,16 @@
 """The version of what the program itself answers stands for its answers, which are recorded."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from shared import canonical
 from shared.calls import MATHEMATICAL, Amie, Rules, TLogic
 from shared.mathtext import equations, mathematics
 from shared.rag.grading import GRADERS, TEXT_VERSION, Grader, InvalidGold, mark
+from shared.replies import Rule
 from shared.rules import MINERS_VERSION
 from shared.rules.miners import mine
 from tests import golden
@@ -48,34 +51,34 @@ MININGS = (
 )
 
 
-def grade(grader: Grader, reply: str, gold: str) -> Any:
+def grade(grader: Grader, reply: str, gold: str) -> str:
     """The answer that the grader finds in the reply, and its verdict."""
-    found = grader.extract(reply)
+    answer = grader.extract(reply).answer
     if grader.mark is None:
-        return [found.answer]
+        return f"{answer}"
     try:
-        verdict = mark(found.answer, gold, Rules(grader=grader.name, choices=("Rome", "Paris")))
+        verdict = mark(answer, gold, Rules(grader=grader.name, choices=("Rome", "Paris")))
     except InvalidGold as error:
-        return [found.answer, str(error)]
-    return [found.answer, msgspec.to_builtins(verdict)]
+        return f"{answer}: {error}"
+    return f"{answer}: correct {verdict.correct}, strict {verdict.strict}, score {verdict.score}"
+
+
+def summarise(rules: Sequence[Rule]) -> str:
+    """The first rules and the hash of all, in which floats are rounded: processors differ in the last digits."""
+    lines = [f"{each.head} <- {each.body}: {each.support}/{each.body_size}, {each.confidence:.6g}" for each in rules]
+    return "; ".join([*lines[:2], f"{len(lines)} rules {canonical.digest(lines).hex()[:12]}"])
 
 
 def record() -> dict[str, Any]:
     graded = {
         name: {
             "version": mathematics.VERSION if name in MATHEMATICAL else TEXT_VERSION,
-            "outcomes": {f"{reply} / {gold}": grade(grader, reply, gold) for reply, gold in REPLIES.items()},
+            "outcomes": {f"{reply} = {gold}": grade(grader, reply, gold) for reply, gold in REPLIES.items()},
         }
         for name, grader in GRADERS.items()
     }
-    verified = {text: msgspec.to_builtins(equations.verify(text)) for text in sorted(TEXTS)}
-    mined = {
-        msgspec.json.encode(mining).decode(): [
-            f"{rule.head} <= {rule.body}: {rule.support}/{rule.body_size} {rule.confidence:.6g}"
-            for rule in mine(GRAPH, "r0", mining)
-        ]
-        for mining in MININGS
-    }
+    verified = {text: str(equations.verify(text)) for text in sorted(TEXTS)}
+    mined = {msgspec.json.encode(mining).decode(): summarise(mine(GRAPH, "r0", mining)) for mining in MININGS}
     return {
         **graded,
         "verifier": {"version": equations.VERSION, "outcomes": verified},
