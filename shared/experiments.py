@@ -22,20 +22,20 @@ Path = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 Seed = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1), WHOLE]
 
 
-class ExperimentDataset(BaseModel):
-    """A dataset, and the corpus that its questions are searched in."""
-
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class ExperimentDataset(_Part):
+    """A dataset, and the corpus that its questions are searched in."""
 
     dataset: Stored
     corpus: Stored | None = None
     """Corpus; only needed if the pipelines search."""
 
 
-class Variant(BaseModel):
+class Variant(_Part):
     """One of the systems that the experiment compares."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     name: VariantName
     pipeline: Stored
@@ -45,12 +45,10 @@ class Variant(BaseModel):
     """Model names by role, such as {"judge": "world-judge"}; they override those of the experiment."""
 
 
-class Experiment(BaseModel):
+class Experiment(_Part):
     """Jobs to compare: one for every dataset, variant, point of the grid and seed."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, use_attribute_docstrings=True, json_schema_extra={"example": EXAMPLE}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
     name: Name
     """Name of the experiment; it must be unique."""

@@ -46,10 +46,14 @@ def check_url(url: str | None) -> str | None:
 Url = Annotated[str, AfterValidator(check_url)]
 
 
-class Embeddings(BaseModel):
-    """The embedder. Indexes of another embedder are refused, and must be built again."""
+class SettingsGroup(BaseModel):
+    """Settings that belong together; an unknown one is refused."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Embeddings(SettingsGroup):
+    """The embedder. Indexes of another embedder are refused, and must be built again."""
 
     kind: Literal["static", "openai", "ollama", "gguf", "sentence-transformers", "plugin"] = "static"
     """`static`: the shipped table of token vectors; `openai`: a server with `/v1/embeddings`; `ollama`: an Ollama
@@ -105,10 +109,8 @@ class Embeddings(BaseModel):
         return self
 
 
-class Dense(BaseModel):
+class Dense(SettingsGroup):
     """The back end of dense indexes."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     backend: Literal["flat", "hnsw", "ivf", "elasticsearch"] = "flat"
     """`flat`: exact; `hnsw`, `ivf`: approximate, with FAISS; `elasticsearch`: kNN on a `dense_vector` field."""
@@ -137,10 +139,8 @@ class Dense(BaseModel):
         return self
 
 
-class Sparse(BaseModel):
+class Sparse(SettingsGroup):
     """The back end of sparse indexes."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     backend: Literal["bm25s", "elasticsearch"] = "bm25s"
     """`bm25s`: in the retriever; `elasticsearch`: on the server of `elasticsearch`."""
@@ -185,10 +185,10 @@ def check_key(key: str) -> str:
 VectorGraph = Literal["hnsw", "int8_hnsw", "bbq_hnsw"]
 
 
-class Elasticsearch(BaseModel):
+class Elasticsearch(SettingsGroup):
     """The server of the back ends `elasticsearch`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     url: Secret = Field(default="", examples=["https://search.example.org:9200"])
     """Base URL of the server; by default ELASTICSEARCH_URL."""
@@ -245,10 +245,8 @@ class Elasticsearch(BaseModel):
         return self
 
 
-class Reranker(BaseModel):
+class Reranker(SettingsGroup):
     """The cross-encoder that scores (question, document) pairs."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     kind: Literal["none", "endpoint", "gguf", "sentence-transformers", "plugin"] = "none"
     """`none`: no reranker; `endpoint`: a rerank server; `gguf`: a file, served by llama.cpp in the retriever;
@@ -308,10 +306,8 @@ EXAMPLE_RERANKER = {
 }  # fmt: skip
 
 
-class Retrieval(BaseModel):
+class Retrieval(SettingsGroup):
     """How documents are found (docs/how-to/retrieval.md)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     embeddings: Embeddings = Field(default=Embeddings(), examples=[EXAMPLE_EMBEDDINGS])
     dense: Dense = Dense()
@@ -331,10 +327,8 @@ class Retrieval(BaseModel):
 # Settings of the models that jobs may name, part of `Settings`.
 
 
-class TokenPrice(BaseModel):
+class TokenPrice(SettingsGroup):
     """Price of a model at a provider, in US dollars per million tokens."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     prompt: float = Field(ge=0, allow_inf_nan=False)
     """Price of the tokens that the model reads."""
@@ -349,10 +343,8 @@ class TokenPrice(BaseModel):
 VLLM_LOAD_S = 600.0
 
 
-class Model(BaseModel):
+class Model(SettingsGroup):
     """A model that jobs may name."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     driver: Literal["process", "vllm-sleep", "ollama", "remote", "plugin", "scripted"]
     """How the model is served. `process`: by a program on this host, by default llama.cpp
@@ -459,10 +451,8 @@ EXAMPLE_MODELS: dict[str, Any] = {
 # Settings of the devices that guards own, part of `Settings`.
 
 
-class Device(BaseModel):
+class Device(SettingsGroup):
     """A device that one guard owns."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str = "cpu:0"
     """Name of the device in rows, locks and leases; for a GPU, the UUID that `nvidia-smi -L` prints."""
@@ -524,10 +514,8 @@ class Device(BaseModel):
 # Limits of the operator on what users may request.
 
 
-class Limits(BaseModel):
+class Limits(SettingsGroup):
     """Limits on requests. Beyond them, a request is answered 413, or 429 if too many run at once."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     body_bytes: int = Field(default=1 << 20, gt=0)
     """Maximum body of a request that is not an upload, in bytes."""
@@ -580,10 +568,8 @@ class Limits(BaseModel):
     answered 408, so that it gives its place back (`uploads`). 0: no minimum."""
 
 
-class Workers(BaseModel):
+class Workers(SettingsGroup):
     """How the workers of both lanes claim, compute and commit calls."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     chunk: int = Field(default=16, gt=0, le=256)
     """Number of calls that are claimed together; twice the slots of a small model server is enough. The retriever
@@ -621,10 +607,8 @@ class Workers(BaseModel):
     """Number of generate workers that `mathrag up` starts; 0 if they run elsewhere."""
 
 
-class Telemetry(BaseModel):
+class Telemetry(SettingsGroup):
     """Traces, metrics and logs (docs/how-to/telemetry.md)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     otlp_endpoint: str = Field(default="", examples=["http://collector:4318"])
     """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, nothing is traced."""
@@ -641,19 +625,15 @@ class Telemetry(BaseModel):
     file is kept."""
 
 
-class Retention(BaseModel):
+class Retention(SettingsGroup):
     """Automatic deletion (docs/how-to/operations.md#purge-and-retention)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     chat_hours: float = Field(default=24.0, ge=0)
     """How long questions to `/v1/chat` are kept after their end, with their jobs and answers, in hours; 0: for ever."""
 
 
-class Access(BaseModel):
+class Access(SettingsGroup):
     """Who may call the API (docs/how-to/security.md)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     keys: Literal["auto", "required", "off"] = "auto"
     """Whether requests need an API key; `auto`: if `host` is not a loopback address."""
@@ -663,10 +643,8 @@ class Access(BaseModel):
     refused."""
 
 
-class Plugins(BaseModel):
+class Plugins(SettingsGroup):
     """Plug-ins (docs/how-to/plugins.md)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     import_s: float = Field(default=30.0, gt=0, le=600)
     """Maximum time to import a plug-in, in seconds. It is tried in its own process, and left out if it takes longer."""
