@@ -1,5 +1,6 @@
 """This installation: its version and commit, and the commands that add extras to it."""
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -10,23 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from shared.errors import NotInstalled
 
 DISTRIBUTION = "mathrag-gate"
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORIGIN = "direct_url.json"
 """File in which pip records the origin of an installation (PEP 610)."""
-
-
-class _Folder(msgspec.Struct, frozen=True):
-    editable: bool = False
-
-
-class _Origin(msgspec.Struct, frozen=True):
-    url: str
-    dir_info: _Folder = _Folder()
 
 
 @cache
@@ -64,10 +54,10 @@ def install_command(extra: str) -> str:
     installed = distribution(DISTRIBUTION)
     options, source = [], f"{DISTRIBUTION.replace('-', '_')}-{installed.version}-py3-none-any.whl"
     if (noted := installed.read_text(ORIGIN)) is not None:
-        origin = msgspec.json.decode(noted, type=_Origin)
-        path = Path(unquote(urlsplit(origin.url).path))
+        origin = json.loads(noted)
+        path = Path(unquote(urlsplit(origin["url"]).path))
         if path.exists():
-            options, source = ["--editable"] if origin.dir_info.editable else [], str(path)
+            options, source = ["--editable"] if origin.get("dir_info", {}).get("editable") else [], str(path)
     return shlex.join([sys.executable, "-m", "pip", "install", *options, f"{source}[{extra}]"])
 
 

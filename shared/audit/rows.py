@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from shared.audit.finding import AuditedJob, Violation, report, select_over_job_
 from shared.calls import CALL_KINDS
 from shared.lease.policy import DECIDED
 from shared.pipelines import registry
-from shared.records import SampleRecord, genesis
+from shared.records import genesis
 from shared.replies import INFRASTRUCTURE, Failure, FailureKind, Reply, Rule
 from shared.runtime.queue import outcome_name
 from shared.storage import provenance
@@ -226,32 +226,6 @@ ORPHANS = sql("""
     SELECT 'records ' || r.sample_id FROM records r LEFT JOIN samples s ON s.id = r.sample_id
     WHERE r.job_id = :job AND (s.job_id <> r.job_id OR s.kind <> 'item' OR s.state < {COMPLETED}) ORDER BY r.seq""")
 JOB = text("SELECT chain FROM jobs WHERE id = :job")
-Stored = Mapping[int, Row[tuple[int, int, bytes, bytes]]]
-"""Links of the chain by sample."""
-
-
-class ChainFollower:
-    """Follows a job's chain and compares it with the job's present rows."""
-
-    def __init__(self, head: bytes) -> None:
-        self.last = head
-        self.length = 0
-
-    def follow(self, sample: int, record: SampleRecord, links: Stored) -> list[str]:
-        """Return what is wrong with the link of the next sample."""
-        link = links.get(sample)
-        if link is None:
-            return ["has ended and has no record"]
-        found = []
-        is_complete = record.outcome is not None and all(call.reply is not None for call in record.calls)
-        if record.state == "completed" and not is_complete:
-            found.append("its record lacks an outcome or a reply")
-        if hashlib.sha256(link.previous + canonical.encode(record)).digest() != link.hash:
-            found.append("its record differs from its rows")
-        if link.previous != self.last or link.seq != self.length:
-            found.append("its link does not follow the one before")
-        self.last, self.length = link.hash, self.length + 1
-        return found
 
 
 async def check_records(audit: AuditedJob) -> list[Violation]:
@@ -272,16 +246,28 @@ async def _find_broken(audit: AuditedJob) -> AsyncIterator[tuple[str, str]]:
     kept = (await audit.connection.execute(JOB, {"job": job})).scalar()
     if kept is None:
         return
-    chain = ChainFollower(genesis(await provenance.load_job_record(audit.connection, job)))
+    last, length = genesis(await provenance.load_job_record(audit.connection, job)), 0
     after = provenance.START
     while batch := await provenance.load_sample_records(audit.connection, job, after, RECORDS_AT_ONCE):
         ids = [sample for sample, _ in batch]
         links = {row.sample_id: row for row in await audit.connection.execute(LINKS, {"samples": ids})}
         for sample, record in batch:
-            for message in chain.follow(sample, record, links):
-                yield message, f"samples {sample}"
+            row, link = f"samples {sample}", links.get(sample)
+            if link is None:
+                yield "has ended and has no record", row
+                continue
+            is_complete = record.outcome is not None and all(call.reply is not None for call in record.calls)
+            hash_ = hashlib.sha256(link.previous + canonical.encode(record)).digest()
+            problems = {
+                "its record lacks an outcome or a reply": record.state == "completed" and not is_complete,
+                "its record differs from its rows": hash_ != link.hash,
+                "its link does not follow the one before": link.previous != last or link.seq != length,
+            }
+            for message in filter(problems.get, problems):
+                yield message, row
+            last, length = link.hash, length + 1
         after = (batch[-1][1].index, batch[-1][1].repeat)
-    if chain.last != kept:
+    if last != kept:
         yield "its chain does not end where the job says", f"jobs {job}"
 
 

@@ -323,7 +323,7 @@ async def calibrate_crag(
         NotFound: no such job.
         Conflict: a job has another pipeline, dataset or corpus, or there are too few items of either kind.
     """
-    row, job = await _find_job(connection, reference)
+    row, job, evaluator = await _find_crag_job(connection, reference)
     judged = None if judged_by is None else await _labels_from_judge(connection, job, judged_by)
     pairs: list[tuple[float, bool]] = []
     skipped = 0
@@ -335,7 +335,7 @@ async def calibrate_crag(
             labels = gold_labels(batch, known, await read_gold_documents(connection, row, *span))
         else:
             labels = judged
-        found = observations(batch, labels, job.evaluator)
+        found = observations(batch, labels, evaluator)
         pairs += [pair for pair in found if pair is not None]
         skipped += found.count(None)
     try:
@@ -345,19 +345,11 @@ async def calibrate_crag(
             "the dataset's items need `gold_documents` ({} says that nothing is relevant), or another job judged them"
         )
         raise Conflict(f"job {job.name!r}: {few}", hint=hint) from few
-    return Calibrated(id=job.id, name=job.name, evaluator=job.evaluator, skipped=skipped, calibration=calibration)
+    return Calibrated(id=job.id, name=job.name, evaluator=evaluator, skipped=skipped, calibration=calibration)
 
 
-class _Job(msgspec.Struct, frozen=True, kw_only=True):
-    id: uuid.UUID
-    name: str
-    evaluator: str
-    searched: tuple[str, str | None]
-    """(dataset, corpus)"""
-
-
-async def _find_job(connection: AsyncConnection, reference: str) -> tuple[int, _Job]:
-    """Return the row id and the description of a job of `crag`."""
+async def _find_crag_job(connection: AsyncConnection, reference: str) -> tuple[int, jobs.Job, str]:
+    """Return the row id, the job and the evaluator of a job of `crag`."""
     row = await jobs.resolve(connection, reference)
     job = await jobs.view(connection, row)
     if job.pipeline != PIPELINE:
@@ -365,21 +357,21 @@ async def _find_job(connection: AsyncConnection, reference: str) -> tuple[int, _
         raise Conflict(f"job {job.name!r} runs `{job.pipeline}`, which cannot give thresholds", hint=hint)
     if job.params is None:
         raise Unreadable(f"job {job.name!r}: {job.unreadable}", hint="ask the release that ran it")
-    searched = (job.dataset, job.corpus)
-    return row, _Job(id=job.id, name=job.name, evaluator=job.params.crag.evaluator, searched=searched)
+    return row, job, job.params.crag.evaluator
 
 
-async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: str) -> dict[int, bool]:
+async def _labels_from_judge(connection: AsyncConnection, job: jobs.Job, reference: str) -> dict[int, bool]:
     """Return, by item, whether the judge of another job called its first list correct."""
-    row, judge = await _find_job(connection, reference)
-    if judge.evaluator != "judge" or judge.searched != job.searched:
+    row, judge, evaluator = await _find_crag_job(connection, reference)
+    searched, wanted = (judge.dataset, judge.corpus), (job.dataset, job.corpus)
+    if evaluator != "judge" or searched != wanted:
         raise Conflict(
-            f"job {judge.name!r} evaluates {judge.searched} by {judge.evaluator}: it cannot label {job.searched}",
+            f"job {judge.name!r} evaluates {searched} by {evaluator}: it cannot label {wanted}",
             hint="name a job with `crag.evaluator=judge` over the same dataset and corpus",
         )
     labels: dict[int, bool] = {}
     async for batch in stream_with_outcomes_in(connection, row):
-        for index, first in _list_first_decisions(batch, judge.evaluator):
+        for index, first in _list_first_decisions(batch, evaluator):
             if first is not None:
                 labels[index] = first.action == ListAction.CORRECT
     return labels
