@@ -21,7 +21,7 @@ from shared.settings import Limits
 # Bounds of a connection before its request is authenticated.
 #
 # uvicorn bounds neither the size of a header nor the time in which header and body arrive, and it accepts any number of
-# connections. `Connection` is uvicorn's protocol with these bounds; a client that breaks one is told which, and
+# connections. `LimitedConnection` is uvicorn's protocol with these bounds; a client that breaks one is told which, and
 # disconnected.
 
 LINGER_S = 2.0

@@ -191,11 +191,6 @@ async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
     }
 
 
-async def pin_grader(connection: AsyncConnection, name: str) -> Pin:
-    """Pin the grader of the job's answers."""
-    return await pin_identity(connection, grader_identity(name))
-
-
 async def pin_identity(connection: AsyncConnection, own: ModelIdentity) -> Pin:
     """Pin an identity of the program itself; its row is written once only, as in `pin_built_in`."""
     found = (await connection.execute(BY_HASH, {"hashes": [own.hash]})).first()

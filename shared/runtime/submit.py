@@ -39,10 +39,10 @@ from shared.runtime.parameters import check_grader, check_grading
 from shared.runtime.pins import (
     bank_identity,
     check_prompt,
+    grader_identity,
     miner_identity,
     pin_built_in,
     pin_embedder,
-    pin_grader,
     pin_identity,
     pin_indexes,
     pin_judge_calibration,
@@ -390,7 +390,7 @@ async def _pin_answer_grader(connection: AsyncConnection, name: str, has_judge: 
         hint = "name one with --model judge=NAME, configure `roles.judge`, or choose another grader"
         raise Invalid("`params.grading.grader`: `rubric` needs a judge model, and there is none", hint=hint)
     check_grader(name)
-    return {"grade": await pin_grader(connection, choose_marking_grader(name))}
+    return {"grade": await pin_identity(connection, grader_identity(choose_marking_grader(name)))}
 
 
 def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, list[Bound]]:

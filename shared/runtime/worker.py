@@ -27,43 +27,7 @@ from shared.settings import Workers
 from shared.storage.database import Database, is_passing, retry_through_outage, sql
 from shared.telemetry import logs, traces
 
-# Batch a stream by time, so that replies of a slow model are committed one by one and of a fast one in batches.
-
 T = TypeVar("T")
-
-
-async def batch_by_time(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> AsyncGenerator[list[T], None]:
-    """Yield batches of elements that arrive within `seconds` of the batch's first one, at most `limit` each.
-
-    An error of the stream is raised after the elements before it.
-    """
-    arrived: asyncio.Queue[T | None] = asyncio.Queue()
-
-    async def pump() -> None:
-        try:
-            async for element in stream:
-                arrived.put_nowait(element)
-        finally:
-            arrived.put_nowait(None)
-
-    pumping = asyncio.create_task(pump())
-    try:
-        ended = False
-        while not ended and (first := await arrived.get()) is not None:
-            batch = [first]
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while len(batch) < limit and not ended:
-                        if (element := await arrived.get()) is None:
-                            ended = True
-                        else:
-                            batch.append(element)
-            yield batch
-        await pumping
-    finally:
-        pumping.cancel()
-        await asyncio.gather(pumping, return_exceptions=True)
-
 
 # The interface between the worker and the executors of each role's calls.
 
@@ -234,6 +198,40 @@ class Chunks:
                 )
             except SQLAlchemyError as error:
                 _log.warning("claim not renewed, trying again: %r", error)
+
+
+async def batch_by_time(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> AsyncGenerator[list[T], None]:
+    """Yield batches of elements that arrive within `seconds` of the batch's first one, at most `limit` each.
+
+    So replies of a slow model are committed one by one, and of a fast one in batches. An error of the stream is raised
+    after the elements before it.
+    """
+    arrived: asyncio.Queue[T | None] = asyncio.Queue()
+
+    async def pump() -> None:
+        try:
+            async for element in stream:
+                arrived.put_nowait(element)
+        finally:
+            arrived.put_nowait(None)
+
+    pumping = asyncio.create_task(pump())
+    try:
+        ended = False
+        while not ended and (first := await arrived.get()) is not None:
+            batch = [first]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while len(batch) < limit and not ended:
+                        if (element := await arrived.get()) is None:
+                            ended = True
+                        else:
+                            batch.append(element)
+            yield batch
+        await pumping
+    finally:
+        pumping.cancel()
+        await asyncio.gather(pumping, return_exceptions=True)
 
 
 # The worker of a lane: advance ready samples, claim calls that may run, and commit replies as they arrive.

@@ -336,6 +336,7 @@ WINDOW = 100_000
 MOST_READ = 2_000
 """Largest number of outcomes that a page reads for filters that SQL cannot decide."""
 BATCH = 250
+STREAMED_AT_ONCE = 500
 SampleWithOutcome = tuple[SampleRow, Outcome | None]
 Place = tuple[int, int]
 """(index, repeat)"""
@@ -414,7 +415,7 @@ async def _find_window_end(connection: AsyncConnection, job: int, after: Place, 
 
 
 async def stream_with_outcomes(
-    database: Database, job: int, batch: int = 500
+    database: Database, job: int, batch: int = STREAMED_AT_ONCE
 ) -> AsyncIterator[list[SampleWithOutcome]]:
     """Yield batches of all ended samples in dataset order, with one short transaction per batch."""
     after = START
@@ -427,12 +428,10 @@ async def stream_with_outcomes(
         after = found[-1][0].index, found[-1][0].repeat
 
 
-async def stream_with_outcomes_in(
-    connection: AsyncConnection, job: int, batch: int = 500
-) -> AsyncIterator[list[SampleWithOutcome]]:
+async def stream_with_outcomes_in(connection: AsyncConnection, job: int) -> AsyncIterator[list[SampleWithOutcome]]:
     """Yield the same batches in the caller's transaction."""
     after = START
-    while found := await load_with_outcomes(connection, job, after, batch):
+    while found := await load_with_outcomes(connection, job, after, STREAMED_AT_ONCE):
         yield found
         after = found[-1][0].index, found[-1][0].repeat
 

@@ -96,7 +96,7 @@ def parse_traceparent(traceparent: str | None) -> SpanRef | None:
     return SpanRef(int(found["trace"], 16), int(found["span"], 16)) if found else None
 
 
-# Make spans with OpenTelemetry's API, which does nothing until `shared.telemetry.traces` installs a tracer.
+# Make spans with OpenTelemetry's API, which does nothing until `install_tracer` is called.
 
 UNTRACED = ("/healthz", "/readyz", "/metrics", "/state")
 """Paths that machines poll, whose spans would bury the others."""
