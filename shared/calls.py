@@ -24,8 +24,6 @@ from shared.replies import (
     Verified,
 )
 
-# The prompt of a model: a text, or the messages of a conversation.
-
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a conversation."""
@@ -49,8 +47,6 @@ def text_of(prompt: Prompt) -> str:
     """Format the prompt as text: each message of a conversation under its role."""
     return prompt if isinstance(prompt, str) else "\n\n".join(f"[{each.role}]\n{each.content}" for each in prompt)
 
-
-# What an answer is graded against: the gold answers of an item, and the job's rules of grading.
 
 GraderName = Annotated[str, msgspec.Meta(pattern="^([a-z][a-z0-9-]{0,40})?$")]
 """Name of a grader (`shared/rag/grading.py`), including plug-ins; "": the dataset's grader, or `math` if it declares

@@ -39,8 +39,6 @@ async def run_check(name: str, check: Awaitable[str], *, fix: str) -> Check:
         return Check(name=name, ok=False, detail=detail, fix=redact(better))
 
 
-# Check a model of an Ollama server: the server answers, has the model, and holds no other models.
-
 NEWER = "install a newer Ollama (https://ollama.com/download) and start it again; or name another server by `url`"
 SERVER = "ollama"
 

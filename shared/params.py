@@ -9,8 +9,6 @@ import msgspec
 
 from shared.calls import RELEASE_0_1, Count, Decoding, Duplicates, GraderName, Share, StoredMining
 
-# Parameters of rule-guided retrieval (RuleRAG, Hu et al. 2024; docs/how-to/rulerag.md).
-
 
 class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
@@ -430,9 +428,6 @@ def decode_params(raw: bytes) -> Params:
 def drop_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored parameters without those that only earlier releases had."""
     return {name: value for name, value in tree.items() if name not in REMOVED}
-
-
-# Find the parameters of a job that differ from the defaults.
 
 
 def list_changes(given: Any) -> Iterator[tuple[str, Any]]:

@@ -131,9 +131,6 @@ def chain_records(samples: Iterable[SampleRecord], sequence: int, previous: byte
         sequence, previous = sequence + 1, hash_
 
 
-# The provenance of one sample: everything that its answer was made from.
-
-
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One execution of a call, with the receipt of the process that ran it."""
 
@@ -299,8 +296,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Documents of the context, by hash."""
     residencies: tuple[Residency, ...]
 
-
-# The lines of a job's provenance file.
 
 Texts = dict[str, str]
 """Maps hashes, in hex, to texts."""

@@ -7,8 +7,6 @@ import msgspec
 
 from shared import canonical
 
-# Rules over graphs, as miners find them, banks store them and pipelines follow them.
-
 Term = int | str
 """A variable by its number, or the name of an entity.
 
@@ -65,9 +63,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.confidence if self.pca_confidence is None else self.pca_confidence
 
 
-# Documents of a corpus, and hits of a search.
-
-
 class Document(msgspec.Struct, frozen=True, kw_only=True):
     """A worked solution or any other passage. Documents are content-addressed: equal content is the same document."""
 
@@ -107,9 +102,6 @@ class CorpusRecord(msgspec.Struct, frozen=True, kw_only=True):
     document: Document
     meta: dict[str, Any]
     """`meta` or `metadata` of the line, with `subject` and `level` as text where they are known."""
-
-
-# The replies to calls: a value, or a typed failure.
 
 
 class FailureKind(StrEnum):

@@ -12,8 +12,6 @@ from shared.calls import Decoding, Expected, Message, Yielded
 from shared.params import Params
 from shared.replies import Document, Graded, Marked
 
-# Knowledge graphs as they are uploaded: facts, and phrases to make sentences of them.
-
 TimeUnit = Literal["day", "step"]
 """Unit of a graph's times: days (of the proleptic Gregorian calendar, from 1), or the steps of the uploaded file."""
 
@@ -321,8 +319,6 @@ PrepareSteps = Generator[Yielded, Any, GateDecision]
 Pipeline = Callable[[Sample, Params, Library], Steps]
 Prepare = Callable[[Sequence[Item], Params, Library], PrepareSteps]
 
-# A sample as lists, files and reports show it.
-
 
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a job: the question and how it ended."""
@@ -364,9 +360,6 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     """The degree by which `correct` was decided, if the grader has degrees: token F1, F1 of a set, or a rating from 1
     to 5."""
-
-
-# The items of a dataset, as they are stored.
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

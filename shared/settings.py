@@ -20,8 +20,6 @@ from pydantic_settings import (
 from shared.errors import Unavailable
 from shared.places import DATA_DIR, config_file
 
-# Settings of retrieval, part of `Settings`: back ends of the indexes, embedder and reranker.
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 MODELS = REPOSITORY / "models"
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
@@ -324,9 +322,6 @@ class Retrieval(SettingsGroup):
         return self
 
 
-# Settings of the models that jobs may name, part of `Settings`.
-
-
 class TokenPrice(SettingsGroup):
     """Price of a model at a provider, in US dollars per million tokens."""
 
@@ -448,8 +443,6 @@ EXAMPLE_MODELS: dict[str, Any] = {
 }  # fmt: skip
 """An example of each way to serve a model, for the example file."""
 
-# Settings of the devices that guards own, part of `Settings`.
-
 
 class Device(SettingsGroup):
     """A device that one guard owns."""
@@ -509,9 +502,6 @@ class Device(SettingsGroup):
     def measured(self) -> bool:
         """Tell whether the device's memory is measured."""
         return self.memory == "measured" or (self.memory is None and self.id.startswith(("GPU-", "MIG-")))
-
-
-# Limits of the operator on what users may request.
 
 
 class Limits(SettingsGroup):

@@ -289,8 +289,6 @@ def bound_connections(limits: Limits) -> Any:
     return partial(LimitedConnection, limits=limits)
 
 
-# Serve the HTTP applications of orchestrator, guard and retriever with bounded connections.
-
 T = TypeVar("T")
 
 

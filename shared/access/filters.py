@@ -115,8 +115,6 @@ def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
         return None
 
 
-# Refuse a request whose body is too long before the body is read.
-
 NOWHERE = re.compile(r"(?!)")
 
 
@@ -204,8 +202,6 @@ def _parse_name(host: str) -> str:
     found = _HOST.fullmatch(host)
     return found["address"] or found["name"].lower() if found else ""
 
-
-# Protect the applications that only our own services call: guard and retriever.
 
 OPEN = frozenset({"/healthz"})
 """Paths that need no key: they tell only that the process is up."""

@@ -11,8 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.database import fill_names
 
-# What an audit finds: the rows, selected by a statement, that violate an invariant.
-
 MINE = fill_names("mine AS MATERIALIZED ({CALLS_OF_JOB})")
 """A WITH item: the calls that the job's samples refer to, whoever executed them."""
 
@@ -75,8 +73,6 @@ def select_over_job_calls(select: str, *items: str) -> TextClause:
     """Return `select` with the WITH item `mine`, and further items that build on it."""
     return text(f"WITH {', '.join((MINE, *items))} {select}")
 
-
-# Find the dataset items that a violation affects.
 
 MAX_NAMED_ITEMS = 5
 """The most items that a violation lists."""

@@ -133,8 +133,6 @@ def _decode(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-# The client with which a worker sends chunks of calls to a guard and streams back their completions.
-
 REFUSED_STATUSES = (401, 403, 409)
 """Statuses with which the guard refuses a chunk before it runs any call: another service key, or another epoch."""
 

@@ -240,9 +240,6 @@ def send(replies: TextIO, message: dict[str, Any]) -> None:
     replies.flush()
 
 
-# Limit the processor time of code that may never end, such as a step of a plug-in's pipeline.
-
-
 class ProcessorTimeExceeded(BaseException):
     """The code has used up its processor time. No `Exception`, because such code may ignore exceptions in a loop."""
 

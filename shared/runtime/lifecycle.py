@@ -175,8 +175,6 @@ async def make_empty_chain(connection: AsyncConnection, job: int) -> bytes:
     return genesis(await provenance.load_job_record(connection, job))
 
 
-# End jobs, step by step.
-
 # Live jobs that can be brought nearer to their end now; only few jobs are live.
 DUE = sql("""
     SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= :most AND CASE j.state
@@ -434,8 +432,6 @@ async def _find_locked(connection: AsyncConnection, names: Sequence[str]) -> str
     found: str | None = (await connection.execute(HOLD, {"names": list(names), "seed": LOCK_SEED})).scalar()
     return found
 
-
-# Change the name, rank or metadata of an accepted job; nothing else of it may change.
 
 AMEND = text("""
     UPDATE jobs SET name = COALESCE(:name, name), rank = COALESCE(:rank, rank),

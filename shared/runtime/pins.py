@@ -573,8 +573,6 @@ async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalib
     ), judge
 
 
-# Pin what a rule-guided job needs at submission, and check which rule banks it may follow.
-
 GRAPH = text("""
     SELECT name, encode(hash, 'hex') AS hash, encode(phrases_hash, 'hex') AS phrases FROM graphs
     WHERE corpus_id = :corpus ORDER BY id LIMIT 1""")

@@ -71,8 +71,6 @@ from shared.storage.database import (
 from shared.storage.jobs import JOB_COLUMNS, JOB_FIELDS, SELECTED_FIELDS, JobFields
 from shared.telemetry import traces
 
-# A job as it is requested, before anything that it names is looked up.
-
 
 class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Answers that were stored for a job of `imported`."""
@@ -112,8 +110,6 @@ class Submission(JobFields, frozen=True, kw_only=True):
     """What a job of `imported` grades; None for other pipelines."""
 
 
-# What a job was accepted with: commit, version, image, schema, configuration, and its corpus's ids and indexes.
-
 SCHEMA = text("SELECT version_num FROM alembic_version")
 INDEXES = text("""
     SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
@@ -152,8 +148,6 @@ def configuration_hash(settings: Settings) -> str:
     """Return the SHA-256 of the settings that decide what is computed; addresses and passwords are left out."""
     return canonical.digest(settings.model_dump(mode="json", include=DECIDING, exclude=DECIDING_NOTHING)).hex()
 
-
-# Draft jobs: look up and pin everything that a submission names.
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
@@ -531,8 +525,6 @@ async def take_turns(connection: AsyncConnection, drafts: Sequence[Draft]) -> li
     return turns
 
 
-# Submit jobs: pin what they use and insert them with their first samples in one transaction.
-
 INSERTED = {
     **JOB_COLUMNS, "public_id": "uuid", "pipeline_hash": "bytea", "params": "bytea", "dataset_id": "integer",
     "corpus_id": "integer", "pins": "jsonb", "total": "integer", "online": "boolean", "code": "jsonb",
@@ -814,8 +806,6 @@ async def _answer_rows(
             tally.add(each, content)
             yield job, each.ordinal, each.repeat, content
 
-
-# Submit conversations to the generator: they are stored together with their job in one transaction.
 
 STORE = text("""
     INSERT INTO given (job, ordinal, repeat, content)

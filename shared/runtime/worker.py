@@ -29,8 +29,6 @@ from shared.telemetry import logs, traces
 
 T = TypeVar("T")
 
-# The interface between the worker and the executors of each role's calls.
-
 
 class Lapse(NamedTuple):
     """The model server died while it ran the call, so the call becomes a suspect."""
@@ -70,8 +68,6 @@ class Executor(Protocol):
         """Yield the end of each call as it happens."""
         ...
 
-
-# Execute claimed chunks of calls; each call is answered, released, or charged with a failure.
 
 _log = logging.getLogger(__name__)
 
@@ -233,8 +229,6 @@ async def batch_by_time(stream: AsyncIterator[T], seconds: float, limit: int = 6
         pumping.cancel()
         await asyncio.gather(pumping, return_exceptions=True)
 
-
-# The worker of a lane: advance ready samples, claim calls that may run, and commit replies as they arrive.
 
 POLL_S = 0.25
 """How often a worker with calls in flight looks for new ones; an idle worker waits for a tick."""

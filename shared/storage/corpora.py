@@ -157,8 +157,6 @@ async def list_corpora(database: Database, limit: int, cursor: str | None = None
     return await load_page(database, LIST, SCOPE, limit, cursor, lambda row: Corpus(**row))
 
 
-# Details of a corpus: its indexes with their recipes, the lengths of its texts, and single documents in full.
-
 SAMPLED = 1000
 """Number of documents whose lengths are measured."""
 MOST_PLACES = 100
@@ -273,8 +271,6 @@ async def load_document(database: Database, name: str, hash_: str) -> CorpusDocu
         row = (await connection.execute(DOCUMENT, values)).one()
     return CorpusDocument(hash=hash_, problem=row.problem, text=row.body, places=places)
 
-
-# Load documents for display: with the users' own ids and with texts up to a limit.
 
 LONGEST_TEXT = 4_000
 """Longest text that an answer shows, in characters; `GET /v1/jobs/{job}/samples/{index}` has the full text."""

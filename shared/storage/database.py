@@ -304,8 +304,6 @@ async def retry_through_outage(
             waited, tries = waited + seconds, tries + 1
 
 
-# COPY many rows through SQLAlchemy's connection, inside its open transaction.
-
 Rows = Iterable[tuple[Any, ...]] | AsyncIterable[tuple[Any, ...]]
 
 
@@ -487,8 +485,6 @@ def _decode(cursor: str, scope: str) -> Cursor:
 def _make_invalid_cursor() -> BadRequest:
     return BadRequest("`cursor`: is not valid", hint="pass the `next_cursor` of the previous page, or leave it out")
 
-
-# The error for an unknown name, which suggests a similar one.
 
 MOST = 1000
 """Number of newest names to compare, because a service may have a million jobs."""

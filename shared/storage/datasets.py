@@ -27,8 +27,6 @@ from shared.storage.database import (
     make_page,
 )
 
-# Store datasets: named, ordered lists of questions.
-
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
@@ -167,8 +165,6 @@ async def list_datasets(database: Database, limit: int, cursor: str | None = Non
     return await load_page(database, LIST, SCOPE, limit, cursor, lambda row: Dataset(**row))
 
 
-# Details of a dataset: how many items have gold answers, and their subjects and levels.
-
 COUNTED = 100_000
 """Number of items that are counted, from the beginning."""
 MOST = 50
@@ -232,8 +228,6 @@ async def load_details(database: Database, name: str) -> DatasetDetails:
     return DatasetDetails(counts=counts, **msgspec.structs.asdict(dataset))
 
 
-# Questions of a dataset that rules of a bank lead to, and the documents that these rules follow.
-
 SUMMARY = text("""
     SELECT count(query) AS queries, count(*) FILTER (WHERE query ? 'leads') AS led,
         array_agg(DISTINCT query ->> 'bank') FILTER (WHERE query ? 'leads') AS banks
@@ -295,8 +289,6 @@ async def load_texts(connection: AsyncConnection, corpus: str, ids: Collection[s
     rows = await connection.execute(TEXTS, {"corpus": corpus, "ids": sorted(ids)})
     return {row.external_id: f"{row.problem}\n{row.body}" if row.problem else row.body for row in rows}
 
-
-# List items of a dataset and documents of a corpus page by page, in uploaded order.
 
 FIRST = -1
 """Value before the first ordinal."""

@@ -10,8 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.database import Database, record_operation, sql
 
-# Devices as operators see them: resident models, measured memory, recent flips, and drains.
-
 FLIPS = 20
 """Number of recent flips that are shown."""
 KNOWN = text("""
@@ -149,8 +147,6 @@ async def list_model_names(connection: AsyncConnection, ids: Sequence[int]) -> l
     """List the names of the models with these ids, sorted."""
     return [row.name for row in await connection.execute(RESIDENT, {"ids": list(ids)})]
 
-
-# Models as users see them: served version, load times, speed, and the jobs that name them.
 
 VERSIONS = 20
 """Number of registered versions that are shown."""

@@ -248,8 +248,6 @@ def _find_last_end(state: str, ends: Sequence[datetime | None]) -> datetime | No
     return None if state in ("running", "cancelling") else max((end for end in ends if end), default=None)
 
 
-# Write experiments: insert one with its cells, and replace jobs of cells that did not end well.
-
 INSERT = text("""
     INSERT INTO experiments (name, document) VALUES (:name, CAST(:document AS json))
     ON CONFLICT (name) DO NOTHING RETURNING id""")

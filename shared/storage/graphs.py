@@ -287,9 +287,6 @@ def _make_graph(row: RowMapping) -> StoredGraph:
     return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})
 
 
-# Count the facts of each relation of a graph, block by block.
-
-
 async def count_relations(connection: AsyncConnection, graph: int) -> list[tuple[str, int]]:
     """Return (relation, facts) of a graph (row id), most facts first, ties in the graph's order."""
     names: list[str] = []

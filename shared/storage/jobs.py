@@ -37,8 +37,6 @@ from shared.storage.database import (
     try_decode_params,
 )
 
-# Jobs as users see them: found by id, prefix or name, and counted from their samples and calls.
-
 
 class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of a job that are stored and shown as its request gives them.
@@ -377,8 +375,6 @@ def _make_gate(decision: GateDecision | None) -> Gate | None:
     return Gate(pairs=len(decision.documents), **{field: getattr(decision, field) for field in copied})
 
 
-# Snapshots of a job with the history of its states.
-
 CHANGES = text("SELECT version, state, reason, at FROM job_events WHERE job_id = :job ORDER BY version")
 
 
@@ -682,8 +678,6 @@ async def count_failures(connection: AsyncConnection, jobs: Sequence[int]) -> Co
     return dict(found)
 
 
-# Gate decisions with their score vectors, which the view of a job leaves out.
-
 PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
 
 
@@ -692,8 +686,6 @@ async def load_decision(connection: AsyncConnection, job: int) -> GateDecision |
     prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
     return try_decode(prepared, GateDecision, "")[0]
 
-
-# The work of both lanes now, and their recent pace.
 
 WINDOW_S = 30.0
 """Time window of the pace, in seconds."""
@@ -745,8 +737,6 @@ async def load_work(connection: AsyncConnection) -> list[LaneWork]:
         )
     return sorted(found.values(), key=lambda each: (list(Lane).index(each.lane), each.model))
 
-
-# Subjects and levels of a job's questions, for the filters of its samples.
 
 MOST_SUBJECTS = 200
 """Largest number of pairs of subject and level; a dataset with more uses these fields for something else."""

@@ -42,8 +42,6 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
 from shared.storage.samples import find_sample, read_gold_documents
 
-# Cache documents by hash in each process, for replays and prompts.
-
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 CAPACITY = 50_000
 """Number of cached documents; MATH's 7,500 take about 7 MB."""
@@ -96,8 +94,6 @@ async def render_prompts(
     return found
 
 
-# Residencies as users see them: which models a device held, when, and how much memory they took.
-
 RESIDENCIES = text("""
     SELECT r.epoch, r.device, r.cause, r.state, r.opened_at, r.closed_at,
         ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS models,
@@ -111,8 +107,6 @@ async def load_residencies(connection: AsyncConnection, epochs: Sequence[int]) -
     rows = (await connection.execute(RESIDENCIES, {"epochs": list(epochs)})).mappings()
     return tuple(msgspec.convert(dict(row), Residency) for row in rows)
 
-
-# Load the provenance of a sample: its calls, and who answered them, when, and in which epoch.
 
 TIE_BREAK = "equal scores: the smaller document hash first"
 REPLY: Any = Reply
@@ -268,8 +262,6 @@ def _make_step(
     )
 
 
-# Load the records of a job and its samples, and store the links of their chain.
-
 JOB = text("""
     SELECT j.public_id::text AS job, j.pipeline, encode(j.pipeline_hash, 'hex') AS pipeline_hash, j.params, j.pins,
         j.repeats, j.reuse, j.total, j.code, j.created_at, encode(sha256(j.prepared), 'hex') AS prepared,
@@ -394,8 +386,6 @@ async def insert_links(connection: AsyncConnection, job: int, samples: Sequence[
     }
     await connection.execute(INSERT, values)
 
-
-# Results of a job: each sample with its models' texts, ratings, tokens and times.
 
 # Covers a batch of samples; requests are read only for ratings and prompts.
 SELECT_CALL_RESULTS = sql("""

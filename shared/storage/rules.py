@@ -268,8 +268,6 @@ def miner_of(mining: Mining) -> str:
     return str(mining.__struct_config__.tag)
 
 
-# Look up rules of a sealed bank, by head relation or by number.
-
 BANK = text("""
     SELECT m.digest AS hash, b.id, b.miner FROM models m JOIN rule_banks b ON encode(b.hash, 'hex') = m.digest
     WHERE m.id = :model ORDER BY b.id LIMIT 1""")
@@ -342,8 +340,6 @@ def _decode_rule(number: int, raw: bytes) -> NumberedRule:
     return NumberedRule(number, msgspec.json.decode(raw, type=Rule))
 
 
-# Details of a rule bank: the relations that its rules lead to, and the jobs that use it.
-
 HEADS = text("""
     SELECT head AS relation, count(*) AS rules, max(certainty) AS best FROM rules WHERE bank_id = :bank
     GROUP BY head ORDER BY count(*) DESC, head LIMIT 500""")
@@ -383,8 +379,6 @@ async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetail
         **msgspec.structs.asdict(bank),
     )
 
-
-# List the rules of a bank, filtered and sorted, page by page.
 
 Order = Literal["bank", "confidence"]
 """`bank` is the bank's own order; `confidence` lists the most certain rules first."""

@@ -24,8 +24,6 @@ from shared.storage import database as storage
 from shared.storage import jobs
 from shared.storage.database import Database, SampleState, fill_names, sql, try_decode, try_decode_params
 
-# Load the gold documents of a job's questions, by the hashes that they have in the job's corpus.
-
 # Items name documents by the ids of the corpus's upload.
 SELECT_GOLD_DOCUMENTS = text("""
     SELECT i.ordinal, g.key AS name, CAST(g.value AS integer) AS grade, encode(d.hash, 'hex') AS hash
@@ -320,8 +318,6 @@ def build_statement(only: SampleSelection, *, ended: bool = False) -> TextClause
 def _compile_statement(conditions: tuple[str, ...]) -> TextClause:
     return sql(SELECT_FILTERED_PAGE.format(found=" AND ".join((SELECT_FILTERED, *conditions))))
 
-
-# List samples in dataset order; `provenance.py` loads everything about one sample.
 
 # A generic plan would scan all samples where a plan for the given values uses an index.
 PLAN_EACH = text("SET LOCAL plan_cache_mode = force_custom_plan")
