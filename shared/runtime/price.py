@@ -12,43 +12,10 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.calls import (
-    Call,
-    Converse,
-    Embed,
-    Estimate,
-    FindRules,
-    Generate,
-    Grade,
-    Judge,
-    Mine,
-    Rerank,
-    Retrieve,
-    Verify,
-    Write,
-)
+from shared import calls, replies
 from shared.params import Params
 from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
 from shared.rag.self_rag import RETRIEVAL
-from shared.replies import (
-    Atom,
-    Document,
-    Embedded,
-    Estimated,
-    FoundRules,
-    Generated,
-    Graded,
-    Hit,
-    Mined,
-    NumberedRule,
-    Rated,
-    Reply,
-    Retrieved,
-    Rule,
-    Scored,
-    Token,
-    Verified,
-)
 from shared.runtime.advance import JobSpec, Replay
 from shared.runtime.pins import BUILT_IN
 from shared.samples import Item
@@ -91,8 +58,8 @@ async def price_question(
 ) -> Price:
     """Price `item` under `job`, on devices that hold `resident`."""
     rounds = list(dry_run(job, item))
-    calls = {bound.key: bound for round_ in rounds for bound in round_}
-    ids = sorted({bound.model_id for bound in calls.values()})
+    asked = {bound.key: bound for round_ in rounds for bound in round_}
+    ids = sorted({bound.model_id for bound in asked.values()})
     needed = [{bound.model_id for bound in round_} for round_ in rounds]
     leased: dict[str, set[int]] = defaultdict(set)
     for row in await connection.execute(LEASED, {"ids": ids}):
@@ -109,7 +76,7 @@ async def price_question(
         loads=len(loads),
         load_s=round(sum(seconds[model] for model in loads), 3) if seconds.keys() >= set(loads) else None,
         loads_back=(await connection.execute(WITH_WORK, {"ids": in_the_way})).scalar_one(),
-        calls=dict(Counter(bound.role for bound in calls.values())),
+        calls=dict(Counter(bound.role for bound in asked.values())),
         calls_before=(await connection.execute(WAITING)).scalar_one(),
     )
 
@@ -124,11 +91,11 @@ def _list_loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
     return loads
 
 
-class MadeUpLibrary(dict[str, Document]):
+class MadeUpLibrary(dict[str, replies.Document]):
     """A library in which every hash has a document of its own."""
 
-    def __missing__(self, hash_: str) -> Document:
-        return Document(problem="", text=hash_)
+    def __missing__(self, hash_: str) -> replies.Document:
+        return replies.Document(problem="", text=hash_)
 
 
 def list_drawn_roles(pipeline: str, params: Params, reuse: str) -> frozenset[str]:
@@ -148,8 +115,8 @@ def is_greedy(pipeline: str, params: Params) -> bool:
     Raises:
         Unreadable: the pipeline is not installed.
     """
-    calls = _list_calls(make_placeholder_job(pipeline, params), 0)
-    return not any(call.role == "generate" and call.sampled for call in calls)
+    job = make_placeholder_job(pipeline, params)
+    return not any(call.role == "generate" and call.sampled for call in _list_calls(job, 0))
 
 
 def _list_calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
@@ -189,52 +156,57 @@ def dry_rounds(job: JobSpec, replay: Replay[Any], repeat: int = 0) -> Iterator[l
         replay.answer([_make_up_reply(call) for call in replay.calls])
 
 
-def _make_up_reply(call: Call) -> Reply:
+def _make_up_reply(call: calls.Call) -> replies.Reply:
     match call:
-        case Retrieve():
+        case calls.Retrieve():
             ranks = range(call.skip + 1, call.skip + call.k + 1)
             documents = (hashlib.sha256(f"{call.index} {rank}".encode()).hexdigest() for rank in ranks)
             hits = zip(documents, ranks, strict=True)
-            return Retrieved(hits=tuple(Hit(document=each, rank=rank, score=1 / rank) for each, rank in hits))
-        case Rerank():
+            return replies.Retrieved(
+                hits=tuple(replies.Hit(document=each, rank=rank, score=1 / rank) for each, rank in hits)
+            )
+        case calls.Rerank():
             # Neither good enough to leave anything out, nor so bad that the question is refused.
-            return Scored(scores=tuple(0.5 for _ in call.documents))
-        case Judge():
-            return Rated(rating=3, text="[[3]]")
-        case Write() | Generate():
-            if isinstance(call, Generate):
-                tokens = (Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
+            return replies.Scored(scores=tuple(0.5 for _ in call.documents))
+        case calls.Judge():
+            return replies.Rated(rating=3, text="[[3]]")
+        case calls.Write() | calls.Generate():
+            if isinstance(call, calls.Generate):
+                tokens = (replies.Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
                 # Each draw another answer: these are compared, and what has none is not rated.
-                return Generated(text=f"\\boxed{{{call.draw}}}", tokens=tokens)
+                return replies.Generated(text=f"\\boxed{{{call.draw}}}", tokens=tokens)
             lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
-            return Generated(text="\n".join(lines))
-        case Converse():
-            return Generated(text="?")
-        case Grade():
-            return Graded(math_verify=None, strict=False)
+            return replies.Generated(text="\n".join(lines))
+        case calls.Converse():
+            return replies.Generated(text="?")
+        case calls.Grade():
+            return replies.Graded(math_verify=None, strict=False)
         case _:
             return _make_up_measurement(call)
 
 
-def _make_up_measurement(call: Embed | Verify | Estimate | FindRules | Mine) -> Reply:
+def _make_up_measurement(
+    call: calls.Embed | calls.Verify | calls.Estimate | calls.FindRules | calls.Mine,
+) -> replies.Reply:
     match call:
-        case Embed():
-            return Embedded(vector=b"")
-        case Verify():
-            return Verified(verified=1, refuted=0, unknown=0)
-        case Estimate():
+        case calls.Embed():
+            return replies.Embedded(vector=b"")
+        case calls.Verify():
+            return replies.Verified(verified=1, refuted=0, unknown=0)
+        case calls.Estimate():
             # Hard: the dearer path is priced.
-            return Estimated(probability=1.0)
-        case FindRules():
+            return replies.Estimated(probability=1.0)
+        case calls.FindRules():
             # The replies that cost most: the judge must name the relation, and rules are as long as possible.
             if not call.relation:
-                return FoundRules(relation=None, phrases={} if call.question else {"relation": "relation"})
-            found = tuple(NumberedRule(number, _make_up_rule(number)) for number in range(call.choice.most))
-            return FoundRules(relation=call.relation, rules=found)
-        case Mine():
-            return Mined(rules=())
+                return replies.FoundRules(relation=None, phrases={} if call.question else {"relation": "relation"})
+            found = tuple(replies.NumberedRule(number, _make_up_rule(number)) for number in range(call.choice.most))
+            return replies.FoundRules(relation=call.relation, rules=found)
+        case calls.Mine():
+            return replies.Mined(rules=())
 
 
-def _make_up_rule(number: int) -> Rule:
-    body = (Atom(f"first {number}", 0, 2), Atom(f"second {number}", 2, 3), Atom(f"third {number}", 3, 1))
-    return Rule(head=Atom("relation", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
+def _make_up_rule(number: int) -> replies.Rule:
+    terms = {"first": (0, 2), "second": (2, 3), "third": (3, 1)}
+    body = tuple(replies.Atom(f"{name} {number}", *ends) for name, ends in terms.items())
+    return replies.Rule(head=replies.Atom("relation", 0, 1), body=body, support=1, body_size=1, confidence=1.0)

@@ -10,6 +10,7 @@ from anyio import to_thread
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared import records
 from shared.calls import DocumentRef, Request, seed_of, text_of
 from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
@@ -19,23 +20,6 @@ from shared.rag.grading import Extract, grader_of_results
 from shared.rag.prompts import TemplateChanged, list_references, render_request
 from shared.rag.provenance import find_scorer
 from shared.recent import LruCache
-from shared.records import (
-    Attempt,
-    CallRecord,
-    Equation,
-    Fusion,
-    Interruption,
-    JobRecord,
-    Link,
-    NamedContent,
-    Place,
-    Provenance,
-    Residency,
-    SampleRecord,
-    Sent,
-    Source,
-    Step,
-)
 from shared.replies import Document, Generated, Rated, Reply, Retrieved
 from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
@@ -102,10 +86,10 @@ RESIDENCIES = text("""
     FROM residencies r WHERE r.epoch = ANY(:epochs) ORDER BY r.epoch""")
 
 
-async def load_residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[Residency, ...]:
+async def load_residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[records.Residency, ...]:
     """Load the residencies with these epochs, with their models' names."""
     rows = (await connection.execute(RESIDENCIES, {"epochs": list(epochs)})).mappings()
-    return tuple(msgspec.convert(dict(row), Residency) for row in rows)
+    return tuple(msgspec.convert(dict(row), records.Residency) for row in rows)
 
 
 TIE_BREAK = "equal scores: the smaller document hash first"
@@ -140,7 +124,7 @@ SOURCES = text("""
 
 async def load_provenance(
     database: Database, reference: str, index: int, repeat: int = 0, *, prompts: bool = False
-) -> Provenance:
+) -> records.Provenance:
     """Load a sample's provenance from one snapshot; with `prompts`, also the prompts of model calls.
 
     Raises:
@@ -162,14 +146,14 @@ async def load_provenance(
         texts = [reply.text for reply in replies if isinstance(reply, Generated)]
         text = find_answering_text(texts, outcome, find_extractor(params))
         checked = await to_thread.run_sync(lambda: list(arithmetic(text or "")))
-        equations = tuple(Equation(text=each.text, holds=each.holds) for each in checked)
+        equations = tuple(records.Equation(text=each.text, holds=each.holds) for each in checked)
         epochs = {step.attempt.epoch for step in steps if step.attempt and step.attempt.epoch is not None}
         place = (
-            Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
+            records.Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
             if row["seq"] is not None
             else None
         )
-        return Provenance(
+        return records.Provenance(
             index=row["ordinal"],
             state=SampleState(row["state"]).word,
             outcome=outcome,
@@ -180,7 +164,7 @@ async def load_provenance(
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
-            fusion=Fusion(rrf_k=params.rrf_k if params else None, tie_break=TIE_BREAK),
+            fusion=records.Fusion(rrf_k=params.rrf_k if params else None, tie_break=TIE_BREAK),
             link=place,
             steps=steps,
             documents=await LibraryCache().documents(connection, outcome.context if outcome else ()),
@@ -211,16 +195,16 @@ def find_answering_text(texts: Sequence[str], outcome: Outcome | None, extract: 
     return next(answering, newest[0] if newest else None)
 
 
-async def _load_steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> tuple[Step, ...]:
+async def _load_steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> tuple[records.Step, ...]:
     rows = (await connection.execute(STEPS, {"sample": sample})).mappings().all()
     calls = {"calls": [row["call_id"] for row in rows]}
-    attempts: dict[int, list[tuple[bool, Attempt]]] = defaultdict(list)
+    attempts: dict[int, list[tuple[bool, records.Attempt]]] = defaultdict(list)
     for row in (await connection.execute(ATTEMPTS, calls)).mappings():
         reply, problem = try_decode(row["reply"], REPLY, "the reply")
         rest = {field: value for field, value in row.items() if field not in ("call_id", "accepted", "reply")}
-        attempts[row["call_id"]].append((row["accepted"], Attempt(reply=reply, unreadable=problem, **rest)))
+        attempts[row["call_id"]].append((row["accepted"], records.Attempt(reply=reply, unreadable=problem, **rest)))
     sources = {
-        row["call_id"]: Source(**{field: row[field] for field in Source.__struct_fields__})
+        row["call_id"]: records.Source(**{field: row[field] for field in records.Source.__struct_fields__})
         for row in (await connection.execute(SOURCES, calls)).mappings()
     }
     requests = {row["request"] for row in rows if prompts and row["role"] in ROLES}
@@ -237,8 +221,8 @@ async def _load_steps(connection: AsyncConnection, sample: int, *, prompts: bool
 
 
 def _make_step(
-    row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Source | None, prompt: str | None
-) -> Step:
+    row: RowMapping, attempts: Sequence[tuple[bool, records.Attempt]], source: records.Source | None, prompt: str | None
+) -> records.Step:
     copied = (
         "position", "slot", "created", "role", "key", "model", "model_hash", "backend", "digest", "version", "options",
         "queued_at",
@@ -249,8 +233,8 @@ def _make_step(
     sent = None
     if request is not None and (decoding := request.decoding) is not None:
         seed = seed_of(bytes.fromhex(row["key"]))
-        sent = Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
-    return Step(
+        sent = records.Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
+    return records.Step(
         request=msgspec.Raw(row["request"]),
         source=source,
         sent=sent,
@@ -287,7 +271,7 @@ SAMPLES = sql("""
     FROM batch s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
-# Columns: sample, call, then the fields of CallRecord in order.
+# Columns: sample, call, then the fields of records.CallRecord in order.
 SELECT_CALL_RECORDS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
@@ -319,14 +303,14 @@ class ChainEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The last sample with a link."""
 
 
-async def load_job_record(connection: AsyncConnection, job: int) -> JobRecord:
+async def load_job_record(connection: AsyncConnection, job: int) -> records.JobRecord:
     """Load the record with which the job's chain begins."""
     row = (await connection.execute(JOB, {"job": job})).mappings().one()
     copied = ("job", "pipeline", "pipeline_hash", "pins", "repeats", "reuse", "total", "code", "created_at")
-    return JobRecord(
+    return records.JobRecord(
         params=msgspec.Raw(row["params"]),
-        dataset=NamedContent(name=row["dataset"], hash=row["dataset_hash"]),
-        corpus=NamedContent(name=row["corpus"], hash=row["corpus_hash"]) if row["corpus"] else None,
+        dataset=records.NamedContent(name=row["dataset"], hash=row["dataset_hash"]),
+        corpus=records.NamedContent(name=row["corpus"], hash=row["corpus_hash"]) if row["corpus"] else None,
         prepared=row["prepared"],
         preparation=row["preparation"],
         **{field: row[field] for field in copied},
@@ -341,7 +325,7 @@ async def find_chain_end(connection: AsyncConnection, job: int) -> ChainEnd | No
 
 async def load_sample_records(
     connection: AsyncConnection, job: int, after: Key, limit: int
-) -> list[tuple[int, SampleRecord]]:
+) -> list[tuple[int, records.SampleRecord]]:
     """Load (samples.id, record) of the job's next `limit` samples, all ended, in the order of the chain."""
     values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
     rows = (await connection.execute(SAMPLES, values)).mappings().all()
@@ -351,7 +335,7 @@ async def load_sample_records(
     return [
         (
             row["id"],
-            SampleRecord(
+            records.SampleRecord(
                 index=row["ordinal"],
                 state=SampleState(row["state"]).word,
                 calls=calls.get(row["id"], ()),
@@ -364,18 +348,20 @@ async def load_sample_records(
 
 async def _load_call_records(
     connection: AsyncConnection, consumed: dict[str, list[int]]
-) -> dict[int, tuple[CallRecord, ...]]:
+) -> dict[int, tuple[records.CallRecord, ...]]:
     """Load the call records by sample, in the order of its steps."""
     rows = (await connection.execute(SELECT_CALL_RECORDS, consumed)).all()
     answered = sorted({row[1] for row in rows if row.outcome is not None})
-    interrupted: dict[int, tuple[Interruption, ...]] = defaultdict(tuple)
+    interrupted: dict[int, tuple[records.Interruption, ...]] = defaultdict(tuple)
     for row in await connection.execute(INTERRUPTIONS, {"calls": answered}):
-        interrupted[row[0]] += (Interruption(*row[1:]),)
+        interrupted[row[0]] += (records.Interruption(*row[1:]),)
     steps = groupby(rows, key=lambda row: row[0])
-    return {sample: tuple(CallRecord(interrupted[row[1]], *row[2:]) for row in mine) for sample, mine in steps}
+    return {sample: tuple(records.CallRecord(interrupted[row[1]], *row[2:]) for row in mine) for sample, mine in steps}
 
 
-async def insert_links(connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[Link]) -> None:
+async def insert_links(
+    connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[records.Link]
+) -> None:
     """Insert the links of these samples."""
     values = {
         "job": job,

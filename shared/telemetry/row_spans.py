@@ -11,16 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.database import Database, SampleState, sql
-from shared.telemetry.traces import (
-    CHAIN,
-    INPUT,
-    OUTPUT,
-    SPAN_KIND,
-    add_past_span,
-    keeps_content,
-    make_job_ref,
-    make_sample_ref,
-)
+from shared.telemetry import traces
 
 SAMPLES = sql("""
     SELECT s.id, s.kind, s.ordinal, s.repeat, s.state, s.failure, s.ended_at, o.answer, o.extraction, o.correct,
@@ -42,7 +33,7 @@ async def trace_samples(database: Database, samples: Sequence[int]) -> None:
     for row in rows:
         job = uuid.UUID(str(row.public_id))
         attributes = {
-            SPAN_KIND: CHAIN,
+            traces.SPAN_KIND: traces.CHAIN,
             "mathrag.job.id": str(row.public_id),
             "mathrag.sample.id": row.id,
             "mathrag.sample.index": row.ordinal,
@@ -51,14 +42,15 @@ async def trace_samples(database: Database, samples: Sequence[int]) -> None:
             "mathrag.sample.extraction": row.extraction,
             "mathrag.sample.correct": row.correct,
         }
-        sample_attributes = attributes | {INPUT: row.question, OUTPUT: row.answer} if keeps_content() else attributes
-        add_past_span(
+        if traces.keeps_content():
+            attributes |= {traces.INPUT: row.question, traces.OUTPUT: row.answer}
+        traces.add_past_span(
             f"sample {row.pipeline}" if row.kind == "item" else f"prepare {row.pipeline}",
             row.begun_at,
             row.ended_at,
-            sample_attributes,
-            ref=make_sample_ref(job, row.id),
-            parent=make_job_ref(job),
+            attributes,
+            ref=traces.make_sample_ref(job, row.id),
+            parent=traces.make_job_ref(job),
             failure=row.failure,
         )
 
@@ -68,19 +60,19 @@ async def trace_job(connection: AsyncConnection, job: int) -> None:
     row = (await connection.execute(JOB, {"job": job})).one()
     public_id = uuid.UUID(str(row.public_id))
     events = [(event.state, event.at) for event in await connection.execute(EVENTS, {"job": row.id})]
-    add_past_span(
+    traces.add_past_span(
         f"job {row.pipeline}",
         row.created_at,
         row.ended_at,
         {
-            SPAN_KIND: CHAIN,
+            traces.SPAN_KIND: traces.CHAIN,
             "mathrag.job.id": str(public_id),
             "mathrag.job.name": row.name,
             "mathrag.job.state": row.state,
             "mathrag.job.samples": row.total,
             "mathrag.job.reuse": row.reuse,
         },
-        ref=make_job_ref(public_id),
+        ref=traces.make_job_ref(public_id),
         events=events,
         failure=row.state if row.state == "failed" else None,
     )
