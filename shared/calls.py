@@ -7,22 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from shared import canonical
-from shared.replies import (
-    Embedded,
-    Estimated,
-    FailureKind,
-    FoundRules,
-    Generated,
-    Graded,
-    Marked,
-    Mined,
-    Rated,
-    Retrieved,
-    Scored,
-    Token,
-    Verified,
-)
+from shared import canonical, replies
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,17 +330,17 @@ class CallKind(NamedTuple):
 
 
 CALL_KINDS: Mapping[str, CallKind] = {
-    "estimate": CallKind(Lane.JUDGE, Estimated),
-    "retrieve": CallKind(Lane.JUDGE, Retrieved),
-    "rerank": CallKind(Lane.JUDGE, Scored),
-    "embed": CallKind(Lane.JUDGE, Embedded),
-    "judge": CallKind(Lane.JUDGE, Rated),
-    "verify": CallKind(Lane.JUDGE, Verified),
-    "write": CallKind(Lane.JUDGE, Generated),
-    "generate": CallKind(Lane.GENERATE, Generated),
-    "grade": CallKind(Lane.JUDGE, Graded | Marked),
-    "rules": CallKind(Lane.JUDGE, FoundRules),
-    "mine": CallKind(Lane.JUDGE, Mined),
+    "estimate": CallKind(Lane.JUDGE, replies.Estimated),
+    "retrieve": CallKind(Lane.JUDGE, replies.Retrieved),
+    "rerank": CallKind(Lane.JUDGE, replies.Scored),
+    "embed": CallKind(Lane.JUDGE, replies.Embedded),
+    "judge": CallKind(Lane.JUDGE, replies.Rated),
+    "verify": CallKind(Lane.JUDGE, replies.Verified),
+    "write": CallKind(Lane.JUDGE, replies.Generated),
+    "generate": CallKind(Lane.GENERATE, replies.Generated),
+    "grade": CallKind(Lane.JUDGE, replies.Graded | replies.Marked),
+    "rules": CallKind(Lane.JUDGE, replies.FoundRules),
+    "mine": CallKind(Lane.JUDGE, replies.Mined),
 }
 """Every role, in the order of reports, which is roughly that in which a sample makes its calls."""
 MOST_SLOTS = 32_767
@@ -460,7 +445,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The result of one call: a model's answer as a driver returns it, or why there is none."""
 
     text: str = ""
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[replies.Token, ...] = ()
     """Tokens with log-probabilities, if these were asked for and the server returns them."""
     finish_reason: str = ""
     """Finish reason of the server, or one of those in `shared.models.chat`."""
@@ -469,7 +454,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     prompt_ms: float | None = None
     completion_ms: float | None = None
     """Time that the server reports for the prompt, and for the completion; None if it reports none."""
-    failure: FailureKind | None = None
+    failure: replies.FailureKind | None = None
     detail: str = ""
     what: str = ""
     """Name of what the call waits for."""

@@ -15,16 +15,7 @@ from shared.calls import CALL_KINDS, Expected
 from shared.pipelines import registry
 from shared.plugins.loading import explain_absence
 from shared.replies import Document
-from shared.runtime.advance import (
-    HISTORY,
-    JobSpec,
-    JobSpecs,
-    SampleProgress,
-    StoredAnswer,
-    decode_answer,
-    decode_given,
-    item_from_row,
-)
+from shared.runtime import advance
 from shared.runtime.pins import ModelIdentity
 from shared.samples import DatasetItem, FactQuery, Outcome
 from shared.shapes import Kind, PluginPin
@@ -63,7 +54,7 @@ History = dict[int, Steps]
 class ReplayAuditor:
     """Replays one job's completed samples and compares the results with the stored ones."""
 
-    def __init__(self, audit: AuditedJob, job: JobSpec) -> None:
+    def __init__(self, audit: AuditedJob, job: advance.JobSpec) -> None:
         self._audit = audit
         self._job = job
         self._cache = LibraryCache()
@@ -89,14 +80,16 @@ class ReplayAuditor:
                 for hash_ in sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_):
                     yield ALTERED, f"documents {hash_}"
 
-    async def _replay(self, kind: str, row: RowMapping, history: Steps) -> SampleProgress | str:
+    async def _replay(self, kind: str, row: RowMapping, history: Steps) -> advance.SampleProgress | str:
         try:
             job = self._job
             if kind == "prepare":
                 replay = job.prepare(await job.load_calibration_items(self._audit.connection), self._library)
             else:
-                replay = job.start(item_from_row(row), row["repeat"], self._library, decode_given(row, job.pipeline))
-            progress = SampleProgress(row["id"], job, row["repeat"], row["position"], replay)
+                replay = job.start(
+                    advance.item_from_row(row), row["repeat"], self._library, advance.decode_given(row, job.pipeline)
+                )
+            progress = advance.SampleProgress(row["id"], job, row["repeat"], row["position"], replay)
             for steps in history:
                 if not progress.expects([key for key, _, _ in steps]):
                     break
@@ -112,7 +105,7 @@ class ReplayAuditor:
         return progress
 
     async def _load_history(self, samples: Sequence[int]) -> History:
-        rows = (await self._audit.connection.execute(HISTORY, {"ids": samples})).all()
+        rows = (await self._audit.connection.execute(advance.HISTORY, {"ids": samples})).all()
         history: History = defaultdict(list)
         for (sample, _), steps in groupby(rows, key=lambda row: (row.sample_id, row.position)):
             history[sample].append([(row.key, row.id, row.reply) for row in steps])
@@ -123,15 +116,15 @@ class ReplayAuditor:
         return history
 
 
-def _read_reply(call: int, raw: bytes | None) -> StoredAnswer | None:
+def _read_reply(call: int, raw: bytes | None) -> advance.StoredAnswer | None:
     """Decode the reply; None if there is none or it cannot be decoded."""
     try:
-        return None if raw is None else decode_answer(call, raw)
+        return None if raw is None else advance.decode_answer(call, raw)
     except ValueError:
         return None
 
 
-def _compare_to_stored(row: RowMapping, progress: SampleProgress) -> Iterator[str]:
+def _compare_to_stored(row: RowMapping, progress: advance.SampleProgress) -> Iterator[str]:
     """Yield how the stored result of a completed sample differs from its replay."""
     replay = progress.replay
     if replay.failure is not None:
@@ -181,7 +174,7 @@ async def _audit_replays(audit: AuditedJob) -> list[Violation]:
     if missing:
         return [_make_replay_violation(audit, message, [row]) for message in missing]
     try:
-        specs = await JobSpecs().load(audit.connection, {audit.job["id"]}, set())
+        specs = await advance.JobSpecs().load(audit.connection, {audit.job["id"]}, set())
     except ValueError as error:
         return [_make_replay_violation(audit, f"its parameters or decision cannot be read: {error}", [row])]
     found: dict[str, list[str]] = defaultdict(list)
