@@ -271,7 +271,7 @@ SAMPLES = sql("""
     FROM batch s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
-# Columns: sample, call, then the fields of records.CallRecord in order.
+# Columns: sample, call, then the fields of `records.CallRecord` in order.
 SELECT_CALL_RECORDS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
