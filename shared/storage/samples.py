@@ -1,7 +1,7 @@
 """Rows of samples: lists with filters, gold documents, neighbours, endings, and what changed between two jobs."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache, lru_cache
 from typing import Annotated, Literal, NamedTuple
 
@@ -88,16 +88,6 @@ KEPT = 16_384
 """Number of texts whose refuted equations are cached, about 30 MB."""
 
 
-class EndingSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample whose ending is to be determined."""
-
-    sample: int
-    index: int
-    answer: str | None
-    facts: SampleFacts | None
-    """None if the sample neither completed nor failed."""
-
-
 class _ReplyText(msgspec.Struct, frozen=True):
     """The part of a generator's reply that is needed here."""
 
@@ -131,7 +121,7 @@ class _AnswerHistory(msgspec.Struct):
             self.text, self.holds = written, holds
 
 
-def facts_of(row: RowMapping, outcome: Outcome | None) -> SampleFacts | None:
+def _collect_facts(row: RowMapping, outcome: Outcome | None) -> SampleFacts | None:
     """Collect what a sample's own row tells; None if it neither completed nor failed."""
     if outcome is None:
         return None if row["failure"] is None else SampleFacts(failure=row["failure"])
@@ -153,48 +143,43 @@ def facts_of(row: RowMapping, outcome: Outcome | None) -> SampleFacts | None:
 
 
 async def find_endings(
-    connection: AsyncConnection, job: int, asked: Sequence[EndingSubject]
+    connection: AsyncConnection, job: int, samples: Sequence[tuple[RowMapping, Outcome | None]]
 ) -> list[EndedSample | None]:
     """Determine the endings of samples of one job, in order; None for those that neither completed nor failed."""
-    found = [classify_ending(each.facts) if each.facts else None for each in asked]
-    wrong = [each for each, ended in zip(asked, found, strict=True) if ended and ended.ending in OPEN]
-    if not wrong:
-        return found
-    relevant = await read_gold_documents(
-        connection, job, min(each.index for each in wrong), max(each.index for each in wrong)
-    )
+    facts = [_collect_facts(row, outcome) for row, outcome in samples]
+    endings = [classify_ending(each) if each else None for each in facts]
+    undecided = [
+        (place, row, known)
+        for place, ((row, _), known, ended) in enumerate(zip(samples, facts, endings, strict=True))
+        if known and ended and ended.ending in OPEN
+    ]
+    if not undecided:
+        return endings
+    indexes = [row["ordinal"] for _, row, _ in undecided]
+    relevant = await read_gold_documents(connection, job, min(indexes), max(indexes))
     # The function by which the job finds an answer in a text; that of mathematics if its grader is unknown.
     params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
-    known, _ = try_decode(params, _EndingParams, "")
-    name = known.grading.grader if known else ""
+    known_params, _ = try_decode(params, _EndingParams, "")
+    name = known_params.grading.grader if known_params else ""
     extract = get_grader(name if name in grader_names() else "").extract
-    made, answers = {each.sample: _AnswerHistory() for each in wrong}, {each.sample: each.answer for each in wrong}
-    async for row in await connection.stream(CALLS, {"samples": list(made)}):
-        if row.role == "retrieve":
-            made[row.sample_id].searched = True
-        elif row.reply is not None:
-            written, _ = try_decode(row.reply, _ReplyText, "")
-            made[row.sample_id].add(written.text if written else "", answers[row.sample_id], extract)
-    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)  # parsing equations takes a while
-    return [endings.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
+    made = {row["id"]: _AnswerHistory() for _, row, _ in undecided}
+    answers = {row["id"]: outcome.answer if outcome else None for row, outcome in samples}
+    async for call in await connection.stream(CALLS, {"samples": list(made)}):
+        if call.role == "retrieve":
+            made[call.sample_id].searched = True
+        elif call.reply is not None:
+            written, _ = try_decode(call.reply, _ReplyText, "")
+            made[call.sample_id].add(written.text if written else "", answers[call.sample_id], extract)
 
+    def decide() -> None:
+        for place, row, known in undecided:
+            history, gold = made[row["id"]], relevant.get(row["ordinal"])
+            refuted = _find_refuted_equations(history.text or "")
+            documents = None if gold is None else frozenset(gold)
+            complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
+            endings[place] = classify_ending(complete)
 
-def _decide_endings(
-    asked: Sequence[EndingSubject],
-    relevant: Mapping[int, Mapping[str, int]],
-    made: Mapping[int, _AnswerHistory],
-) -> dict[int, EndedSample]:
-    endings = {}
-    for each in asked:
-        if each.facts:
-            history, gold = made[each.sample], relevant.get(each.index)
-            facts = replace(
-                each.facts,
-                searched=history.searched,
-                relevant=None if gold is None else frozenset(gold),
-                refuted=_find_refuted_equations(history.text or ""),
-            )
-            endings[each.sample] = classify_ending(facts)
+    await to_thread.run_sync(decide)  # parsing equations takes a while
     return endings
 
 
@@ -455,19 +440,7 @@ async def _read(
     rows = found.mappings().all()
     read = [(row, *try_decode(row["outcome"], Outcome, "its outcome")) for row in rows]
     kept = [each for each in read if only.has(each[1])]
-    ends = await find_endings(
-        connection,
-        job,
-        [
-            EndingSubject(
-                sample=row["id"],
-                index=row["ordinal"],
-                answer=outcome.answer if outcome else None,
-                facts=facts_of(row, outcome),
-            )
-            for row, outcome, _ in kept
-        ],
-    )
+    ends = await find_endings(connection, job, [(row, outcome) for row, outcome, _ in kept])
     traced = [
         (_make_row(row, outcome, problem, ended), outcome)
         for (row, outcome, problem), ended in zip(kept, ends, strict=True)
