@@ -72,24 +72,17 @@ class Round(NamedTuple):
         """Describe the round for the trace: each document's relevance, or its failure."""
         failures = [candidate.failure for candidate in self.page if candidate.failure]
         detail: dict[str, str | float | bool | list[str] | None] = {
-            "query": self.query,
-            "mean": self.mean,
-            "relevant": self.relevant,
-            "forced": verdict.forced,
+            "query": self.query, "mean": self.mean, "relevant": self.relevant, "forced": verdict.forced,
             "documents": [candidate.document for candidate in self.page],
             "ratings": [candidate.failure or str(candidate.relevance) for candidate in self.page],
-        }
+        }  # fmt: skip
         if params.aggregate not in ("count", "mean"):
             detail[params.aggregate] = self.score(params.aggregate)
         if params.reply == "json":
             detail["reasons"] = list(self.reasons)
-        return Decision(
-            stage="critic",
-            action=verdict.action.value,
-            round=self.attempt,
-            detail=detail,
-            fallback=failures[0] if failures and self.mean is None else None,
-        )
+        fallback = failures[0] if failures and self.mean is None else None
+        action = verdict.action.value
+        return Decision(stage="critic", action=action, round=self.attempt, detail=detail, fallback=fallback)
 
 
 def decide(round_: Round, params: CriticParams) -> RoundDecision:

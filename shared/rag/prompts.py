@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shared import canonical
-from shared.calls import DocumentRef, Judge, Prompt, Request, SlotValue
+from shared.calls import DocumentRef, Judge, Prompt, Request
 from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams
 from shared.rag.text import list_prose
@@ -118,21 +118,18 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
     missing = [slot for slot in template.required if slot not in values]
     if missing:
         raise TemplateError(f"template {template.id!r} needs a value for its slot {missing[0]!r}")
-    texts = {**template.defaults, **{slot: _as_text(value) for slot, value in values.items()}}
+    texts = dict(template.defaults)
+    for slot, value in values.items():
+        if isinstance(value, str):
+            texts[slot] = value
+        else:
+            texts[slot] = _show_document(value) if isinstance(value, Document) else show_documents(value)
     return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
 
 
 def show_documents(documents: Sequence[Document]) -> str:
     """Format documents as prompts show a list: each followed by an empty line."""
     return "".join(f"{_show_document(document)}\n\n" for document in documents)
-
-
-def _as_text(value: Value) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Document):
-        return _show_document(value)
-    return show_documents(value)
 
 
 def _show_document(document: Document) -> str:
@@ -165,14 +162,13 @@ def render_request(request: Request, library: Mapping[str, Document]) -> Prompt:
     name = request.template.partition("@")[0]
     if make_template_reference(name) != request.template:
         raise TemplateChanged(f"the request names {request.template}, installed is {make_template_reference(name)}")
-    values = {slot: _value(value, library) for slot, value in request.values.items() if value is not None}
+    values: dict[str, Value] = {}
+    for slot, value in request.values.items():
+        if isinstance(value, str):
+            values[slot] = value
+        elif value is not None:
+            values[slot] = library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
     return render(template(name), values)
-
-
-def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
-    if isinstance(value, str):
-        return value
-    return library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
 
 
 def list_references(request: Request) -> list[DocumentRef]:
