@@ -38,7 +38,10 @@ def run_and_grade(
         if outcome.answer is None:
             return with_verdict(outcome, Marked(correct=False))
         reply: Rated | Failure = yield prompts.make_rating_call(outcome.answer, item, grading)
-        return with_verdict(outcome, reply if isinstance(reply, Failure) else prompts.make_verdict(reply, grading))
+        if isinstance(reply, Failure):
+            return with_verdict(outcome, reply)
+        # Correct from the job's minimum rating on; the score is the rating itself.
+        return with_verdict(outcome, Marked(correct=reply.rating >= grading.rating, score=float(reply.rating)))
     if item.gold is None:
         return outcome
     verdict: Verdict | Failure = yield Grade(answer=outcome.answer, gold=item.gold, expected=item.expected)

@@ -565,8 +565,8 @@ def combine_pools(
     inside, inside_of = _refine_documents(question, internal, params, library)
     outside, outside_of = _refine_documents(question, external, params, library)
     some = "best" if _stays(internal, params) else params.crag.strips
-    counts = {"internal": inside, "internal of": inside_of, "external": outside, "external of": outside_of}
-    detail = {name: float(len(strips)) for name, strips in counts.items()}
+    counts = {"internal": len(inside), "internal of": inside_of, "external": len(outside), "external of": outside_of}
+    detail = {name: float(count) for name, count in counts.items()}
     decision = Decision(stage="strips", action=some if inside or outside else "none", detail={**detail})
     trace = list_candidates(found, other, params)
     trace = replace(trace, decisions=(*trace.decisions, decision))
@@ -600,8 +600,8 @@ def _stays(evaluation: CragEvaluation, params: Params) -> bool:
 
 def _refine_documents(
     question: str, evaluation: CragEvaluation, params: Params, library: Library
-) -> tuple[list[Strip], list[tuple[str, str]]]:
-    """Cut the useful documents into strips, and return the best of them, and what there was to choose from.
+) -> tuple[list[Strip], int]:
+    """Cut the useful documents into strips, and return the best of them, and how many there were to choose from.
 
     Whole documents are ordered as the evaluator says. Strips are no documents, which is all that a judge or a reranker
     is asked about here: they are scored by their likeness to the question, and go if they share no word with it.
@@ -615,7 +615,7 @@ def _refine_documents(
     else:
         pieces = [strip for strip in score_strips(question, cut) if strip.score > 0]
     top = params.crag.top or (params.context_size if mode == "selection" else TOP)
-    return choose_strips(pieces, top, params.crag.order), cut
+    return choose_strips(pieces, top, params.crag.order), len(cut)
 
 
 # Calibrate thresholds from labelled data: from which score on a list is trusted, and below which it is not.
@@ -685,7 +685,7 @@ def calibrate(pairs: Sequence[tuple[float, bool]], trust: float = 0.9, seed: int
 
 
 def _find_thresholds(
-    scores: "NDArray[np.float64]", total: "NDArray[np.float64]", relevant: "NDArray[np.float64]", trust: float
+    scores: "NDArray[Any]", total: "NDArray[Any]", relevant: "NDArray[Any]", trust: float
 ) -> tuple[float, float]:
     """Return the upper and the lower threshold; NaN if there is none. `total` and `relevant` count the observations
     that have each of the rising `scores`."""

@@ -16,7 +16,7 @@ from shared.calls import DocumentRef, Judge, Prompt, Request
 from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams
 from shared.rag.text import list_prose
-from shared.replies import Document, Failure, FailureKind, Marked, Rated
+from shared.replies import Document, Failure, FailureKind, Rated
 from shared.samples import Item
 
 # Prompt templates: packaged, versioned, and hashed into every call that uses them.
@@ -221,11 +221,6 @@ def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
     }
     template = localised("answer-rubric", item.question)
     return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
-
-
-def make_verdict(rated: Rated, grading: GradingParams) -> Marked:
-    """Return correct from the job's minimum rating on; the score is the rating itself."""
-    return Marked(correct=rated.rating >= grading.rating, score=float(rated.rating))
 
 
 # Parse the judge's replies, without what a model thinks aloud before them.

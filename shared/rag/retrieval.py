@@ -211,10 +211,7 @@ def recall(question: str, params: Params, library: Library) -> Generator[Yielded
         CallFailed: every search failed.
     """
     ready = enhance(question, params.enhance, params.fusion)
-    weights = (ready.dense, ready.sparse)
-    paths = search_both(ORIGINAL, question, weights, params)
-    if normalise_characters(ready.widened) != normalise_characters(question).strip():
-        paths += search_both("widened", ready.widened, weights, params)
+    paths = make_first_searches(question, ready, params)
     # None of the model's texts needs another's reply.
     rewordings = [
         *([rewrite(ready.question, params.enhance)] if params.enhance.rewrite else []),
@@ -228,6 +225,15 @@ def recall(question: str, params: Params, library: Library) -> Generator[Yielded
     trace = merge_paths(question, gathered.lists, library, params)
     done = (*ready.decisions, *decisions, *gathered.decisions, *trace.decisions)
     return RecallResult(gathered.lists, replace(trace, decisions=done), ready.vague is not None)
+
+
+def make_first_searches(question: str, ready: EnhancedQuestion, params: Params) -> list[RecallPath]:
+    """Make the searches for the original question and, if it was widened by rules, for the widened one."""
+    weights = (ready.dense, ready.sparse)
+    paths = search_both(ORIGINAL, question, weights, params)
+    if normalise_characters(ready.widened) != normalise_characters(question).strip():
+        paths += search_both("widened", ready.widened, weights, params)
+    return paths
 
 
 def _make_later_searches(

@@ -205,16 +205,14 @@ class RawBuild:
             settings.pop(name)
         copy_settings = msgspec.json.encode({"settings": {"index": settings}, "mappings": found["mappings"]})
         self._call("PUT", f"/{self._index}", copy_settings)
+        sent = []
         with ThreadPoolExecutor(self._threads) as threads:
-            sent = [threads.submit(self._send, chunk) for chunk in self._chunks(batches, fields)]
+            for batch in batches:
+                made = list(zip((name for name, _ in batch), fields([text for _, text in batch]), strict=True))
+                sent += [threads.submit(self._send, made[at : at + CHUNK]) for at in range(0, len(made), CHUNK)]
         for each in sent:
             each.result()
         self._call("POST", f"/{self._index}/_refresh")
-
-    def _chunks(self, batches: Iterator[Batch], fields: Fields) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
-        for batch in batches:
-            made = list(zip((name for name, _ in batch), fields([text for _, text in batch]), strict=True))
-            yield from (made[at : at + CHUNK] for at in range(0, len(made), CHUNK))
 
     def _send(self, chunk: list[tuple[str, Mapping[str, Any]]]) -> None:
         encode = msgspec.json.encode

@@ -18,15 +18,8 @@ QUESTIONS = 500
 CANDIDATES = 10
 SEARCHES = RetrievalWanted(calls=2 * QUESTIONS, gpu_s=0.005, cpu_s=0.05)
 HEAD = (
-    "card",
-    "budget",
-    "weights",
-    "plan",
-    "residencies, MiB",
-    "loads",
-    "flips",
-    "minutes",
-    "all together, on the GPU",
+    *("card", "budget", "weights", "plan", "residencies, MiB"),
+    *("loads", "flips", "minutes", "all together, on the GPU"),
 )
 
 
@@ -60,7 +53,9 @@ def rows() -> Iterator[tuple[str, ...]]:
     for card, budget in CARDS.items():
         for name, quantisation in QUANTISATIONS.items():
             found = planned(quantisation, budget)
-            yield card, str(budget), name, *_describe_chosen(found), _memory_together(found)
+            every = [option for option in (found.chosen, *found.others) if option is not None]
+            whole = next(option for option in every if option.name == "together, retrieval on the GPU")
+            yield card, str(budget), name, *_describe_chosen(found), str(whole.residencies[0].memory_mib)
 
 
 def _describe_chosen(found: Plan) -> tuple[str, ...]:
@@ -73,10 +68,3 @@ def _describe_chosen(found: Plan) -> tuple[str, ...]:
         held.append(f"{' + '.join(models)}: {residency.memory_mib}")
     seconds = f"{found.chosen.seconds / 60:.1f}"
     return found.chosen.name, "; ".join(held), str(found.chosen.loads), str(found.chosen.flips), seconds
-
-
-def _memory_together(found: Plan) -> str:
-    """Show the MiB that all models and retrieval take together on the GPU."""
-    every = [option for option in (found.chosen, *found.others) if option is not None]
-    whole = next(option for option in every if option.name == "together, retrieval on the GPU")
-    return str(whole.residencies[0].memory_mib)

@@ -34,9 +34,6 @@ def compute_contrastive_loss(
     L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
     oracle documents of the query); s is the inner product, t the temperature.
 
-    L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
-    oracle documents of the query); s is the inner product, t the temperature.
-
     Args:
         queries: vectors [n, d] of the queries with their rules.
         documents: vectors [m, d] of the batch's distinct documents.
@@ -152,7 +149,7 @@ def read(path: Path, documents: NumberedDocuments) -> list[TrainingQuery]:
     """
     found: list[tuple[str, str, Numbers, Numbers]] = []
     oracle: defaultdict[str, set[int]] = defaultdict(set)
-    for pair in _pairs(path):
+    for pair in _read_pairs(path):
         positives = documents.numbers(pair.positives)
         oracle[pair.query].update(positives.tolist())
         found.append((pair.text, pair.query, positives, documents.numbers(pair.negatives)))
@@ -160,7 +157,7 @@ def read(path: Path, documents: NumberedDocuments) -> list[TrainingQuery]:
     return [TrainingQuery(text, question, own, known[question], negatives) for text, question, own, negatives in found]
 
 
-def _pairs(path: Path) -> Iterator[TrainingPair]:
+def _read_pairs(path: Path) -> Iterator[TrainingPair]:
     number = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -170,9 +167,8 @@ def _pairs(path: Path) -> Iterator[TrainingPair]:
             try:
                 pair = msgspec.json.decode(line, type=TrainingPair)
             except msgspec.DecodeError as error:
-                raise SystemExit(
-                    f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
-                ) from error
+                hint = "lines are made by `mathrag dataset training-data NAME --as pairs`"
+                raise SystemExit(f"{where}: {error}; {hint}") from error
             if not pair.positives:
                 raise SystemExit(f"{where}: `positives` is empty; name the documents that the rule leads to")
             yield pair
@@ -197,7 +193,7 @@ def split(queries: Sequence[TrainingQuery], share: float, seed: int) -> tuple[li
     )
 
 
-# Draw draw_batches of positives, whose documents are each other's negatives.
+# Draw batches of positives, whose documents are each other's negatives.
 
 
 class TrainingBatch(NamedTuple):
@@ -279,12 +275,6 @@ class Epoch(NamedTuple):
     """Mean loss over the pass, while the vectors change."""
     recall: Recall
     """Recall on the dev part after the pass."""
-
-
-def format_epoch(epoch: Epoch) -> str:
-    """Format a row under `HEADING`."""
-    loss = "" if epoch.loss is None else f"{epoch.loss:.4f}"
-    return f"{epoch.number or 'before':>6}  {loss:>8}  {format_recall(epoch.recall)}"
 
 
 def format_recall(recall: Recall) -> str:
@@ -407,7 +397,8 @@ def run(tuning: QueryTuning, train: Sequence[TrainingQuery], dev: Sequence[Train
     print(HEADING, flush=True)
     passed: list[Epoch] = []
     for epoch in tuning.epochs(train, dev):
-        print(format_epoch(epoch), flush=True)
+        loss = "" if epoch.loss is None else f"{epoch.loss:.4f}"
+        print(f"{epoch.number or 'before':>6}  {loss:>8}  {format_recall(epoch.recall)}", flush=True)
         if passed and epoch.recall.question > find_best(passed).recall.question:
             tuning.save(out)
         passed.append(epoch)
@@ -421,13 +412,8 @@ def find_best(epochs: Sequence[Epoch]) -> Epoch:
     return max(epochs, key=lambda epoch: epoch.recall.question)
 
 
-# Tune the query side of static embeddings with numpy, on the CPU.
-
-"""Queries that are embedded together."""
-
-
 class StaticTuning:
-    """Trains the query table of the embeddings in `folder`; documents' vectors do not change."""
+    """Trains the query table of the embeddings in `folder` on the CPU; documents' vectors do not change."""
 
     def __init__(self, folder: Path, texts: Sequence[str], options: TuningOptions) -> None:
         """Load the embeddings and embed `texts`, the documents by number.
@@ -446,15 +432,10 @@ class StaticTuning:
         rng = np.random.default_rng(self._options.seed)
         yield Epoch(0, None, self._recall(dev, asked))
         for number in range(1, self._options.epochs + 1):
-            losses = [
-                self._tower.step(
-                    [ids[at] for at in batch.queries],
-                    self._documents[batch.documents],
-                    batch,
-                    self._options.temperature,
-                )
-                for batch in draw_batches(train, self._options, rng)
-            ]
+            losses = []
+            for batch in draw_batches(train, self._options, rng):
+                texts, documents = [ids[at] for at in batch.queries], self._documents[batch.documents]
+                losses.append(self._tower.step(texts, documents, batch, self._options.temperature))
             yield Epoch(number, float(np.mean(losses)), self._recall(dev, asked))
 
     def save(self, out: Path) -> None:

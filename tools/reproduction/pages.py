@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,7 @@ def _git(*arguments: str) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write a table with its header."""
-
-    def lines() -> Iterator[str]:
-        yield line(header)
-        yield "|---" * len(header) + "|"
-        yield from map(line, rows)
-
-    return "\n".join(lines())
+    return "\n".join([line(header), "|---" * len(header) + "|", *map(line, rows)])
 
 
 def line(cells: Sequence[Any]) -> str:

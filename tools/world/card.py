@@ -8,8 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-# The model card's part on the rule generator.
-
 Json = dict[str, Any]
 
 KINDS = {
