@@ -26,7 +26,6 @@ from shared.settings import load
 
 
 async def make_executors(tools: Tools) -> Mapping[str, Executor]:
-    """Return one executor per role."""
     database, settings, limits = tools.database, tools.settings, tools.settings.workers
     prompting = PromptExecutor(database, tools.guards)
     make_graders = partial(GradingPool, limits.graders, limits.grade_deadline_s)

@@ -220,7 +220,6 @@ async def read_documents(database: Database, library: LibraryCache, requests: Se
 
 
 def fail_missing(document: str) -> Failure:
-    """Return the failure of a call whose document is not there."""
     return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"document {document!r} does not exist")
 
 
@@ -376,8 +375,6 @@ def _require_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Answer mine calls, one relation each, with a pool of processes that share the graph's files.
-
 GRAPH = text("""
     SELECT m.digest, (SELECT g.id FROM graphs g WHERE encode(g.hash, 'hex') = m.digest ORDER BY g.id LIMIT 1) AS graph
     FROM models m WHERE m.id = :model""")
@@ -479,8 +476,6 @@ class MineExecutor:
         partial.rename(folder)
 
 
-# Answer calls that find rules; a chunk reads all that it needs from the bank at once.
-
 CHOICES = 10_000
 """Choices that are cached: two per relation of the running jobs, with at most 20 rules each."""
 VOCABULARIES = 8
@@ -505,7 +500,6 @@ class BankVocabulary(NamedTuple):
     names: RelationNames
 
     def phrases(self, relations: Collection[str]) -> dict[str, str]:
-        """Return the words for these relations by name."""
         return {relation: phrase(relation, self.declared.get(relation)) for relation in sorted(relations)}
 
 

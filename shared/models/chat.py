@@ -9,8 +9,6 @@ import msgspec
 from shared.redaction import redact
 from shared.replies import FailureKind, Token
 
-# Reasons why a model ended its answer, and the failures of a call.
-
 LENGTH = "length"
 """The answer reached the token limit or the end of the context."""
 REPETITION = "repetition"

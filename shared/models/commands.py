@@ -146,7 +146,6 @@ def environment_options(environment: Mapping[str, str]) -> dict[str, dict[str, s
 
 
 def base_command(model: Model) -> tuple[str, ...]:
-    """Return the operator's command, or the program's usual one."""
     return model.command or select_program(model).command
 
 

@@ -40,9 +40,6 @@ def normalise(text: str) -> str:
     return unicodedata.normalize(NORMAL_FORM, text)
 
 
-# Interfaces of embedders and rerankers, whose adapters are in the modules beside this one.
-
-
 class ModelFailed(Exception):
     """An embedder or reranker gave no usable answer; the message holds no secret."""
 
@@ -127,8 +124,6 @@ class RerankingModel(Protocol):
         """
 
 
-# Embed texts with a model: add prefixes, send batches, check the vectors and scale them to length 1.
-
 _log = logging.getLogger(__name__)
 PROBE = "a"
 """Text whose vector tells the dimension."""
@@ -181,11 +176,9 @@ class ModelEmbedder:
         return canonical.digest(made).hex()
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Embedder`."""
         return self._embed(self._queries, texts, self._settings.query_prefix)
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Embedder`."""
         return self._embed(self._encoder, texts, self._settings.document_prefix)
 
     def _embed(self, encoder: Encoder, texts: Sequence[str], prefix: str) -> NDArray[np.float32]:
@@ -339,7 +332,6 @@ class SentenceModel:
                 raise ModelFailed(FailureKind.BACKEND_ERROR, f"{LIBRARY}: {error!r}"[:500]) from error
 
     def close(self) -> None:
-        """Free the model."""
         self._model = None
 
 
@@ -358,7 +350,6 @@ class SentenceEncoder:
         return other
 
     def identity(self) -> dict[str, str]:
-        """See `SentenceModel.identity`."""
         return self._model.identity()
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
@@ -367,7 +358,6 @@ class SentenceEncoder:
         return found
 
     def close(self) -> None:
-        """Free the model."""
         self._model.close()
 
 
@@ -378,7 +368,6 @@ class SentenceCrossEncoder(SentenceModel):
         super().__init__("CrossEncoder", path, model, revision)
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`."""
         pairs = [(question, document) for document in documents]
         identity = import_module("torch").nn.Identity()
         found = self.ask("predict", pairs, activation_fn=identity)

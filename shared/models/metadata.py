@@ -253,7 +253,6 @@ def read_huggingface_architecture(folder: Path) -> Architecture:
 
 
 def _read_tensor_sizes(path: Path) -> dict[str, int]:
-    """Read the bytes of each tensor."""
     (length,) = struct.unpack("<Q", _read(path, 0, 8).ljust(8, b"\0"))
     if not 0 < length <= LONGEST_HEADER:
         raise MetadataError(f"{path}: the header claims {length} bytes, at most {LONGEST_HEADER} are allowed")

@@ -334,7 +334,6 @@ class Ollama:
         return found[1] if found else None
 
     async def list_resident(self) -> tuple[LoadedModel, ...]:
-        """List the loaded models."""
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:

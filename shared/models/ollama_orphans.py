@@ -77,6 +77,5 @@ def _has_server(process: psutil.Process) -> bool:
 
 
 def _unwrap(program: str) -> str:
-    """Return the program's own name."""
     found = WRAPPED.fullmatch(program)
     return found[1] if found else program

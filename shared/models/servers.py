@@ -43,8 +43,6 @@ from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
 from shared.trace_headers import trace_headers
 
-# A client of embedding and reranking servers for worker threads, with retries within one deadline.
-
 MAX_ATTEMPTS = 4
 PAUSE_S = 0.2
 """Pause before the second attempt, doubled before each further one."""
@@ -60,7 +58,7 @@ T = TypeVar("T")
 
 
 class Endpoint:
-    """One server; all attempts of a request share `timeout_s`."""
+    """A client of one server for worker threads; all attempts of a request share `timeout_s`."""
 
     def __init__(
         self,
@@ -88,11 +86,9 @@ class Endpoint:
         return self._request("POST", path, kind, body)
 
     def get(self, path: str, kind: type[T]) -> T:
-        """Get an answer; see `post`."""
         return self._request("GET", path, kind, None)
 
     def close(self) -> None:
-        """Close connections."""
         self._client.close()
 
     def _request(self, method: str, path: str, kind: type[T], body: Any) -> T:
@@ -161,9 +157,6 @@ def read_key(variable: str | None) -> str:
     return os.environ[variable]
 
 
-# Encoders on HTTP servers: any server with `/v1/embeddings`, and Ollama's own `/api/embed`.
-
-
 class _Vector(msgspec.Struct, frozen=True):
     index: int
     embedding: list[float]
@@ -185,7 +178,6 @@ class RemoteModel:
         self._model = model
 
     def close(self) -> None:
-        """Close connections."""
         self._endpoint.close()
 
 
@@ -230,12 +222,8 @@ class OllamaEncoder(RemoteModel):
         return {"kind": "ollama", "name": tag, "digest": pulled[tag]}
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """See `Encoder`."""
         body = {"model": self._model, "input": list(texts), "truncate": False}
         return self._endpoint.post("/api/embed", body, _OllamaVectors).embeddings
-
-
-# Cross-encoders on HTTP servers, with either of two protocols.
 
 
 class _Relevance(msgspec.Struct, frozen=True):
@@ -270,7 +258,6 @@ class TeiServer(RemoteModel):
         self._raw = raw
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`."""
         body = {"query": question, "texts": list(documents), "raw_scores": self._raw, "truncate": False}
         ranks = self._endpoint.post("/rerank", body, list[_Rank])
         return order_scores([(each.index, each.score) for each in ranks], len(documents))
@@ -291,9 +278,6 @@ def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
     return [scores[at] for at in range(count)]
 
 
-# Rerank with a cross-encoder: send batches, check the scores and turn them into probabilities exactly once.
-
-
 class ModelReranker:
     """A `RerankingModel` over a `CrossEncoder`."""
 
@@ -302,7 +286,6 @@ class ModelReranker:
         self._settings = settings
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `RerankingModel`."""
         size = self._settings.batch
         batches = (documents[start : start + size] for start in range(0, len(documents), size))
         return [score for batch in batches for score in self._scores(question, batch)]
@@ -409,7 +392,6 @@ class LlamaEncoder(LlamaModel):
         return {"kind": "gguf", "digest": files.digest(self._path), "version": version("xllamacpp")}
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """See `Encoder`."""
         found = self.ask("handle_embeddings", {"input": list(texts)})["data"]
         return [each["embedding"] for each in sorted(found, key=lambda each: int(each["index"]))]
 
@@ -432,7 +414,6 @@ class LlamaCrossEncoder(LlamaModel):
         super().__init__(path, RANK, threads)
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`."""
         found = self.ask("handle_rerank", {"query": question, "documents": list(documents)})["results"]
         return order_scores([(each["index"], each["relevance_score"]) for each in found], len(documents))
 
@@ -491,7 +472,6 @@ class PluginEncoder(PluginModel):
         return identity_of(self._plugin, self._options)
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """See `Encoder`."""
         found = self._call(lambda: np.asarray(self._model.encode(texts), dtype=np.float64))
         if found.ndim != 2:
             raise ModelFailed(FailureKind.BACKEND_ERROR, f"{self._plugin.pin} gave no list of vectors")
@@ -503,7 +483,6 @@ class PluginCrossEncoder(PluginModel):
     """The `CrossEncoder` that a plug-in makes of `retrieval.reranker.options`."""
 
     def scores(self, question: str, documents: Sequence[str]) -> Sequence[float]:
-        """See `CrossEncoder`."""
         found: list[float] = self._call(lambda: [float(each) for each in self._model.scores(question, documents)])
         return found
 
@@ -515,9 +494,6 @@ def identity_of(plugin: Plugin, options: Options) -> dict[str, str]:
         "kind": "plugin", "name": pin.name, "distribution": pin.distribution, "version": pin.version,
         "hash": pin.hash, "options": canonical.encode(dict(options)).decode(),
     }  # fmt: skip
-
-
-# Open the embedder and the reranker that the settings name.
 
 
 @contextmanager

@@ -18,8 +18,6 @@ import msgspec
 from shared import canonical
 from shared.shapes import Kind, PluginPin, State
 
-# Read the files of a plug-in: those of the package or module that its entry point names. Nothing is imported.
-
 Texts = dict[str, str]
 """Files by path below the package's parent, such as `best_of_three/__init__.py`: the text of Python and TOML files, and
 the SHA-256 of all others."""
@@ -70,7 +68,6 @@ def code_hash(texts: Texts) -> str:
 
 
 def _editable_folder(distribution: Distribution) -> Path | None:
-    """Return the folder of an editable installation."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
         return None
@@ -100,8 +97,6 @@ def _read_text(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-# Find the installed plug-ins in the metadata of distributions; nothing is imported.
-
 NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
 _VALUE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 FILES = (Kind.TEMPLATE, Kind.RUBRIC)
@@ -130,14 +125,12 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pin(self) -> PluginPin:
-        """Return the identity of the plug-in."""
         code = code_hash(self.texts) if self.texts else ""
         return PluginPin(
             kind=self.kind.value, name=self.name, distribution=self.distribution, version=self.version, hash=code
         )
 
     def with_state(self, state: State, detail: str) -> "Plugin":
-        """Return the plug-in with this state and detail."""
         return msgspec.structs.replace(self, state=state, detail=detail)
 
 

@@ -279,7 +279,6 @@ def try_plugins(plugins: Sequence[Plugin], limit_s: float, kinds: Collection[Kin
 
 
 def list_shipped_names() -> dict[Kind, Collection[str]]:
-    """Return the names that no plug-in may take."""
     return {
         Kind.PIPELINE: [name for name in registry.names() if registry.get(name).plugin is None],
         Kind.GRADER: grading.GRADERS.keys(),

@@ -116,14 +116,12 @@ class _Sentence(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Estimate the number of tokens."""
         return estimate_tokens(self.text)
 
 
 def compress_context(
     question: str, documents: tuple[str, ...], library: Library, params: CompressParams
 ) -> PromptDocuments:
-    """Compress the documents if compression is enabled."""
     if not params.enabled or not documents:
         return PromptDocuments(documents)
     return compress(question, documents, library, params)

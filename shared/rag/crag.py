@@ -270,11 +270,9 @@ class DocumentPool(NamedTuple):
         return self._replace(scores=(*self.scores, *scores.items()))
 
     def add_decision(self, decision: Decision) -> Self:
-        """Add a decision."""
         return self._replace(decisions=(*self.decisions, decision))
 
     def evaluate(self, params: Params) -> CragEvaluation:
-        """Evaluate all documents."""
         scores = dict(self.scores)
         dense = [found for name, found in self.lists if "dense" in name.split()]
         return make_evaluation(

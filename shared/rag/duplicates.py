@@ -246,7 +246,6 @@ class _BraceNormalizer:
         self._before = ""
 
     def read(self, symbol: str) -> None:
-        """Read the next token."""
         symbol = _SAME.get(symbol, symbol)
         before, self._before = self._before, symbol
         if symbol.isalnum():

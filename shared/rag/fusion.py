@@ -237,9 +237,6 @@ def rerank(
     return [entry._replace(rank=rank) for rank, entry in enumerate(scored, start=1)]
 
 
-# Measure how different the documents of a list are.
-
-
 def measure_diversity(texts: Sequence[str]) -> float:
     """Return 1 - the mean TF-IDF cosine of all pairs, in [0, 1]; weights are computed over these texts.
 
@@ -251,8 +248,6 @@ def measure_diversity(texts: Sequence[str]) -> float:
     pairs = [cosine(left, right) for left, right in combinations(vectors, 2)]
     return 1 - fmean(pairs) if pairs else 0.0
 
-
-# Interleave lists, and run parts of a pipeline side by side.
 
 T = TypeVar("T")
 

@@ -261,7 +261,7 @@ def score_text(text: str) -> RuleScore:
 
 @lru_cache(maxsize=16384)
 def score_document(document: Document) -> RuleScore:
-    """Return `rule_score` of a document, cached by content because replays score the same documents again."""
+    """Score a document's text, cached by content because replays score the same documents again."""
     return score_text(document.text)
 
 

@@ -31,8 +31,6 @@ from shared.replies import (
 from shared.rules.graph import phrase, shown
 from shared.samples import Candidate, Decision, Item, Library, Trace
 
-# Choose rules of a bank for a question: thresholds, order and number.
-
 Side = Literal["", "object", "subject"]
 
 
@@ -97,8 +95,6 @@ def _answers(rule: Rule, side: Side, miner: Miner) -> bool:
     }[side]  # fmt: skip
     return any(isinstance(term, int) for term in known)
 
-
-# Find the relation that a text names.
 
 MOST_NAMED = 100
 """Relations that a model is asked to choose from."""
@@ -237,7 +233,6 @@ def write_rule(rule: Rule, phrases: Mapping[str, str]) -> str:
 
 
 def write_relation(relation: str, phrases: Mapping[str, str]) -> str:
-    """Write the relation in words."""
     return phrases.get(relation) or phrase(relation)
 
 
@@ -442,7 +437,6 @@ class RuleList(NamedTuple):
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """Return the traces of all its searches."""
         return self.direct.traces + self.chained.traces
 
 

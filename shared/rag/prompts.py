@@ -77,7 +77,7 @@ def adopt(found: Template) -> None:
 
 @cache
 def template(template_id: str) -> Template:
-    """Return the packaged template with this id.
+    """Return the template with this id.
 
     Raises:
         TemplateError: for an unknown id; the message lists the known ones.
@@ -91,13 +91,12 @@ def template(template_id: str) -> Template:
 
 
 def list_template_ids() -> tuple[str, ...]:
-    """Return the ids of all packaged templates, sorted."""
+    """List the ids of all templates, the packaged ones first, each part sorted."""
     return (*list_packaged_ids(), *sorted(_adopted))
 
 
 @cache
 def list_packaged_ids() -> tuple[str, ...]:
-    """List the ids of all packaged templates, sorted."""
     files = resources.files(__package__).joinpath("templates").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
@@ -142,9 +141,6 @@ def _show_document(document: Document) -> str:
 def make_template_reference(template_id: str) -> str:
     """Return `id@hash`: requests name their template so, and a changed text makes another call."""
     return f"{template_id}@{template(template_id).hash}"
-
-
-# Render requests as the prompts that models get.
 
 
 class TemplateChanged(Exception):

@@ -155,9 +155,6 @@ def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Tra
     )  # fmt: skip
 
 
-# Read from a trace's candidates how they were found, who scored them, and whether reranking changed the prompt.
-
-
 def sort_as_found(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Sort by fused score, else by the best rank in any list, or the final one; ties by the smaller hash."""
 

@@ -139,8 +139,6 @@ def merge_paths(question: str, lists: Mapping[RecallPath, Retrieved], library: L
     )
 
 
-# Keep the pages that were found for each query, so that a search goes on with the next page.
-
 Lists = dict[str, dict[str, Hit]]
 """Hits by index and document, in list order."""
 

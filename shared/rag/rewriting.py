@@ -253,7 +253,6 @@ class WrittenQueries(NamedTuple):
 
 
 def rewrite(question: str, params: EnhanceParams) -> Write:
-    """Make the call for another wording."""
     return Write(template=localised("rewrite", question), decoding=params.decoding, slots={"question": question})
 
 

@@ -136,8 +136,6 @@ def _brackets(text: str) -> Iterator[tuple[int, int]]:
             yield starts.pop(), match.end()
 
 
-# Compare texts by the Jaccard index of their shingles.
-
 SHINGLE = 3
 ALIKE = 0.8
 """Jaccard index from which two texts have almost the same words."""

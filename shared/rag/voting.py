@@ -110,8 +110,9 @@ def describe_vote(
         result = "tie" if votes.count(votes[0]) > 1 else "majority" if 2 * votes[0] > sum(votes) else "plurality"
     decisions = [Decision(stage="vote", action=result, detail={**counted})]
     for answer, given, written in found:
-        counts = {"answer": answer, "votes": given}
-        decisions.append(Decision(stage="votes", action="count", detail={**counts, "written": list(written)}))
+        decisions.append(
+            Decision(stage="votes", action="count", detail={"answer": answer, "votes": given, "written": list(written)})
+        )
     decisions += [Decision(stage="draw", action="leave out", fallback=failure.kind.value) for failure in failed]
     for pair in combinations(dict.fromkeys(answer for answer, _ in verdicts), 2):
         if isinstance(failure := _compare(verdicts, *pair), Failure):

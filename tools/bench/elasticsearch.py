@@ -150,7 +150,6 @@ def server() -> Iterator[ElasticsearchServer]:
 
 
 def hashes(found: Any) -> Found:
-    """List the documents of each list of matches."""
     return [[match.document for match in matches] for matches in found]
 
 
@@ -197,7 +196,6 @@ class RawBuild:
         self._local = local()
 
     def run(self, batches: Iterator[Batch], fields: Fields) -> None:
-        """Index all documents and make them searchable."""
         self._call("DELETE", f"/{self._index}?ignore_unavailable=true")
         found = msgspec.json.decode(self._call("GET", f"/{self._like}"))[self._like]
         settings = found["settings"]["index"]

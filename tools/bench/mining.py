@@ -95,12 +95,10 @@ def mine_all(graph: Graph) -> Mined:
 
 
 def receive_graph(graph: Graph) -> None:
-    """Keep the graph in the worker process."""
     _graphs.append(graph)
 
 
 def mine_one(relation: str) -> Mined:
-    """Mine a relation in a worker process."""
     started = time.process_time()
     rules = mine(_graphs[0], relation, Amie())
     return Mined(len(rules), time.process_time() - started, peak_bytes())

@@ -24,7 +24,6 @@ HEAD = (
 
 
 def planned(quantisation: str, budget_mib: int) -> Plan:
-    """Plan for one card."""
     judge = ModelWanted(
         role="judge", preset="qwen2.5-0.5b", quantisation=quantisation, name="judge", context=1024,
         calls=QUESTIONS * CANDIDATES,
@@ -43,13 +42,11 @@ def plans() -> Rows:
 
 
 def table() -> str:
-    """Write the table in Markdown."""
     lines = [HEAD, tuple("---" for _ in HEAD), *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """Yield a row for every card and quantisation."""
     for card, budget in CARDS.items():
         for name, quantisation in QUANTISATIONS.items():
             found = planned(quantisation, budget)

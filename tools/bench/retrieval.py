@@ -226,6 +226,5 @@ def search_gpu(vectors: int = 500_000, rounds: int = 9) -> Rows:
 
 
 def make_vectors(count: int, seed: int) -> Vectors:
-    """Return random vectors of length 1."""
     vectors = np.random.default_rng(seed).standard_normal((count, DIMENSION), dtype=np.float32)
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

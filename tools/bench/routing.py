@@ -123,13 +123,11 @@ def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules
 
 
 def job(running: Stack, part: str, name: str, **params: Any) -> str:
-    """Submit a job, wait for its end, and return its id."""
     fields = {"dataset": part, "corpus": part, "pipeline": "mathrag-gate", "params": {**PARAMS, **params}}
     return str(running.complete(name=f"{part}-{name}", **fields)["id"])
 
 
 def results(running: Stack, job: str) -> list[dict[str, Any]]:
-    """Fetch a job's samples in dataset order."""
     lines = running.api.get(f"/v1/jobs/{job}/results", params={"format": "jsonl"}).raise_for_status().content
     return [msgspec.json.decode(line) for line in lines.splitlines()]
 
@@ -229,7 +227,6 @@ COLUMNS = (
 
 
 def table(part: Part) -> str:
-    """Write a row for each threshold."""
     shown = _interval(part.area, 1, 3) if part.area else "n/a"
     lines: list[tuple[str, ...]] = [COLUMNS]
     for point in part.points:

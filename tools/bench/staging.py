@@ -69,7 +69,6 @@ class Shape(NamedTuple):
 
     @property
     def head(self) -> int:
-        """Numbers per head."""
         return self.embedding // self.heads
 
 
@@ -112,7 +111,6 @@ async def samples_of(database_url: str, job: str) -> list[Sample]:
 
 
 def prompts_of_roles(samples: Sequence[Sample]) -> Sample:
-    """Join the prompts of all samples, by role."""
     return {role: [prompt for sample in samples for prompt in sample.get(role, ())] for role in ROLES}
 
 
@@ -150,7 +148,6 @@ class Device:
         return time.monotonic() - began
 
     async def clear(self) -> None:
-        """Unload the model."""
         if self._server is not None:
             await self._server.stop()
         self._server = self._role = None
@@ -467,7 +464,6 @@ def _place_heads(small: Shape, shape: Shape, *, queries: bool, rotated: bool) ->
 
 
 def find_gpu() -> str:
-    """Return the UUID of the first GPU."""
     import pynvml
 
     pynvml.nvmlInit()

@@ -121,7 +121,6 @@ def uploads(rows: int = 100_000) -> Rows:
 
 
 async def compare_upload(running: pg.Postgres, kind: str, file: Path) -> list[Row]:
-    """Time COPY and upload in turn."""
     seconds: dict[str, list[float]] = {"COPY": [], f"upload of {kind}": []}
     bare, ours = seconds.values()
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
@@ -344,7 +343,6 @@ def pages(samples: int = 100_000, times: int = 40) -> Rows:
 
 
 async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
-    """Measure every query."""
     async with (
         connected(running.url()) as bare,
         database(running.url()) as application,
@@ -432,7 +430,6 @@ def right(*, moved: bool = False, judged: bool = False) -> Outcome:
 
 
 def candidate(rank: int, *, judged: bool) -> Candidate:
-    """Make a candidate with the fields that mathrag-gate fills."""
     features = None if judged else {"box": 1.0, "length": 0.8, "logic": 1 / 3, "math": 1.0, "structure": 1.0}
     return Candidate(
         document=canonical.digest(f"d{rank}").hex(), rank=rank, dense_rank=rank, sparse_rank=rank,

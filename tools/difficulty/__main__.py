@@ -50,11 +50,9 @@ class FittedClassifier(NamedTuple):
 
     @property
     def strength(self) -> float:
-        """Return the inverse strength of the penalty that the cross-validation chose."""
         return float(self.model.best_params_["logisticregression__C"])
 
     def probabilities(self, problems: Sequence[MathProblem]) -> Probabilities:
-        """Return the probability of each problem that it is hard."""
         found: Probabilities = self.model.predict_proba(list_texts(problems))[:, 1]
         return found
 

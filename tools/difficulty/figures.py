@@ -14,8 +14,6 @@ from scipy.stats import bootstrap, rankdata
 
 from shared.statistics.intervals import Interval, wilson
 
-# Read the problems of MATH with their levels, and split them into a part to fit to and a held-out part.
-
 HARD = 4
 """The first level that is hard. Levels 1 to 3 against 4 and 5 is how easy-to-hard generalisation is studied on MATH
 (Sun et al. 2024, "Easy-to-Hard Generalization"), and it splits the training part nearly in half (47 to 53 %), so that
@@ -69,8 +67,6 @@ def split_problems(problems: Sequence[MathProblem]) -> ProblemSplit:
         [problem for problem in problems if problem.id in held_out],
     )
 
-
-# Measure a classifier on problems to which it was not fitted, with 95 % confidence intervals.
 
 RESAMPLES = 2000
 SEED = 0
@@ -307,7 +303,6 @@ LIMITS = """\
 
 
 def render(evaluation: ClassifierEvaluation) -> str:
-    """Render the card as Markdown."""
     sections = [HEAD.format(fitted=evaluation.fitted)]
     sections += [_render_part(name, part, evaluation.strengths) for name, part in evaluation.parts.items()]
     return "\n".join([*sections, LIMITS])

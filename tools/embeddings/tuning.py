@@ -15,8 +15,6 @@ from safetensors.numpy import save
 from shared.models.embedding import FILES, QUERY_FILE, StaticEmbedder
 from tools.embeddings.distil import quantise
 
-# Compute the contrastive loss of RuleRAG-FT (Hu et al. 2024; seed document 002).
-
 TEMPERATURE = 0.01
 """The authors' temperature, by which scores are divided."""
 Matrix = NDArray[np.floating]
@@ -29,7 +27,9 @@ def compute_contrastive_loss(
     oracle: NDArray[np.bool_],
     temperature: float = TEMPERATURE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute each query's loss, and its gradient with respect to the query's vector; documents are constants.
+    """Compute RuleRAG-FT's contrastive loss of each query, and its gradient with respect to the query's vector.
+
+    Documents are constants (Hu et al. 2024; seed document 002).
 
     L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
     oracle documents of the query); s is the inner product, t the temperature.
@@ -57,8 +57,6 @@ def compute_contrastive_loss(
     return losses, shares @ documents.astype(np.float64) / temperature
 
 
-# The options of a tuning.
-
 Kind = Literal["static", "sentence-transformers"]
 RATES: dict[Kind, float] = {"static": 2e-3, "sentence-transformers": 1e-5}
 """Adam's learning rates: the second is RuleRAG-FT's; a table of token vectors needs larger steps
@@ -79,8 +77,6 @@ class TuningOptions(NamedTuple):
     temperature: float = TEMPERATURE
     seed: int = 0
 
-
-# Read training pairs from a file: each line has a question with a rule, its oracle documents and negatives.
 
 MOST_LINES = 200_000
 """Upper bound of a file's lines."""
@@ -224,8 +220,6 @@ def draw_batches(
         yield TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)
 
 
-# Measure R@10: how often an oracle document is among the first ten.
-
 FIRST = 10
 BLOCK = 256
 """Queries whose scores are in memory at a time."""
@@ -261,8 +255,6 @@ def _is_found(scores: Vectors, wanted: Numbers, first: int) -> bool:
     return bool(before < first)
 
 
-# Report a tuning: a table while it runs, and a file beside the result.
-
 FILE = "tuning.json"
 HEADING = " epoch      loss  R@10  of the rule"
 
@@ -289,7 +281,6 @@ def make_report(pairs: str, options: TuningOptions, epochs: Sequence[Epoch]) -> 
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Write how the embedder in `folder` was made."""
     (folder / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -320,8 +311,6 @@ class Adam:
         size = np.sqrt(squares / (1 - second**self._steps)) + EPSILON
         self._table[rows] -= self._rate * (means / (1 - first**self._steps)) / size
 
-
-# The query side of static embeddings: its own table of token vectors, which training changes.
 
 Ids = Sequence[int]
 """Token ids of a text."""
@@ -370,9 +359,6 @@ def _measure_lengths(sums: Floats) -> Floats:
     """Return the length of each row as a column; 1 for a zero row."""
     lengths = np.linalg.norm(sums, axis=1, keepdims=True).astype(np.float32)
     return np.where(lengths > 0, lengths, np.float32(1))
-
-
-# Run a tuning: train epochs, and keep the best one.
 
 
 class QueryTuning(Protocol):

@@ -13,8 +13,6 @@ from shared.pages.figures import Figure, format_n
 from shared.pages.plots import DASHES, SHAPES, Dot, Key, Line, Mark, Panel, Plot, make_axis, name_series
 from shared.settings import REPOSITORY
 
-# Describe the origin of measured figures: the code's commit, and the machine.
-
 
 def commit(file: Path | None = None) -> str:
     """Return the abbreviated commit of the code, or the last one that changed a file."""
@@ -27,7 +25,6 @@ def is_changed(file: Path) -> bool:
 
 
 def machine() -> str:
-    """Name the number of processor cores and Python's version."""
     return f"{os.cpu_count()} processor cores, Python {platform.python_version()}"
 
 
@@ -36,20 +33,13 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
 
 
-# Write tables in Markdown.
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table with its header."""
     return "\n".join([line(header), "|---" * len(header) + "|", *map(line, rows)])
 
 
 def line(cells: Sequence[Any]) -> str:
-    """Write one row of a table."""
     return "| " + " | ".join(map(str, cells)) + " |"
 
-
-# Draw accuracy, or another share, over a varied parameter, with a line for each system.
 
 HEIGHT = 280
 

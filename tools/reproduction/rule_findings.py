@@ -111,7 +111,6 @@ CLAIMS = {
 
 
 def blocks(results: Json) -> dict[str, str]:
-    """Write all blocks by name, each with its figures."""
     figures = {name: [f"![{each}](figures/{each}.svg)" for each in FIGURES.get(name, [])] for name in BLOCKS}
     return {name: "\n\n".join([make(results), *figures[name]]) for name, make in BLOCKS.items()}
 
@@ -286,7 +285,6 @@ BLOCKS: dict[str, Callable[[Json], str]] = {
     "icl": against("icl"), "number": number, "published": tabulate_published, "cost": cost,
 }  # fmt: skip
 
-# Draw the figures of the page from the committed results.
 
 DRAWN = {
     "rules-recall": ("answer@10", "R@10", "questions with an answer in the first ten documents"),
@@ -298,7 +296,6 @@ SHARES = {"answer@10": "R@10", "accuracy": "exact match"}
 
 
 def figures(results: Json) -> Iterator[Figure]:
-    """Yield all figures."""
     for name, (measure, title, of) in DRAWN.items():
         bars = [
             drawn.AccuracyRow(label=label, group=graph, **score)

@@ -99,7 +99,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"`baselines`: {min(missing)!r} is no arm: use one of {', '.join(names)}")
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of this name."""
         return next(arm for arm in self.arms if arm.name == name)
 
     def params_of(self, arm: Arm, graph: Graph) -> Params:
@@ -111,7 +110,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return msgspec.convert(merge(self.common(graph), arm.params), Params)
 
     def common(self, graph: Graph) -> dict[str, Any]:
-        """Merge the parameters of all jobs with the graph's."""
         return merge(self.params, graph.params)
 
 
@@ -126,8 +124,6 @@ def read_setting(file: Path = SETTINGS) -> Setting:
     except msgspec.MsgspecError as error:
         raise Invalid(f"{file.name}: {error}") from error
 
-
-# Split a graph's facts into the graph itself, facts to tune models on, and facts to measure with.
 
 PARTS = ("facts", "training", "test")
 

@@ -81,7 +81,6 @@ def configuration(tuned: Mapping[str, Path], embeddings: str) -> dict[str, Any]:
 
 
 def searched_with(tuned: Mapping[str, Path], embeddings: str) -> Path:
-    """Return the folder of the embeddings to search with."""
     return tuned["embeddings"] if embeddings == "tuned" else EMBEDDINGS
 
 
@@ -97,8 +96,6 @@ def command(*arguments: str, python: str = sys.executable, module: str = "mathra
     if ended.returncode:
         raise Failed("unavailable", f"`{arguments[0]}` ended with {ended.returncode}", hint="its output is above")
 
-
-# Run the jobs of a graph's arms, and read their scores, paired tests, cost and audits from the service.
 
 Json = dict[str, Any]
 Jobs = Mapping[str, str]
@@ -159,8 +156,6 @@ def _keep(of: Json, fields: Iterable[str]) -> Json:
     return {field: of[field] for field in fields}
 
 
-# Tune the retriever's query side, and the generator by LoRA, on a graph's training questions.
-
 PAIRS, MESSAGES = "pairs", "messages"
 """Kinds of training data, by their names in `mathrag dataset training-data`."""
 MERGED = "merged.gguf"
@@ -220,7 +215,6 @@ def _data(folder: Path, kind: str) -> Path:
 
 
 def records(tuned: Tuned) -> dict[str, Any]:
-    """Read the records that the trainers wrote."""
     files = {
         what: place / "tuning.json" if what == "embeddings" else place.with_name("lora.json")
         for what, place in tuned.places.items()
@@ -321,7 +315,6 @@ def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
 
 
 def models(tuned: Mapping[str, Path], embeddings: str) -> dict[str, str]:
-    """Hash the models that answer and search."""
     files = {"generator": GENERATOR, **({"tuned generator": tuned["generator"]} if "generator" in tuned else {})}
     folder = searched_with(tuned, embeddings)
     files |= {f"vectors {file.name}": file for file in sorted(folder.iterdir()) if file.is_file()}
@@ -384,7 +377,6 @@ RESULTS = "rules.json"
 
 
 def main() -> None:
-    """Parse the command line, measure and write the results."""
     options = parse_arguments()
     # An end from outside must stop the stack, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -411,7 +403,6 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with kinship/ and icews14/")
     parser.add_argument("--out", type=Path, default=OUT, help="kept, so that the next run goes on")
@@ -467,7 +458,6 @@ def about(graphs: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep(results: dict[str, Any], folder: Path) -> None:
-    """Write the raw results."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULTS).write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 

@@ -189,8 +189,6 @@ def model_files(folder: Path = MODELS) -> dict[str, str]:
     return {role: fingerprint(folder / file) for role, file in FILES.items()}
 
 
-# Run a stack of its own and an oracle, and upload the worlds.
-
 ANSWER_S = 600.0
 """Long, because the report of an experiment reads every sample of its jobs."""
 ATTEMPTS = 3
@@ -311,7 +309,6 @@ DECIDED = ("orthogonal", "agreeing")
 
 
 def main() -> None:
-    """Parse the command line, run the studies and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="full")
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
@@ -363,7 +360,6 @@ def run_studies(asked: list[Study], data_dir: Path) -> dict[str, Any]:
 
 
 def run_study(client: Client, study: Study) -> dict[str, Any]:
-    """Run one study and return the record to keep."""
     kept: dict[str, Any] = {
         "about": study.about,
         "document": study.document(),

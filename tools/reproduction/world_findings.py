@@ -207,7 +207,6 @@ CLAIMS = {
 
 
 def blocks(results: Json) -> dict[str, str]:
-    """Write all blocks by name, each with its figures."""
     shown = {**FIGURES, "gate": [f"rho-{each}" for each in results["decisions"]]}
     return {
         name: "\n\n".join([make(results), *(f"![{each}]({RESULTS}/{each}.svg)" for each in shown.get(name, []))])
@@ -395,7 +394,6 @@ BLOCKS: dict[str, Callable[[Json], str]] = {
     "bad": make_table("bad"), "unrelated": make_table("unrelated"), "agreement": make_table("agreement"),
 }  # fmt: skip
 
-# Draw the figures of the text from the committed results.
 
 VARIED = {
     "noise": "Ratings that are wrong (%)", "context": "Documents in the context",
@@ -405,7 +403,6 @@ VARIED = {
 
 
 def figures(results: Json) -> Iterator[Figure]:
-    """Yield all figures."""
     bars = []
     for name in settings(results):
         for score in scores(results["studies"][f"main-{name}"]):

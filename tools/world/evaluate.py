@@ -41,8 +41,6 @@ from tools.world.samples import (
     skill_sample,
 )
 
-# Serve models, collect greedy replies, and measure how often these hit.
-
 SLOTS = 8  # prompts decoded at once
 SLOT_TOKENS = 768  # prompt and reply of one slot
 REPLY_TOKENS = 64
@@ -276,7 +274,6 @@ def record(path: Path, role: str, rows: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Parse the command line, measure and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("roles", nargs="*", metavar="|".join(MEASURES), help="default: all")
     parser.add_argument("--models", type=Path, default=Path("models"))

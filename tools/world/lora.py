@@ -191,7 +191,6 @@ def run(base: Path, files: dict[str, Path | None], out: Path, options: Options) 
 
 
 def main() -> None:
-    """Parse the command line and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="a GGUF file of this project, or a folder")
     parser.add_argument("--data", type=Path, required=True, help="messages to learn from, JSON lines")

@@ -83,7 +83,6 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def token_id(tokenizer: Any, token: str) -> int:
-    """Return the id of a special token."""
     return int(tokenizer.convert_tokens_to_ids(token))
 
 
@@ -220,7 +219,6 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Write one kind of file from the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)

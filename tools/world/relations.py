@@ -10,60 +10,30 @@ from shared.replies import Document
 from shared.rules.graph import sentence
 from tools.world.samples import Sample
 
-# Syllables and words of made-up names and phrases.
-
-ONSETS = tuple(
-    """
-    b bl br d dr f fl g gl gr h j k kl kr l m n p pl pr r s sh sk st t th tr v vr w y z zh qu kh gh
-""".split()
-)
-VERBS = tuple(
-    """
+ONSETS = "b bl br d dr f fl g gl gr h j k kl kr l m n p pl pr r s sh sk st t th tr v vr w y z zh qu kh gh".split()
+VERBS = """
     paint sell borrow teach repair carry follow water photograph bake knit polish measure weigh deliver lend
     dust mow whistle sketch juggle varnish wrap unpack sweep iron fold stir taste season plough harvest sow
     prune translate recite proofread bind catalogue tune conduct compose rehearse applaud glue carve weave dye
     embroider tickle greet wink nod salute escort fetch borrow outrun overtake imitate admire envy tutor babysit
 """.split()
-)
-NOUNS = tuple(
-    """
+NOUNS = """
     lamps ladders bread letters roofs bicycles kettles violins maps gardens orchards boats umbrellas clocks
     carpets spoons pumpkins stamps candles barrels mirrors puppets scarves saddles lanterns marbles kites
     hammocks teapots windmills pianos cushions pebbles feathers blankets buttons baskets curtains chimneys
     fences
 """.split()
-)
-ADJECTIVES = tuple(
-    """
+ADJECTIVES = """
     old green heavy wooden quiet bright tiny round rusty golden striped folded borrowed winter summer
 """.split()
-)
-LINKS = tuple(
-    """
-    to from with for about near behind beside without after before against over
-""".split()
-)
-ADVERBS = tuple(
-    """
-    slowly twice gladly again at dawn by hand in winter on foot together every spring at noon
-""".split()
-)
-TITLES = tuple(
-    """
+LINKS = "to from with for about near behind beside without after before against over".split()
+ADVERBS = "slowly twice gladly again at dawn by hand in winter on foot together every spring at noon".split()
+TITLES = """
     Baker Gardener Carpenter Librarian Astronomer Sailor Weaver Beekeeper Cobbler Juggler Potter Miller Tailor
     Glassblower Lamplighter Shepherd Clockmaker Harpist Ferryman Cartographer Chandler Cooper Drummer Falconer
 """.split()
-)
-GROUPS = tuple(
-    """
-    Guild Choir Orchard Workshop Bakery Orchestra Observatory Kennel Aviary Bookshop Regatta Nursery
-""".split()
-)
-BASES = tuple(
-    """
-    unit node item box peg tile card bead link edge tie bond path rung knot cell gear leaf
-""".split()
-)
+GROUPS = "Guild Choir Orchard Workshop Bakery Orchestra Observatory Kennel Aviary Bookshop Regatta Nursery".split()
+BASES = "unit node item box peg tile card bead link edge tie bond path rung knot cell gear leaf".split()
 _ENDINGS = tuple(vowel + coda for vowel in "aeiou" for coda in ("", *"nrlstkmd"))
 _MORE = ("ai", "ei", "ou", "ia", "é", "ü", "ö", "ang", "ind", "org", "ash", "akh")
 SYLLABLES = tuple(onset + ending for onset in ONSETS for ending in (*_ENDINGS, *_MORE))
@@ -323,8 +293,6 @@ def _extend(
     return None
 
 
-# Random scenes of a kind.
-
 Kind = Literal["same", "exchanged", "chained", "several", "direct", "irrelevant", "plain"]
 
 
@@ -349,7 +317,6 @@ class Cast:
 
 
 def draw_cast(rng: Random, vocabulary: Vocabulary, documents: int, numbered: float) -> Cast:
-    """Names for so many documents."""
     entity, *others = entities(rng, vocabulary, documents + 3, numbered)
     phrase, *phrases = relations(rng, vocabulary, 5, numbered)
     return Cast(entity, others, phrase, phrases)
@@ -440,8 +407,6 @@ def ask_again(rng: Random, scene: Scene) -> Scene:
     return replace(scene, entity=entity, asks_object=asks_object != exchanged)
 
 
-# Training and test samples of the rule generator: the served templates around random scenes.
-
 Template = Literal["rulerag", "rulerag-cot", "cot"]
 
 
@@ -490,7 +455,6 @@ def level_sample(rng: Random, split: Split, level: Level) -> Sample:
 
 
 def kind_sample(rng: Random, split: Split, kind: Kind, name: Template, size: Size, further: int = 0) -> Sample:
-    """A sample of one kind."""
     scene, time = draw_scene(rng, split.vocabulary, kind, size)
     used: Template = "cot" if kind == "plain" else name
     found, more = find_answer(scene), []

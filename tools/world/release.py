@@ -47,7 +47,6 @@ def manifest(folders: dict[str, list[Path]], models: Path, shipped: Json) -> Jso
 
 
 def main() -> None:
-    """Parse the command line, export the models and write the manifest."""
     from tools.world.models import export  # needs the training packages; the rest does not
 
     parser = argparse.ArgumentParser(description=__doc__)

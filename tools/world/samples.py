@@ -125,7 +125,6 @@ class Split:
     chinese: Sequence[str] = TRAIN_CHINESE
 
     def phrasings(self, language: Language) -> Sequence[str]:
-        """Return the phrasings of questions in a language."""
         return self.chinese if language == "zh" else self.templates
 
 

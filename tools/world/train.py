@@ -442,7 +442,6 @@ def run(worker: Worker, recipe: Recipe, out: Path, init: Path | None, minutes: f
 
 
 def main() -> None:
-    """Parse the command line and train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("role", choices=sorted(RECIPES))
     parser.add_argument("--out", type=Path, required=True)
