@@ -10,7 +10,6 @@ from shared.settings import load
 
 
 async def make_executors(tools: Tools) -> Mapping[str, Executor]:
-    """Return the executor of the generator's only role."""
     return {"generate": PromptExecutor(tools.database, tools.guards)}
 
 

@@ -26,26 +26,21 @@ from shared.settings import load
 
 
 async def make_executors(tools: Tools) -> Mapping[str, Executor]:
-    """Return one executor per role."""
-    limits = tools.settings.workers
-    prompting = PromptExecutor(tools.database, tools.guards)
+    database, settings, limits = tools.database, tools.settings, tools.settings.workers
+    prompting = PromptExecutor(database, tools.guards)
+    make_graders = partial(GradingPool, limits.graders, limits.grade_deadline_s)
+    verifiers = VerificationPool(limits.verifiers, deadline_s=limits.verify_deadline_s)
+    no_estimator = UnconfiguredExecutor("no difficulty classifier is installed")
     return {
-        "retrieve": RetrieveExecutor(tools.database, tools.settings),
-        "rerank": RerankExecutor(tools.database, tools.settings),
-        "embed": EmbedExecutor(tools.settings),
+        "retrieve": RetrieveExecutor(database, settings),
+        "rerank": RerankExecutor(database, settings),
+        "embed": EmbedExecutor(settings),
         "judge": prompting,
         "write": prompting,
-        "grade": GradeExecutor(
-            GradingPool(limits.graders, limits.grade_deadline_s),
-            partial(GradingPool, limits.graders, limits.grade_deadline_s),
-        ),
-        "verify": VerifyExecutor(
-            tools.database, VerificationPool(limits.verifiers, deadline_s=limits.verify_deadline_s)
-        ),
-        "estimate": EstimateExecutor()
-        if WEIGHTS.exists()
-        else UnconfiguredExecutor("no difficulty classifier is installed"),
-        "rules": RulesExecutor(tools.database),
+        "grade": GradeExecutor(make_graders(), make_graders),
+        "verify": VerifyExecutor(database, verifiers),
+        "estimate": EstimateExecutor() if WEIGHTS.exists() else no_estimator,
+        "rules": RulesExecutor(database),
     }
 
 

@@ -5,7 +5,17 @@ import os
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -47,25 +57,30 @@ from shared.storage import rules as stored_rules
 from shared.storage.database import Database, sql
 from shared.storage.provenance import LibraryCache
 
-# Fail calls of a role that is not configured at once, so that the pipeline goes on without their replies.
+# What all executors share: the ends of calls, and what the retriever's failures mean for them.
 
-
-class UnconfiguredExecutor:
-    """The executor of a role that is not configured."""
-
-    def __init__(self, detail: str) -> None:
-        self._reply = Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
-
-    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall]:  # noqa: ARG002 - no lease
-        """Yield the same failure for every call."""
-        for call in calls:
-            now = datetime.now(UTC)
-            yield AnsweredCall(call_id=call.id, reply=self._reply, receipt=Receipt(started_at=now, ended_at=now))
-
-
-# Run coroutines concurrently without leaving a task behind.
-
+_REQUEST = msgspec.json.Decoder(Request)
 T = TypeVar("T")
+
+
+class RetrieverAway(NamedTuple):
+    """The retriever, or a server that it needs, is away."""
+
+    what: str
+    said: str
+
+
+def end_calls(
+    calls: Sequence[ClaimedCall], replies: Sequence[Reply | RetrieverAway], started: datetime
+) -> list[AnsweredCall | Wait]:
+    """Return the end of each call, now: answered, or waiting until the retriever is back."""
+    receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
+    return [
+        Wait(call.id, reply.what, reply.said)
+        if isinstance(reply, RetrieverAway)
+        else AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+        for call, reply in zip(calls, replies, strict=True)
+    ]
 
 
 async def as_completed(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
@@ -83,23 +98,10 @@ async def as_completed(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# Translate failures of the retriever: a call fails with a typed failure, or waits until the retriever is back.
-
 OUTAGE_STATUSES = (401, 403, 429, 502, 503, 504)
 """Statuses of an outage, which would meet any request, unless the retriever's problem document tells otherwise."""
 MAX_DETAIL = 1000
 """Characters of a server's refusal that are kept."""
-
-
-class RetrieverAway(NamedTuple):
-    """The retriever, or a server that it needs, is away."""
-
-    what: str
-    said: str
-
-    def make_wait(self, call_id: int) -> Wait:
-        """Make the wait of a call."""
-        return Wait(call_id, self.what, self.said)
 
 
 def make_client(settings: Settings) -> RetrieverClient:
@@ -129,14 +131,36 @@ def translate_failure(error: NoReply, address: str) -> Failure | RetrieverAway:
     return Failure(kind=error.kind, detail=str(error))
 
 
-# Answer retrieve calls: send each chunk as one request to the retriever service.
+UNANSWERED = (FailureKind.CONNECTION, FailureKind.TIMEOUT)
+"""Failures without an answer of the retriever, which concern all that it is asked."""
+
+
+async def ask_together(
+    ask: Callable[[Sequence[T]], Awaitable[Sequence[Reply]]], asked: Sequence[T], address: str
+) -> Sequence[Reply | RetrieverAway]:
+    """Ask the retriever in one request; if it refuses that, in one request each, as one may be at fault."""
+    try:
+        return await ask(asked)
+    except NoReply as error:
+        answer = translate_failure(error, address)
+    if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(asked) == 1:
+        return [answer] * len(asked)
+    return [reply for each in asked for reply in await ask_together(ask, [each], address)]
+
+
+class UnconfiguredExecutor:
+    """The executor of a role that is not configured: the pipeline goes on without its replies."""
+
+    def __init__(self, detail: str) -> None:
+        self._reply = Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
+
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
+        """Yield the same failure for every call."""
+        for end in end_calls(calls, [self._reply] * len(calls), datetime.now(UTC)):
+            yield end
+
 
 INDEX = text("SELECT id FROM indexes WHERE model_id = :model AND state = 'ready' LIMIT 1")
-
-UNANSWERED = (FailureKind.CONNECTION, FailureKind.TIMEOUT)
-"""Failures without an answer of the retriever, which concern all searches."""
-
-_REQUEST = msgspec.json.Decoder(Request)
 
 
 class RetrieveExecutor:
@@ -150,13 +174,10 @@ class RetrieveExecutor:
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Yield one reply per call, all from one request."""
         started = datetime.now(UTC)
-        replies = await self._search([await self._make_search(call) for call in calls])
-        receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
-        for call, reply in zip(calls, replies, strict=True):
-            if isinstance(reply, RetrieverAway):
-                yield reply.make_wait(call.id)
-            else:
-                yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+        searches = [await self._make_search(call) for call in calls]
+        replies = await ask_together(self.retriever.search, searches, self.retriever.address)
+        for end in end_calls(calls, replies, started):
+            yield end
 
     async def _make_search(self, call: ClaimedCall) -> dict[str, object]:
         request = _REQUEST.decode(call.request)
@@ -170,19 +191,6 @@ class RetrieveExecutor:
             "item": request.item, "gold": request.gold,
         }  # fmt: skip
 
-    async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply | RetrieverAway]:
-        """Search in one request; if the retriever refuses it, in one request per search, as one may be at fault."""
-        try:
-            return await self.retriever.search(searches)
-        except NoReply as error:
-            answer = translate_failure(error, self.retriever.address)
-        if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(searches) == 1:
-            return [answer] * len(searches)
-        return [reply for search in searches for reply in await self._search([search])]
-
-
-# Answer embed calls: send the texts of each chunk as one request to the retriever service.
-
 
 class EmbedExecutor:
     """The executor of embed calls."""
@@ -194,66 +202,53 @@ class EmbedExecutor:
         """Yield one reply per call. A chunk is of one model."""
         started = datetime.now(UTC)
         requests = [_REQUEST.decode(call.request) for call in calls]
-        replies = await self._embed([str(each.values["text"]) for each in requests], requests[0].model)
-        receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
-        for call, reply in zip(calls, replies, strict=True):
-            if isinstance(reply, RetrieverAway):
-                yield reply.make_wait(call.id)
-            else:
-                yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+        texts, model = [str(each.values["text"]) for each in requests], requests[0].model
 
-    async def _embed(self, texts: Sequence[str], model: str) -> Sequence[Reply | RetrieverAway]:
-        """Embed in one request; if the retriever refuses it, in one request per text, as one may be at fault."""
-        try:
-            vectors = (await self.retriever.embed(texts, model)).vectors
-            return [Embedded(vector=vector) for vector in vectors]
-        except NoReply as error:
-            answer = translate_failure(error, self.retriever.address)
-        if isinstance(answer, RetrieverAway) or answer.kind in UNANSWERED or len(texts) == 1:
-            return [answer] * len(texts)
-        return [reply for text in texts for reply in await self._embed([text], model)]
+        async def embed(some: Sequence[str]) -> Sequence[Reply]:
+            return [Embedded(vector=vector) for vector in (await self.retriever.embed(some, model)).vectors]
+
+        for end in end_calls(calls, await ask_together(embed, texts, self.retriever.address), started):
+            yield end
 
 
-# Answer verify calls with a pool of processes that can be killed.
+async def read_documents(database: Database, library: LibraryCache, requests: Sequence[Request]) -> dict[str, Document]:
+    """Read the documents that requests name, by hash."""
+    hashes = {ref.doc for request in requests for ref in list_references(request)}
+    async with database.statement() as connection:
+        return await library.documents(connection, hashes)
+
+
+def fail_missing(document: str) -> Failure:
+    return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"document {document!r} does not exist")
 
 
 class VerifyExecutor:
-    """The executor of verify calls."""
+    """The executor of verify calls, with a pool of processes that can be killed."""
 
     def __init__(self, database: Database, pool: VerificationPool) -> None:
         self._database = database
         self._pool = pool
         self._library = LibraryCache()
 
-    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[AnsweredCall, None]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
         """Yield the verdicts as they come; the pool bounds how many documents are verified at once."""
         requests = [_REQUEST.decode(call.request) for call in calls]
-        async with self._database.statement() as connection:
-            hashes = {ref.doc for request in requests for ref in list_references(request)}
-            documents = await self._library.documents(connection, hashes)
-        verifying = [self._verify(call, request, documents) for call, request in zip(calls, requests, strict=True)]
-        async with aclosing(as_completed(verifying)) as answers:
+        documents = await read_documents(self._database, self._library, requests)
+
+        async def verify(call: ClaimedCall, request: Request) -> CallEnd:
+            started = datetime.now(UTC)
+            (document,) = list_references(request)
+            if document.doc in documents:
+                # Without its problem, which states conditions rather than steps.
+                reply: Reply = await self._pool.verify(documents[document.doc].text)
+            else:
+                reply = fail_missing(document.doc)
+            return end_calls([call], [reply], started)[0]
+
+        async with aclosing(as_completed(map(verify, calls, requests))) as answers:
             async for answer in answers:
                 yield answer
 
-    async def _verify(self, call: ClaimedCall, request: Request, documents: Mapping[str, Document]) -> AnsweredCall:
-        started = datetime.now(UTC)
-        reply = await self._reply(request, documents)
-        return AnsweredCall(
-            call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC))
-        )
-
-    async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply:
-        """Verify the document's text, without its problem, which states conditions rather than steps."""
-        (document,) = list_references(request)
-        try:
-            text = documents[document.doc].text
-        except KeyError as missing:
-            return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"document {missing} does not exist")
-        return await self._pool.verify(text)
-
-
-# Answer estimate calls, chunk by chunk, with the shipped difficulty classifier.
 
 OTHER_CLASSIFIER = Failure(
     kind=FailureKind.BACKEND_ERROR, detail="the job was given another difficulty classifier than this one"
@@ -262,21 +257,20 @@ UNKNOWN = Failure(kind=FailureKind.REFUSED, detail="Chinese, or without a known 
 
 
 class EstimateExecutor:
-    """The executor of estimate calls. Weights and embeddings are read at the first call."""
+    """The executor of estimate calls, by the shipped difficulty classifier, which is read at the first call."""
 
     def __init__(self, weights: Path = WEIGHTS, embeddings: Path = EMBEDDINGS) -> None:
         self._weights = weights
         self._embeddings = embeddings
         self._limiter = CapacityLimiter(1)
 
-    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Yield one reply per call, all computed at once."""
         started = datetime.now(UTC)
         requests = [_REQUEST.decode(call.request) for call in calls]
         replies = await to_thread.run_sync(self._make_replies, requests, limiter=self._limiter)
-        receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
-        for call, reply in zip(calls, replies, strict=True):
-            yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+        for end in end_calls(calls, replies, started):
+            yield end
 
     def _make_replies(self, requests: Sequence[Request]) -> list[Reply]:
         """Estimate all requests; a classifier that cannot be read is an infrastructure failure, which can be mended."""
@@ -284,24 +278,21 @@ class EstimateExecutor:
             found = self._classifier.probabilities([str(request.values["question"]) for request in requests])
         except Unavailable as error:
             return [Failure(kind=FailureKind.BACKEND_ERROR, detail=error.message)] * len(requests)
-        return [_make_estimate(request, each) for request, each in zip(requests, found, strict=True)]
+        replies: list[Reply] = []
+        for request, probability in zip(requests, found, strict=True):
+            if request.model != ESTIMATOR.hash.hex():
+                replies.append(OTHER_CLASSIFIER)
+            else:
+                replies.append(UNKNOWN if probability is None else Estimated(probability=probability))
+        return replies
 
     @cached_property
     def _classifier(self) -> DifficultyClassifier:
         return DifficultyClassifier(read_regression(self._weights), StaticEmbedder(self._embeddings))
 
 
-def _make_estimate(request: Request, probability: float | None) -> Reply:
-    if request.model != ESTIMATOR.hash.hex():
-        return OTHER_CLASSIFIER
-    return UNKNOWN if probability is None else Estimated(probability=probability)
-
-
-# Answer rerank calls: send the documents' texts to the retriever service, with one request per call.
-
-
 class RerankExecutor:
-    """The executor of rerank calls."""
+    """The executor of rerank calls, which are a request to the retriever each."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -311,17 +302,10 @@ class RerankExecutor:
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Rerank one call after another, since each is a whole batch for the model."""
         requests = [_REQUEST.decode(call.request) for call in calls]
-        async with self._database.statement() as connection:
-            hashes = {ref.doc for request in requests for ref in list_references(request)}
-            documents = await self._library.documents(connection, hashes)
+        documents = await read_documents(self._database, self._library, requests)
         for call, request in zip(calls, requests, strict=True):
             started = datetime.now(UTC)
-            reply = await self._reply(request, documents)
-            if isinstance(reply, RetrieverAway):
-                yield reply.make_wait(call.id)
-                continue
-            receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
-            yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+            yield end_calls([call], [await self._reply(request, documents)], started)[0]
 
     async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply | RetrieverAway:
         """Return the scores; a job without a reranker gets a failure at once, and its pipeline goes on without."""
@@ -330,16 +314,13 @@ class RerankExecutor:
         try:
             texts = [documents[ref.doc].whole for ref in list_references(request)]
         except KeyError as missing:
-            return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"document {missing} does not exist")
+            return fail_missing(*missing.args)
         if not texts:
             return Scored(scores=())
         try:
             return await self.retriever.rerank(request.model, request.values["question"], texts)
         except NoReply as error:
             return translate_failure(error, self.retriever.address)
-
-
-# Answer grade calls with a pool of processes that can be killed.
 
 
 class GradeExecutor:
@@ -351,7 +332,7 @@ class GradeExecutor:
         self._plugin_pool = plugin_pool
         self._pools: dict[PluginPin, GradingPool] = {}
 
-    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[AnsweredCall | Wait, None]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
         """Yield the grades as they come; the pool bounds how many run at once."""
         async with aclosing(as_completed([self._grade(call) for call in calls])) as answers:
             async for answer in answers:
@@ -375,9 +356,7 @@ class GradeExecutor:
         is_broken = isinstance(reply, Failure) and reply.kind is FailureKind.BACKEND_ERROR
         if is_broken and plugin is not None and loading.has_changed(plugin):
             return _wait(call, rules)
-        return AnsweredCall(
-            call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC))
-        )
+        return end_calls([call], [reply], started)[0]
 
     def _find_plugin(self, rules: Rules, model: str) -> Plugin | None:
         """Find the plug-in that grades by these rules and has the hash `model`; None if there is none."""
@@ -394,8 +373,6 @@ def _wait(call: ClaimedCall, rules: Rules) -> Wait:
 def _require_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
-
-# Answer mine calls, one relation each, with a pool of processes that share the graph's files.
 
 GRAPH = text("""
     SELECT m.digest, (SELECT g.id FROM graphs g WHERE encode(g.hash, 'hex') = m.digest ORDER BY g.id LIMIT 1) AS graph
@@ -428,7 +405,7 @@ class MineExecutor:
         self._writing = asyncio.Lock()
         self._users: Counter[Path] = Counter()
 
-    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Release]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Mine one call after another: the worker claims one call per chunk, and runs one chunk per process.
 
         A call for which no job waits any more is released, and its process is killed.
@@ -436,11 +413,7 @@ class MineExecutor:
         for call in calls:
             started = datetime.now(UTC)
             reply = await self._reply_while_wanted(call)
-            if reply is None:
-                yield Release(call.id)
-                continue
-            receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
-            yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+            yield Release(call.id) if reply is None else end_calls([call], [reply], started)[0]
 
     async def close(self) -> None:
         """End the processes and remove the files."""
@@ -473,18 +446,18 @@ class MineExecutor:
     @asynccontextmanager
     async def _open_graph(self, model: int, identity: str) -> AsyncIterator[Path]:
         """Yield the folder of the model's graph, which is kept while any block uses it."""
+        folder = self._folder / identity
         async with self._writing:
-            folder = await self._provide_folder(model, identity)
+            if not folder.exists():
+                await self._write_graph(folder, model, identity)
             self._users[folder] += 1
         try:
             yield folder
         finally:
             self._users[folder] -= 1
 
-    async def _provide_folder(self, model: int, identity: str) -> Path:
-        folder = self._folder / identity
-        if folder.exists():
-            return folder
+    async def _write_graph(self, folder: Path, model: int, identity: str) -> None:
+        """Write the graph into `folder`, once the folders of others that no block uses are removed."""
         async with self._database.transaction() as connection:
             row = (await connection.execute(GRAPH, {"model": model})).one()
             if miner_identity(row.digest).hash.hex() != identity:
@@ -493,20 +466,14 @@ class MineExecutor:
                 )
             if row.graph is None:
                 raise CannotMine("the graph does not exist any more; import it and mine again")
-            await self._remove_unused()
+            for unused in [each for each in self._users if not self._users[each]]:
+                del self._users[unused]
+                await asyncio.to_thread(shutil.rmtree, unused, ignore_errors=True)
             partial = folder.with_suffix(".partial")
             partial.mkdir(exist_ok=True)
             await graphs.write_graph(connection, row.graph, partial)
         partial.rename(folder)
-        return folder
 
-    async def _remove_unused(self) -> None:
-        for folder in [each for each in self._users if not self._users[each]]:
-            del self._users[folder]
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-
-# Answer calls that find rules; a chunk reads all that it needs from the bank at once.
 
 CHOICES = 10_000
 """Choices that are cached: two per relation of the running jobs, with at most 20 rules each."""
@@ -532,7 +499,6 @@ class BankVocabulary(NamedTuple):
     names: RelationNames
 
     def phrases(self, relations: Collection[str]) -> dict[str, str]:
-        """Return the words for these relations by name."""
         return {relation: phrase(relation, self.declared.get(relation)) for relation in sorted(relations)}
 
 
@@ -545,16 +511,15 @@ class RulesExecutor:
         self._vocabularies: LruCache[BankVocabulary] = LruCache(VOCABULARIES)
         self._numbers: LruCache[Sequence[int]] = LruCache(VOCABULARIES)
 
-    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:  # noqa: ARG002 - no lease
         """Yield one reply per call, all computed at once; the calls of a chunk have the same bank."""
         started = datetime.now(UTC)
         requests = [_REQUEST.decode(call.request) for call in calls]
         async with self._database.transaction() as connection:
             bank = await stored_rules.find_pinned_bank(connection, calls[0].model_id)
             replies = [NO_BANK] * len(calls) if bank is None else await self._make_replies(connection, bank, requests)
-        receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
-        for call, reply in zip(calls, replies, strict=True):
-            yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
+        for end in end_calls(calls, replies, started):
+            yield end
 
     async def _make_replies(
         self, connection: AsyncConnection, bank: stored_rules.PinnedBank, requests: Sequence[Request]
@@ -564,10 +529,8 @@ class RulesExecutor:
         }
         choices = [_find_choice(request, known[request.phrases]) for request in requests]
         taken = await self._find_rules(connection, bank, {each for each in choices if each is not None})
-        return [
-            _make_rules_reply(request, known[request.phrases], each, taken)
-            for request, each in zip(requests, choices, strict=True)
-        ]
+        made = zip(requests, choices, strict=True)
+        return [_make_rules_reply(request, known[request.phrases], each, taken) for request, each in made]
 
     async def _read_vocabulary(
         self, connection: AsyncConnection, bank: stored_rules.PinnedBank, phrases: str
@@ -580,7 +543,10 @@ class RulesExecutor:
             return None
         relations = await stored_rules.list_relations(connection, bank.id)
         heads = [relation for relation, is_head in relations.items() if is_head]
-        made = BankVocabulary(heads, declared, RelationNames(_list_names(relations, declared)))
+        # All words by which questions may name a relation, with rules or without.
+        names = [(relation, phrase(relation, declared.get(relation))) for relation in {*relations, *declared}]
+        names += [(relation, said.inverse) for relation, said in declared.items() if said.inverse]
+        made = BankVocabulary(heads, declared, RelationNames(names))
         self._vocabularies.keep({key: made})
         return made
 
@@ -627,14 +593,6 @@ async def _read_choices(
             if each.relation in by_head:
                 taken[each] = choose((*taken[each], *by_head[each.relation]), each, bank.miner)
     return taken
-
-
-def _list_names(relations: Collection[str], declared: Mapping[str, Phrase]) -> list[tuple[str, str]]:
-    """List (relation, words) for all words by which questions may name a relation, with rules or without."""
-    names = [(relation, phrase(relation, declared.get(relation))) for relation in {*relations, *declared}]
-    return names + [
-        (relation, declaration.inverse) for relation, declaration in declared.items() if declaration.inverse
-    ]
 
 
 def _find_choice(request: Request, known: BankVocabulary | None) -> RuleRequest | None:

@@ -12,8 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.rules.graph import Graph
 from shared.storage import graphs
 
-# Map a graph that `graph_files` has written into memory, which several processes share.
-
 LINE_END = ord("\n")
 TRIPLE, TIME = "<i4", "<i8"
 """The types of `shared.storage.graphs`, which a mining process need not import."""
@@ -43,7 +41,6 @@ class MappedLines(Sequence[str]):
 
 
 def map_graph(folder: Path) -> Graph:
-    """Map the graph that was written into `folder`."""
     times = folder / "times"
     return Graph(
         triples=np.memmap(folder / "triples", TRIPLE, mode="r").reshape(-1, 3),
@@ -51,9 +48,6 @@ def map_graph(folder: Path) -> Graph:
         entities=MappedLines(folder / "entities"),
         relations=MappedLines(folder / "relations"),
     )
-
-
-# Write graphs from the database to files, one per part.
 
 
 async def write_graph(connection: AsyncConnection, graph: int, folder: Path) -> None:

@@ -10,11 +10,12 @@ from shared.calls import Mining
 from shared.processes.children import ChildPool
 from shared.replies import Failure, FailureKind, Mined, Rule, Verified
 
-# Verify documents in processes that can be killed, since SymPy has no time limit.
-
 
 class VerificationPool(ChildPool):
-    """Verifies at most `size` documents at once, each for at most `deadline_s` seconds of processor time."""
+    """Verifies at most `size` documents at once, each for at most `deadline_s` seconds of processor time.
+
+    SymPy has no time limit of its own.
+    """
 
     def __init__(self, size: int, deadline_s: float) -> None:
         module = "services.judge.verification_process"
@@ -29,8 +30,6 @@ class VerificationPool(ChildPool):
         reply = await self.ask({"text": text})
         return reply if isinstance(reply, Failure) else Verified(**reply)
 
-
-# Mine rules in processes that can be killed, each within its share of the memory for mining.
 
 MIB = 1 << 20
 MAX_BYTES = 256 * MIB

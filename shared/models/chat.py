@@ -9,8 +9,6 @@ import msgspec
 from shared.messages import redact
 from shared.replies import FailureKind, Token
 
-# Reasons why a model ended its answer, and the failures of a call.
-
 LENGTH = "length"
 """The answer reached the token limit or the end of the context."""
 REPETITION = "repetition"
@@ -74,10 +72,8 @@ TGI: Sampling = MappingProxyType({"frequency_penalty": 0.0})
 """text-generation-inference refuses a top-p of 1, turns a presence penalty of 0 into a repetition penalty of 2, and
 has no other field for chats (router/src/lib.rs, router/src/validation.rs); settings that are not sent are off."""
 OLLAMA: Sampling = MappingProxyType(
-    {
-        **OPENAI, "top_k": 0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0, "repeat_last_n": 64,
-    }
-)  # fmt: skip
+    {**OPENAI, "top_k": 0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0, "repeat_last_n": 64}
+)
 """Ollama's options (api/types.go); it warns of unknown ones."""
 BY_BACKEND: Mapping[str, Sampling] = MappingProxyType(
     {"llama.cpp": LLAMA, "vllm": VLLM, "sglang": SGLANG, "tgi": TGI, "openai": OPENAI}
@@ -105,15 +101,14 @@ def parse_tokens(content: object) -> tuple[Token, ...]:
         entries = msgspec.convert(content or (), tuple[_Entry, ...], from_attributes=True)
     except msgspec.ValidationError:
         return ()
-    return tuple(_make_token(entry) for entry in entries)
-
-
-def _make_token(entry: _Entry) -> Token:
-    """Convert an entry; of alternatives with the same text, such as parts of one character, keep the likeliest."""
-    top: dict[str, float] = {}
-    for each in sorted(entry.top_logprobs or (), key=lambda each: -_bound(each.logprob)):
-        top.setdefault(_make_storable(each.token), _bound(each.logprob))
-    return Token(text=_make_storable(entry.token), logprob=_bound(entry.logprob), top=top)
+    tokens = []
+    for entry in entries:
+        top: dict[str, float] = {}
+        # Of alternatives with the same text, such as parts of one character, the likeliest is kept.
+        for each in sorted(entry.top_logprobs or (), key=lambda each: -_bound(each.logprob)):
+            top.setdefault(_make_storable(each.token), _bound(each.logprob))
+        tokens.append(Token(text=_make_storable(entry.token), logprob=_bound(entry.logprob), top=top))
+    return tuple(tokens)
 
 
 def _bound(logprob: float) -> float:

@@ -1,4 +1,4 @@
-"""Command lines of model servers: options, presets and known versions."""
+"""Command lines of model servers, checks of what a started server reports, known flaws and presets. Pure."""
 
 import re
 import tempfile
@@ -15,11 +15,8 @@ from shared.models.chat import BY_BACKEND, Sampling
 from shared.settings import Model
 from shared.shapes import Architecture
 
-# Command lines of model servers, and checks of what a started server reports about itself. Pure.
-#
 # Supported are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3 (the API of 3.3.7, its last
-# release), and vLLM 0.10 and later;
-# docs/how-to/model-servers.md lists the versions that were tried.
+# release), and vLLM 0.10 and later; docs/how-to/model-servers.md lists the versions that were tried.
 
 SETTINGS = ("LLAMA_ARG_", "LLAMA_CHAT_", "VLLM_")
 """Prefixes of environment variables from which model servers take settings."""
@@ -116,15 +113,13 @@ def select_program(model: Model) -> Program:
             raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
         ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
         ours |= {_negate(each) for each in ours}
-        if taken := [name for name in map(_parse_name, command[words:]) if name in ours]:
-            raise ValueError(f"`command` must not hold {taken[0]}: the guard sets it")
+        for argument in command[words:]:
+            name = argument.partition("=")[0]
+            # llama.cpp and vLLM read underscores as dashes.
+            name = name.replace("_", "-") if name.startswith("--") else name
+            if name in ours:
+                raise ValueError(f"`command` must not hold {name}: the guard sets it")
     return kind
-
-
-def _parse_name(argument: str) -> str:
-    """Return an argument's name without its value, with dashes for underscores as llama.cpp and vLLM read it."""
-    name = argument.partition("=")[0]
-    return name.replace("_", "-") if name.startswith("--") else name
 
 
 def _negate(name: str) -> str:
@@ -151,7 +146,6 @@ def environment_options(environment: Mapping[str, str]) -> dict[str, dict[str, s
 
 
 def base_command(model: Model) -> tuple[str, ...]:
-    """Return the operator's command, or the program's usual one."""
     return model.command or select_program(model).command
 
 
@@ -226,14 +220,8 @@ TGI = Program(
     command=("text-generation-launcher",),
     arguments=(
         *("--model-id", "{weights}", "--hostname", "127.0.0.1", "--port", "{port}"),
-        *(
-            "--max-input-tokens",
-            "{prompt}",
-            "--max-total-tokens",
-            "{context}",
-            "--max-concurrent-requests",
-            "{parallel}",
-        ),
+        *("--max-input-tokens", "{prompt}", "--max-total-tokens", "{context}"),
+        *("--max-concurrent-requests", "{parallel}"),
         # Two servers of one host would share the defaults of these.
         *("--shard-uds-path", "{sockets}", "--master-port", "{spare}", "--usage-stats", "off"),
     ),

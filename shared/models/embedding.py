@@ -40,9 +40,6 @@ def normalise(text: str) -> str:
     return unicodedata.normalize(NORMAL_FORM, text)
 
 
-# Interfaces of embedders and rerankers, whose adapters are in the modules beside this one.
-
-
 class ModelFailed(Exception):
     """An embedder or reranker gave no usable answer; the message holds no secret."""
 
@@ -127,8 +124,6 @@ class RerankingModel(Protocol):
         """
 
 
-# Embed texts with a model: add prefixes, send batches, check the vectors and scale them to length 1.
-
 _log = logging.getLogger(__name__)
 PROBE = "a"
 """Text whose vector tells the dimension."""
@@ -181,11 +176,9 @@ class ModelEmbedder:
         return canonical.digest(made).hex()
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Embedder`."""
         return self._embed(self._queries, texts, self._settings.query_prefix)
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Embedder`."""
         return self._embed(self._encoder, texts, self._settings.document_prefix)
 
     def _embed(self, encoder: Encoder, texts: Sequence[str], prefix: str) -> NDArray[np.float32]:
@@ -264,18 +257,13 @@ def normalise_vectors(
     lengths = {len(vector) for vector in found}
     expected = {dimension} if dimension else lengths
     if lengths != expected or 0 in lengths or len(lengths) != 1:
-        raise _make_useless_error(
-            f"vectors of {_join_numbers(lengths)} numbers where {_join_numbers(expected)} were expected"
-        )
+        given, wanted = (" and ".join(map(str, sorted(each))) for each in (lengths, expected))
+        raise _make_useless_error(f"vectors of {given} numbers where {wanted} were expected")
     vectors = np.asarray(found, dtype=np.float64)
     if not np.isfinite(vectors).all():
         raise _make_useless_error("vectors that hold NaN or infinity")
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
-
-
-def _join_numbers(numbers: set[int]) -> str:
-    return " and ".join(map(str, sorted(numbers)))
 
 
 def _make_useless_error(what: str) -> ModelFailed:
@@ -335,18 +323,16 @@ class SentenceModel:
         """
         with self._lock:
             try:
-                self._model = self._model or self._load()
+                if self._model is None:
+                    load, where = getattr(import_module(MODULE), self._kind), self._name or str(self._path)
+                    revision, local = self._revision or None, self._path is not None
+                    self._model = load(where, device=DEVICE, revision=revision, local_files_only=local)
                 return getattr(self._model, method)(*given, show_progress_bar=False, **options)
             except Exception as error:  # torch, the hub and the model's files raise all kinds of exceptions
                 raise ModelFailed(FailureKind.BACKEND_ERROR, f"{LIBRARY}: {error!r}"[:500]) from error
 
     def close(self) -> None:
         self._model = None
-
-    def _load(self) -> Any:
-        made = getattr(import_module(MODULE), self._kind)
-        where = self._name or str(self._path)
-        return made(where, device=DEVICE, revision=self._revision or None, local_files_only=self._path is not None)
 
 
 class SentenceEncoder:
@@ -364,7 +350,6 @@ class SentenceEncoder:
         return other
 
     def identity(self) -> dict[str, str]:
-        """See `SentenceModel.identity`."""
         return self._model.identity()
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
@@ -373,34 +358,24 @@ class SentenceEncoder:
         return found
 
     def close(self) -> None:
-        """Free the model."""
         self._model.close()
 
 
-class SentenceCrossEncoder:
+class SentenceCrossEncoder(SentenceModel):
     """A `CrossEncoder` whose scores are logits, regardless of the activation that the model's folder names."""
 
     def __init__(self, path: Path | None, model: str, revision: str) -> None:
-        self._model = SentenceModel("CrossEncoder", path, model, revision)
-
-    def identity(self) -> dict[str, str]:
-        """See `SentenceModel.identity`."""
-        return self._model.identity()
+        super().__init__("CrossEncoder", path, model, revision)
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`."""
         pairs = [(question, document) for document in documents]
         identity = import_module("torch").nn.Identity()
-        found = self._model.ask("predict", pairs, activation_fn=identity)
+        found = self.ask("predict", pairs, activation_fn=identity)
         if found.shape != (len(pairs),):
             problem = f"the cross-encoder gives {found.shape[-1]} scores per pair; use one that gives a single score"
             raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         scores: list[float] = found.tolist()
         return scores
-
-    def close(self) -> None:
-        """Free the model."""
-        self._model.close()
 
 
 # Static embeddings (Model2Vec format): a text's vector is the mean of its tokens' vectors from a table.
@@ -437,8 +412,14 @@ class StaticEmbedder:
             total.update(f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n".encode())
         self.signature = total.hexdigest()
         self._vectors = _read_table(folder / "model.safetensors")
-        self.query_table = _read_query_table(folder / QUERY_FILE, self._vectors)
+        self.query_table = self._vectors
         """Token vectors [tokens, dimension] of questions."""
+        if (file := folder / QUERY_FILE).is_file():
+            self.query_table = _read_table(file)
+            shapes = (self.query_table.shape, self._vectors.shape)
+            if shapes[0] != shapes[1]:
+                sizes = " and ".join(f"{rows} tokens of {width} numbers" for rows, width in shapes)
+                raise _make_unusable_error(file, f"belongs to other embeddings: it and model.safetensors have {sizes}")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -511,23 +492,6 @@ def _read_table(file: Path) -> NDArray[np.float32]:
         raise _make_unusable_error(file, f"holds no table of token vectors: {error}") from error
     if table.ndim != 2 or not np.isfinite(table).all():
         raise _make_unusable_error(file, "holds no table of token vectors, or one with NaN or infinity")
-    return table
-
-
-def _read_query_table(file: Path, documents: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Read the table in `file`; return the documents' table if there is no file.
-
-    Raises:
-        Unavailable: it cannot be used, or has another shape than the documents' table.
-    """
-    if not file.is_file():
-        return documents
-    table = _read_table(file)
-    if table.shape != documents.shape:
-        sizes = " and ".join(
-            f"{tokens} tokens of {dimension} numbers" for tokens, dimension in (table.shape, documents.shape)
-        )
-        raise _make_unusable_error(file, f"belongs to other embeddings: it and model.safetensors have {sizes}")
     return table
 
 

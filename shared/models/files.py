@@ -20,10 +20,10 @@ def digest(path: Path) -> str:
         WeightsMissing: there is nothing to hash.
     """
     if not path.is_dir():
-        return _digest_file(path)
+        return hash_file(path, _read_status(path))
     total = hashlib.sha256()
     for file in _list_files(path):
-        total.update(f"{file.relative_to(path).as_posix()} {_digest_file(file)}\n".encode())
+        total.update(f"{file.relative_to(path).as_posix()} {hash_file(file, _read_status(file))}\n".encode())
     return total.hexdigest()
 
 
@@ -37,20 +37,16 @@ def read_signature(path: Path) -> Signature:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    files = sorted(each for each in folder.rglob("*") if each.is_file() and not _is_hidden(each.relative_to(folder)))
+    files = [
+        each
+        for each in sorted(folder.rglob("*"))
+        if each.is_file() and not any(part.startswith(".") for part in each.relative_to(folder).parts)
+    ]
     if not files:
         raise WeightsMissing(
             f"no model in {folder}: the folder is empty; put config and weights there or change `models`"
         )
     return files
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _digest_file(path: Path) -> str:
-    return _read(path, _read_status(path))
 
 
 def _read_status(path: Path) -> tuple[int, int, int, int]:
@@ -63,6 +59,6 @@ def _read_status(path: Path) -> tuple[int, int, int, int]:
 
 
 @cache
-def _read(path: Path, _status: tuple[int, int, int, int]) -> str:
+def hash_file(path: Path, _status: tuple[int, int, int, int]) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -94,19 +94,11 @@ def _open_header(path: Path) -> Iterator[tuple[dict[str, Any], "_HeaderReader"]]
     try:
         with path.open("rb") as file:
             reader = _HeaderReader(file, path.stat().st_size)
-            values = reader.read_header()
-            _refuse_parts(values)
-            yield values, reader
+            yield reader.read_header(), reader
     except OSError as error:
         raise MetadataError(f"{path}: {error.strerror}") from error
     except MetadataError as error:
         raise MetadataError(f"{path}: {error}") from error
-
-
-def _refuse_parts(values: Mapping[str, Any]) -> None:
-    """Refuse one part of a split file, whose size tells nothing about the other parts."""
-    if values.get("split.count", 1) != 1:
-        raise MetadataError("it is one of several parts; merge them with `llama-gguf-split --merge`")
 
 
 def architecture_from_keys(values: Mapping[str, Any], *, weights_bytes: int, vocabulary: int | None) -> Architecture:
@@ -159,16 +151,17 @@ class _HeaderReader:
             )
         self._tensors = self._read_count(MAX_TENSORS, "tensors")
         pairs = self._read_count(MAX_KEYS, "keys")
-        return dict(self._read_pair() for _ in range(pairs))
+        values = {self._read_key(): self._read_value(self._read_number("<I")) for _ in range(pairs)}
+        if values.get("split.count", 1) != 1:
+            # The size of one part tells nothing about the others.
+            raise MetadataError("it is one of several parts; merge them with `llama-gguf-split --merge`")
+        return values
 
     def read_tensor_names(self) -> Iterator[str]:
         """Read the names of the tensors after the header, and skip their dimensions, types and offsets."""
         for _ in range(self._tensors):
             yield self._read_key()
             self._skip(8 * self._read_number("<I") + 12)
-
-    def _read_pair(self) -> tuple[str, Any]:
-        return self._read_key(), self._read_value(self._read_number("<I"))
 
     def _read_key(self) -> str:
         return self._take(self._read_count(MAX_KEY_BYTES, "bytes of a key")).decode("utf-8", "replace")
@@ -260,7 +253,6 @@ def read_huggingface_architecture(folder: Path) -> Architecture:
 
 
 def _read_tensor_sizes(path: Path) -> dict[str, int]:
-    """Read the bytes of each tensor."""
     (length,) = struct.unpack("<Q", _read(path, 0, 8).ljust(8, b"\0"))
     if not 0 < length <= LONGEST_HEADER:
         raise MetadataError(f"{path}: the header claims {length} bytes, at most {LONGEST_HEADER} are allowed")
@@ -306,23 +298,15 @@ def parse_architecture(shown: Mapping[str, Any], size: int) -> Architecture:
     Raises:
         MetadataError: a key is missing or malformed.
     """
-    info = shown.get("model_info")
+    info, tensors = shown.get("model_info"), shown.get("tensors")
     values = info if isinstance(info, Mapping) else {}
-    return architecture_from_keys(
-        values, weights_bytes=size, vocabulary=_count_vocabulary(values, shown.get("tensors"))
-    )
-
-
-def _count_vocabulary(values: Mapping[str, Any], tensors: Any) -> int | None:
-    """Count the rows of the embeddings, or else the listed tokens; None if neither is there."""
+    tokens = values.get(TOKENS)
+    vocabulary = len(tokens) if isinstance(tokens, list) and tokens else None
     for tensor in tensors if isinstance(tensors, list) else ():
         if isinstance(tensor, Mapping) and tensor.get("name") == EMBEDDINGS and isinstance(tensor.get("shape"), list):
-            return max((size for size in tensor["shape"] if isinstance(size, int)), default=None)
-    tokens = values.get(TOKENS)
-    return len(tokens) if isinstance(tokens, list) and tokens else None
-
-
-# Read the architecture of a model on disk: a GGUF file, or a folder in the form of the Hugging Face hub.
+            vocabulary = max((size for size in tensor["shape"] if isinstance(size, int)), default=None)
+            break
+    return architecture_from_keys(values, weights_bytes=size, vocabulary=vocabulary)
 
 
 def read_architecture(path: Path) -> Architecture:

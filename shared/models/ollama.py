@@ -112,9 +112,8 @@ def make_answer(found: Sequence[Piece], *, room: int) -> TimedAnswer:
     if last.done and last.done_reason not in ("stop", "length"):
         raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended the answer with reason {last.done_reason!r}")
     if (last.prompt_eval_count or 0) >= room:
-        raise PromptTruncated(
-            FailureKind.CONTEXT_EXCEEDED, f"the prompt was truncated to the {room} tokens of the context"
-        )
+        detail = f"the prompt was truncated to the {room} tokens of the context"
+        raise PromptTruncated(FailureKind.CONTEXT_EXCEEDED, detail)
     answer = ModelAnswer(
         text="".join(piece.message.content for piece in found),
         finish_reason=last.done_reason if last.done else _find_cut_reason(found),
@@ -228,7 +227,9 @@ class _Version(msgspec.Struct, frozen=True):
     version: str
 
 
-class _Tags(msgspec.Struct, frozen=True):
+class Tags(msgspec.Struct, frozen=True):
+    """The models on the server's disk."""
+
     models: tuple[Pulled, ...] = ()
 
 
@@ -319,12 +320,12 @@ class Ollama:
 
     async def find_pulled(self, tag: str) -> Pulled | None:
         """Find the model on the server's disk; None if no model has that name."""
-        models = (await self._get("/api/tags", _Tags)).models
+        models = (await self._get("/api/tags", Tags)).models
         return next((each for each in models if each.name == make_full_tag(tag)), None)
 
     async def show(self, tag: str) -> dict[str, Any]:
         """Read the description of a pulled model, whose `model_info` has the keys of its GGUF header."""
-        content = await self._request("POST", "/api/show", timeout_s=QUERY_S, body={"model": tag})
+        content = await self._request("POST", "/api/show", body={"model": tag})
         return self._decode("/api/show", content, dict[str, Any])
 
     async def find_weights(self, tag: str) -> str | None:
@@ -333,22 +334,21 @@ class Ollama:
         return found[1] if found else None
 
     async def list_resident(self) -> tuple[LoadedModel, ...]:
-        """List the loaded models."""
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
         """Load a model and keep it for `KEEP_S`. There is no timeout, since a disconnect would cancel the load."""
         began = time.monotonic()
-        await self._post_chat(self._make_body(tag, keep_alive=KEEP_S), timeout_s=None)
+        await self._request("POST", "/api/chat", timeout_s=None, body=self._make_body(tag, keep_alive=KEEP_S))
         self.load_s = time.monotonic() - began
 
     async def keep(self, tag: str) -> None:
         """Keep a model loaded for another `KEEP_S`; load it if it is not."""
-        await self._post_chat(self._make_body(tag, keep_alive=KEEP_S), timeout_s=QUERY_S)
+        await self._request("POST", "/api/chat", body=self._make_body(tag, keep_alive=KEEP_S))
 
     async def unload(self, tag: str) -> None:
         """Request the unload of a model, which the server carries out later, once the model is idle."""
-        await self._post_chat(self._make_body(tag, keep_alive=0), timeout_s=QUERY_S)
+        await self._request("POST", "/api/chat", body=self._make_body(tag, keep_alive=0))
 
     async def chat(self, tag: str, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> TimedAnswer:
         """Answer a prompt, with `logprobs` alternatives of each token from version 0.12.11 on.
@@ -403,7 +403,7 @@ class Ollama:
         }  # fmt: skip
 
     async def _get(self, path: str, kind: type[T]) -> T:
-        return self._decode(path, await self._request("GET", path, timeout_s=QUERY_S), kind)
+        return self._decode(path, await self._request("GET", path), kind)
 
     def _decode(self, path: str, content: bytes, kind: type[T]) -> T:
         try:
@@ -411,10 +411,7 @@ class Ollama:
         except msgspec.MsgspecError as error:
             raise OllamaFailed(f"{self.url}{path} does not answer as Ollama: {error}") from error
 
-    async def _post_chat(self, body: dict[str, Any], *, timeout_s: float | None) -> None:
-        await self._request("POST", "/api/chat", timeout_s=timeout_s, body=body)
-
-    async def _request(self, method: str, path: str, *, timeout_s: float | None, body: Any = None) -> bytes:
+    async def _request(self, method: str, path: str, *, body: Any = None, timeout_s: float | None = QUERY_S) -> bytes:
         try:
             response = await self._client.request(method, path, json=body, timeout=timeout_s)
         except httpx2.TimeoutException as error:

@@ -4,7 +4,6 @@ The latter keep their memory even after another server has started.
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -32,7 +31,13 @@ class Orphan(NamedTuple):
 
 def find_orphans(url: str) -> list[Orphan]:
     """Find runners on this host whose server has died; empty if the server at `url` is on another host."""
-    return [Orphan(process.pid, _describe(process)) for process in _list_runners(url) if not _has_server(process)]
+    orphans = []
+    for process in (each for each in _list_runners(url) if not _has_server(each)):
+        memory, name = process.info["memory_info"], Path(process.info["cmdline"][0]).name
+        held = f"{memory.rss // MIB} MiB" if memory else "its memory"
+        said = f"{name} (pid {process.pid}) of an Ollama that was killed still holds {held}: kill {process.pid}"
+        orphans.append(Orphan(process.pid, said))
+    return orphans
 
 
 def find_runners(url: str, weights: str) -> list[psutil.Process]:
@@ -54,12 +59,12 @@ def is_running(runner: psutil.Process) -> bool:
 def _list_runners(url: str, weights: str = BLOBS) -> list[psutil.Process]:
     if urlsplit(url).hostname not in LOOPBACK:
         return []
-    found = psutil.process_iter(["pid", "cmdline", "memory_info"])
-    return [process for process in found if _is_runner(process.info["cmdline"] or [""], weights)]
-
-
-def _is_runner(command: Sequence[str], weights: str) -> bool:
-    return _unwrap(Path(command[0]).name) in RUNNERS and any(weights in argument for argument in command[1:])
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "memory_info"]):
+        program, *arguments = process.info["cmdline"] or [""]
+        if _unwrap(Path(program).name) in RUNNERS and any(weights in argument for argument in arguments):
+            found.append(process)
+    return found
 
 
 def _has_server(process: psutil.Process) -> bool:
@@ -72,13 +77,5 @@ def _has_server(process: psutil.Process) -> bool:
 
 
 def _unwrap(program: str) -> str:
-    """Return the program's own name."""
     found = WRAPPED.fullmatch(program)
     return found[1] if found else program
-
-
-def _describe(process: psutil.Process) -> str:
-    memory = process.info["memory_info"]
-    held = f"{memory.rss // MIB} MiB" if memory else "its memory"
-    name = Path(process.info["cmdline"][0]).name
-    return f"{name} (pid {process.pid}) of an Ollama that was killed still holds {held}: kill {process.pid}"

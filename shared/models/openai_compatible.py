@@ -179,17 +179,11 @@ class OpenAICompatible:
             async with AsyncExitStack() as stack:
                 client = await self._open_session(stack)
                 chunks = await client.chat_completion(
-                    messages_of(prompt),
-                    model=self._model,
-                    temperature=decoding.temperature,
-                    max_tokens=decoding.max_tokens,
-                    seed=seed,
-                    logprobs=True if logprobs else None,
-                    top_logprobs=logprobs or None,
-                    extra_body=self._sampling,
-                    stream=True,
+                    messages_of(prompt), model=self._model, temperature=decoding.temperature,
+                    max_tokens=decoding.max_tokens, seed=seed, logprobs=True if logprobs else None,
+                    top_logprobs=logprobs or None, extra_body=self._sampling, stream=True,
                     stream_options=ChatCompletionInputStreamOptions(include_usage=True),
-                )
+                )  # fmt: skip
                 async for chunk in chunks:
                     answer.add(chunk)
         except FAILURES as error:
@@ -201,7 +195,12 @@ class OpenAICompatible:
             if not is_broken_byte:
                 raise _translate_error(error, self._key) from error
             answer.finish_reason = BROKEN_BYTE
-        return _require_whole_prompt(answer.make_answer(), prompt)
+        reply, words = answer.make_answer(), len(text_of(prompt).split())
+        if reply.prompt_tokens is not None and reply.prompt_tokens < words:
+            # No tokenizer makes fewer tokens than words.
+            detail = f"the prompt was truncated: it has {words} words, the server saw {reply.prompt_tokens} tokens"
+            raise PromptCut(FailureKind.CONTEXT_EXCEEDED, detail)
+        return reply
 
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
@@ -258,15 +257,6 @@ class _Answer:
     def _read_milliseconds(self, name: str) -> float | None:
         figure = self.timings.get(name) if isinstance(self.timings, dict) else None
         return float(figure) if isinstance(figure, int | float) and 0 <= figure < MAX_MS else None
-
-
-def _require_whole_prompt(reply: ModelAnswer, prompt: Prompt) -> ModelAnswer:
-    """Refuse the answer to a prompt that the server silently truncated: no tokenizer makes fewer tokens than words."""
-    words = len(text_of(prompt).split())
-    if reply.prompt_tokens is not None and reply.prompt_tokens < words:
-        detail = f"the prompt was truncated: it has {words} words, the server saw {reply.prompt_tokens} tokens"
-        raise PromptCut(FailureKind.CONTEXT_EXCEEDED, detail)
-    return reply
 
 
 def _translate_error(error: Exception, key: str | None) -> ChatFailed:

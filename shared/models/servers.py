@@ -33,15 +33,14 @@ from shared.models.embedding import (
     StaticEmbedder,
 )
 from shared.models.metadata import MetadataError
-from shared.models.ollama import Pulled, advise_fetching, make_full_tag
+from shared.models.ollama import Tags, advise_fetching, make_full_tag
 from shared.plugins.catalogue import Plugin
 from shared.plugins.loading import open_plugin
+from shared.rag.fusion import logistic
 from shared.replies import FailureKind
 from shared.settings import Embeddings
 from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
-
-# A client of embedding and reranking servers for worker threads, with retries within one deadline.
 
 MAX_ATTEMPTS = 4
 PAUSE_S = 0.2
@@ -58,7 +57,7 @@ T = TypeVar("T")
 
 
 class Endpoint:
-    """One server; all attempts of a request share `timeout_s`."""
+    """A client of one server for worker threads; all attempts of a request share `timeout_s`."""
 
     def __init__(
         self,
@@ -86,11 +85,9 @@ class Endpoint:
         return self._request("POST", path, kind, body)
 
     def get(self, path: str, kind: type[T]) -> T:
-        """Get an answer; see `post`."""
         return self._request("GET", path, kind, None)
 
     def close(self) -> None:
-        """Close connections."""
         self._client.close()
 
     def _request(self, method: str, path: str, kind: type[T], body: Any) -> T:
@@ -103,18 +100,14 @@ class Endpoint:
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                     problem = f"{self.url}{path} sent an answer that cannot be read: {error}"
                     raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
+            # Another attempt may succeed, but not for a text that is too long, nor after a timeout.
             if isinstance(response, httpx2.Response):
-                refusal_body = self._hide_key(response.text[:500])
-                refusal_problem = f"HTTP {response.status_code}: {refusal_body}"
-                if any(sign in refusal_body for sign in SIGNS_OF_LENGTH):
-                    failed = ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {refusal_problem}")
-                elif response.status_code in AWAY_STATUSES:
-                    failed = self._make_away(path, refusal_problem)
-                else:
-                    failed = ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {refusal_problem}")
+                failed = self._translate_refusal(path, response)
+                may_pass = response.status_code in TRANSIENT and failed.kind is not FailureKind.CONTEXT_EXCEEDED
             else:
                 failed = response
-            if not (left and _may_pass(response, failed)) or self._now() + pause_s >= deadline:
+                may_pass = failed.kind is FailureKind.UNAVAILABLE
+            if not (left and may_pass) or self._now() + pause_s >= deadline:
                 break
             self._pause(pause_s)
             pause_s *= 2
@@ -130,6 +123,15 @@ class Endpoint:
             return ModelFailed(FailureKind.TIMEOUT, problem)
         except httpx2.HTTPError as error:
             return self._make_away(path, self._hide_key(repr(error)))
+
+    def _translate_refusal(self, path: str, response: httpx2.Response) -> ModelFailed:
+        body = self._hide_key(response.text[:500])
+        problem = f"HTTP {response.status_code}: {body}"
+        if any(sign in body for sign in SIGNS_OF_LENGTH):
+            return ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {problem}")
+        if response.status_code in AWAY_STATUSES:
+            return self._make_away(path, problem)
+        return ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {problem}")
 
     def _make_away(self, path: str, problem: str) -> ModelFailed:
         """Return the failure of a server that refuses all requests now, with its host."""
@@ -154,16 +156,6 @@ def read_key(variable: str | None) -> str:
     return os.environ[variable]
 
 
-def _may_pass(response: httpx2.Response | ModelFailed, failed: ModelFailed) -> bool:
-    """Tell whether another attempt may succeed: not for a text that is too long, nor after a timeout."""
-    if isinstance(response, httpx2.Response):
-        return response.status_code in TRANSIENT and failed.kind is not FailureKind.CONTEXT_EXCEEDED
-    return failed.kind is FailureKind.UNAVAILABLE
-
-
-# Encoders on HTTP servers: any server with `/v1/embeddings`, and Ollama's own `/api/embed`.
-
-
 class _Vector(msgspec.Struct, frozen=True):
     index: int
     embedding: list[float]
@@ -177,19 +169,25 @@ class _OllamaVectors(msgspec.Struct, frozen=True):
     embeddings: list[list[float]]
 
 
-class _EncoderTags(msgspec.Struct, frozen=True):
-    models: tuple[Pulled, ...] = ()
+class RemoteModel:
+    """A model on a server."""
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self._endpoint = endpoint
+        self._model = model
+
+    def close(self) -> None:
+        self._endpoint.close()
 
 
-class OpenAIEncoder:
+class OpenAIEncoder(RemoteModel):
     """A model on a server with OpenAI's protocol, such as llama.cpp's, vLLM or text-embeddings-inference.
 
     The protocol tells only a model's name, so the operator declares its `revision`.
     """
 
     def __init__(self, endpoint: Endpoint, model: str, revision: str) -> None:
-        self._endpoint = endpoint
-        self._model = model
+        super().__init__(endpoint, model)
         self._revision = revision
 
     def identity(self) -> dict[str, str]:
@@ -206,41 +204,25 @@ class OpenAIEncoder:
             raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         return [numbered[at] for at in range(len(texts))]
 
-    def close(self) -> None:
-        """Close connections."""
-        self._endpoint.close()
 
-
-class OllamaEncoder:
+class OllamaEncoder(RemoteModel):
     """A pulled model of Ollama, which is another one after a new pull.
 
     It uses `/api/embed` with `truncate: false`, since `/v1` and the default silently truncate texts.
     """
 
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._endpoint = endpoint
-        self._model = model
-
     def identity(self) -> dict[str, str]:
         """Return the full tag and the digest of its manifest."""
         tag = make_full_tag(self._model)
-        pulled = {each.name: each.digest for each in self._endpoint.get("/api/tags", _EncoderTags).models}
+        pulled = {each.name: each.digest for each in self._endpoint.get("/api/tags", Tags).models}
         if tag not in pulled:
             problem = f"{self._endpoint.url} has no model {tag!r}: {advise_fetching(self._model)}"
             raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         return {"kind": "ollama", "name": tag, "digest": pulled[tag]}
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """See `Encoder`."""
         body = {"model": self._model, "input": list(texts), "truncate": False}
         return self._endpoint.post("/api/embed", body, _OllamaVectors).embeddings
-
-    def close(self) -> None:
-        """Close connections."""
-        self._endpoint.close()
-
-
-# Cross-encoders on HTTP servers, with either of two protocols.
 
 
 class _Relevance(msgspec.Struct, frozen=True):
@@ -257,12 +239,8 @@ class _Rank(msgspec.Struct, frozen=True):
     score: float
 
 
-class JinaServer:
+class JinaServer(RemoteModel):
     """A server with `/v1/rerank`: llama.cpp's answers logits, vLLM's and Jina's own service answer probabilities."""
-
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._endpoint = endpoint
-        self._model = model
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
         """See `CrossEncoder`; the results come best first and are ordered by their index."""
@@ -270,27 +248,18 @@ class JinaServer:
         results = self._endpoint.post("/v1/rerank", body, _Results).results
         return order_scores([(each.index, each.relevance_score) for each in results], len(documents))
 
-    def close(self) -> None:
-        """Close connections."""
-        self._endpoint.close()
 
-
-class TeiServer:
+class TeiServer(RemoteModel):
     """`/rerank` of text-embeddings-inference, which applies a sigmoid unless `raw` scores are requested."""
 
     def __init__(self, endpoint: Endpoint, *, raw: bool) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint, "")
         self._raw = raw
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`."""
         body = {"query": question, "texts": list(documents), "raw_scores": self._raw, "truncate": False}
         ranks = self._endpoint.post("/rerank", body, list[_Rank])
         return order_scores([(each.index, each.score) for each in ranks], len(documents))
-
-    def close(self) -> None:
-        """Close connections."""
-        self._endpoint.close()
 
 
 def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
@@ -308,9 +277,6 @@ def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
     return [scores[at] for at in range(count)]
 
 
-# Rerank with a cross-encoder: send batches, check the scores and turn them into probabilities exactly once.
-
-
 class ModelReranker:
     """A `RerankingModel` over a `CrossEncoder`."""
 
@@ -319,7 +285,6 @@ class ModelReranker:
         self._settings = settings
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `RerankingModel`."""
         size = self._settings.batch
         batches = (documents[start : start + size] for start in range(0, len(documents), size))
         return [score for batch in batches for score in self._scores(question, batch)]
@@ -331,16 +296,10 @@ class ModelReranker:
         if not all(map(math.isfinite, found)):
             raise _make_useless_error("a score that is NaN or infinite")
         if self._settings.activation == "sigmoid":
-            return [sigmoid(score) for score in found]
+            return list(map(logistic, found))
         if wrong := [score for score in found if not 0 <= score <= 1]:
             raise _make_useless_error(f"{wrong[0]:g}, not a probability: set `retrieval.reranker.activation: sigmoid`")
         return list(found)
-
-
-def sigmoid(logit: float) -> float:
-    """Compute 1 / (1 + exp(-logit)) without overflow."""
-    small = math.exp(-abs(logit))
-    return (1 if logit >= 0 else small) / (1 + small)
 
 
 def _make_useless_error(what: str) -> ModelFailed:
@@ -421,28 +380,22 @@ class LlamaModel:
             raise ModelFailed(FailureKind.BACKEND_ERROR, problem) from error
 
 
-class LlamaEncoder:
+class LlamaEncoder(LlamaModel):
     """An `Encoder` with the pooling that the file names."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        self._path = path
-        self._model = LlamaModel(path, _read_header(metadata.read_pooling, path) or MEAN, threads)
+        super().__init__(path, _read_header(metadata.read_pooling, path) or MEAN, threads)
 
     def identity(self) -> dict[str, str]:
         """Return the file's hash and the library's version."""
         return {"kind": "gguf", "digest": files.digest(self._path), "version": version("xllamacpp")}
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """See `Encoder`."""
-        found = self._model.ask("handle_embeddings", {"input": list(texts)})["data"]
+        found = self.ask("handle_embeddings", {"input": list(texts)})["data"]
         return [each["embedding"] for each in sorted(found, key=lambda each: int(each["index"]))]
 
-    def close(self) -> None:
-        """Free the model."""
-        self._model.close()
 
-
-class LlamaCrossEncoder:
+class LlamaCrossEncoder(LlamaModel):
     """A `CrossEncoder` whose scores are logits, unless llama.cpp turns them into probabilities."""
 
     def __init__(self, path: Path, threads: int, *, raw: bool = True) -> None:
@@ -457,16 +410,11 @@ class LlamaCrossEncoder:
             raise Unavailable(problem, hint="set `retrieval.reranker.activation: none`")
         if not HEADS & _read_header(metadata.read_tensor_names, path):
             raise Unavailable(f"{path} is not a reranker: it lacks {' and '.join(sorted(HEADS))}", hint=FIX)
-        self._model = LlamaModel(path, RANK, threads)
+        super().__init__(path, RANK, threads)
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`."""
-        found = self._model.ask("handle_rerank", {"query": question, "documents": list(documents)})["results"]
+        found = self.ask("handle_rerank", {"query": question, "documents": list(documents)})["results"]
         return order_scores([(each["index"], each["relevance_score"]) for each in found], len(documents))
-
-    def close(self) -> None:
-        """Free the model."""
-        self._model.close()
 
 
 def _read_header(read: Callable[[Path], T], path: Path) -> T:
@@ -486,90 +434,65 @@ def _read_header(read: Callable[[Path], T], path: Path) -> T:
 Options = Mapping[str, Any]
 
 
-class PluginEncoder:
-    """The `Encoder` that a plug-in makes of `retrieval.embeddings.options`: it has `encode`, and maybe `close`."""
+class PluginModel:
+    """A model that a plug-in makes of its options, and that may have `close`."""
 
-    def __init__(self, name: str, options: Options) -> None:
+    def __init__(self, kind: Kind, name: str, options: Options) -> None:
         """Make it.
 
         Raises:
             Unavailable: the plug-in cannot be used, or makes none.
         """
-        self._plugin, make = open_plugin(Kind.EMBEDDER, name)
+        self._plugin, make = open_plugin(kind, name)
         self._options = dict(options)
-        self._model: Encoder = _make_model(self._plugin, make, options)
+        try:
+            self._model = make(dict(options))
+        except Exception as error:
+            raise Unavailable(f"{self._plugin.pin} cannot be started: {type(error).__name__}: {error}") from error
+
+    def _call(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except ModelFailed:
+            raise
+        except Exception as error:
+            message = f"{self._plugin.pin} raised {type(error).__name__}: {error}"
+            raise ModelFailed(FailureKind.BACKEND_ERROR, message) from error
+
+    def close(self) -> None:
+        getattr(self._model, "close", lambda: None)()
+
+
+class PluginEncoder(PluginModel):
+    """The `Encoder` that a plug-in makes of `retrieval.embeddings.options`."""
 
     def identity(self) -> dict[str, str]:
         """Return the distribution, version and code; vectors of another identity are in another index."""
         return identity_of(self._plugin, self._options)
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """See `Encoder`."""
-        found = _call_model(self._plugin, lambda: np.asarray(self._model.encode(texts), dtype=np.float64))
+        found = self._call(lambda: np.asarray(self._model.encode(texts), dtype=np.float64))
         if found.ndim != 2:
             raise ModelFailed(FailureKind.BACKEND_ERROR, f"{self._plugin.pin} gave no list of vectors")
         vectors: Sequence[Sequence[float]] = found.tolist()
         return vectors
 
-    def close(self) -> None:
-        """See `Encoder`."""
-        getattr(self._model, "close", lambda: None)()
 
-
-class PluginCrossEncoder:
-    """The `CrossEncoder` that a plug-in makes of `retrieval.reranker.options`: it has `scores`, and maybe `close`."""
-
-    def __init__(self, name: str, options: Options) -> None:
-        """Make it.
-
-        Raises:
-            Unavailable: the plug-in cannot be used, or makes none.
-        """
-        self._plugin, make = open_plugin(Kind.RERANKER, name)
-        self._model: CrossEncoder = _make_model(self._plugin, make, options)
+class PluginCrossEncoder(PluginModel):
+    """The `CrossEncoder` that a plug-in makes of `retrieval.reranker.options`."""
 
     def scores(self, question: str, documents: Sequence[str]) -> Sequence[float]:
-        """See `CrossEncoder`."""
-        found = _call_model(self._plugin, lambda: [float(each) for each in self._model.scores(question, documents)])
-        scores: Sequence[float] = found
-        return scores
-
-    def close(self) -> None:
-        """See `CrossEncoder`."""
-        getattr(self._model, "close", lambda: None)()
+        found: list[float] = self._call(lambda: [float(each) for each in self._model.scores(question, documents)])
+        return found
 
 
 def identity_of(plugin: Plugin, options: Options) -> dict[str, str]:
     """Return everything about a plug-in's model that changes its replies."""
     pin = plugin.pin
     return {
-        "kind": "plugin",
-        "name": pin.name,
-        "distribution": pin.distribution,
-        "version": pin.version,
-        "hash": pin.hash,
-        "options": canonical.encode(dict(options)).decode(),
-    }
-
-
-def _make_model(plugin: Plugin, make: Callable[[Options], Any], options: Options) -> Any:
-    try:
-        return make(dict(options))
-    except Exception as error:
-        raise Unavailable(f"{plugin.pin} cannot be started: {type(error).__name__}: {error}") from error
-
-
-def _call_model(plugin: Plugin, ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except ModelFailed:
-        raise
-    except Exception as error:
-        message = f"{plugin.pin} raised {type(error).__name__}: {error}"
-        raise ModelFailed(FailureKind.BACKEND_ERROR, message) from error
-
-
-# Open the embedder and the reranker that the settings name.
+        "kind": "plugin", "name": pin.name, "distribution": pin.distribution, "version": pin.version,
+        "hash": pin.hash, "options": canonical.encode(dict(options)).decode(),
+    }  # fmt: skip
 
 
 @contextmanager
@@ -610,7 +533,7 @@ def _make_encoder(settings: Embeddings) -> Encoder:
         case "gguf":
             return LlamaEncoder(_require_path(settings.path), settings.threads)
         case "plugin":
-            return PluginEncoder(settings.plugin, settings.options)
+            return PluginEncoder(Kind.EMBEDDER, settings.plugin, settings.options)
     return SentenceEncoder(settings.path, settings.model, settings.revision)
 
 
@@ -625,7 +548,7 @@ def _make_cross_encoder(settings: RerankerSettings) -> CrossEncoder:
                 _require_path(settings.path), settings.threads, raw=settings.activation == "sigmoid"
             )
         case "plugin":
-            return PluginCrossEncoder(settings.plugin, settings.options)
+            return PluginCrossEncoder(Kind.RERANKER, settings.plugin, settings.options)
     return SentenceCrossEncoder(settings.path, settings.model, settings.revision)
 
 

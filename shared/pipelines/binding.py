@@ -138,18 +138,10 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
 def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
     match call:
         case Retrieve():
-            request = Request(
-                role="retrieve",
-                model="",
-                values={"question": call.question},
-                k=call.k,
-                skip=call.skip,
-                hypothetical=call.hypothetical,
-                duplicates=call.duplicates,
-                item=call.item,
-                gold=call.gold,
-            )
-            return call.index, request
+            return call.index, Request(
+                role="retrieve", model="", values={"question": call.question}, k=call.k, skip=call.skip,
+                hypothetical=call.hypothetical, duplicates=call.duplicates, item=call.item, gold=call.gold,
+            )  # fmt: skip
         case Judge():
             return "judge", _judge(call, binding, repeat)
         case Write():
@@ -223,9 +215,8 @@ def _write(call: Write, binding: Binding, repeat: int) -> Request:
     values: dict[str, SlotValue | None] = dict(call.slots)
     if call.documents:
         values["documents"] = _references(call.documents)
-    draw = _check_draw(call.draw) + (
-        MOST_DRAWS * repeat if binding.nonce else _find_first_draw(call.decoding, binding, repeat)
-    )
+    first = MOST_DRAWS * repeat if binding.nonce else _find_first_draw(call.decoding, binding, repeat)
+    draw = _check_draw(call.draw) + first
     return _build_prompt_request("write", call.template, values, call.decoding, draw)
 
 
@@ -268,11 +259,5 @@ def _build_prompt_request(
     unknown = values.keys() - set(found.slots)
     if unknown:
         raise ValueError(f"template `{template_id}` has no slot {sorted(unknown)}; it has {sorted(found.slots)}")
-    return Request(
-        role=role,
-        model="",
-        template=make_template_reference(template_id),
-        values=dict(values),
-        decoding=decoding,
-        draw=draw,
-    )
+    template_reference = make_template_reference(template_id)
+    return Request(role=role, model="", template=template_reference, values=dict(values), decoding=decoding, draw=draw)

@@ -11,7 +11,6 @@ from shared.samples import Library, Sample, Steps
 def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
     """Reword the question, retrieve by every wording, fuse, rerank, compress, then generate."""
     recalled = yield from recall(sample.question, params, library)
-    documents = [candidate.document for candidate in recalled.trace.candidates]
-    return (
-        yield from finish(sample.question, documents, recalled.trace, params, library, vague=recalled.vague)
-    )  # fmt: skip
+    trace = recalled.trace
+    documents = [candidate.document for candidate in trace.candidates]
+    return (yield from finish(sample.question, documents, trace, params, library, vague=recalled.vague))

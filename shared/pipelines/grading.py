@@ -35,7 +35,13 @@ def run_and_grade(
     if searched and (answers := list_answer_phrases(item, grading)):
         outcome = replace(outcome, answer_rank=find_answer_rank(outcome.trace.candidates, answers, library))
     if grading.grader == "rubric":
-        return (yield from _grade_by_rubric(outcome, item, grading))
+        if outcome.answer is None:
+            return with_verdict(outcome, Marked(correct=False))
+        reply: Rated | Failure = yield prompts.make_rating_call(outcome.answer, item, grading)
+        if isinstance(reply, Failure):
+            return with_verdict(outcome, reply)
+        # Correct from the job's minimum rating on; the score is the rating itself.
+        return with_verdict(outcome, Marked(correct=reply.rating >= grading.rating, score=float(reply.rating)))
     if item.gold is None:
         return outcome
     verdict: Verdict | Failure = yield Grade(answer=outcome.answer, gold=item.gold, expected=item.expected)
@@ -60,13 +66,6 @@ def read_answer(outcome: Outcome, grading: GradingParams) -> Outcome:
     if not isinstance(outcome, WrittenOutcome):
         return outcome
     return outcome.outcome(*get_grader(grading.grader).extract(outcome.text))
-
-
-def _grade_by_rubric(outcome: Outcome, item: Item, grading: GradingParams) -> Steps:
-    if outcome.answer is None:
-        return with_verdict(outcome, Marked(correct=False))
-    reply: Rated | Failure = yield prompts.make_rating_call(outcome.answer, item, grading)
-    return with_verdict(outcome, reply if isinstance(reply, Failure) else prompts.make_verdict(reply, grading))
 
 
 def with_verdict(outcome: Outcome, verdict: Verdict | Failure) -> Outcome:

@@ -26,20 +26,10 @@ DRY_RUN = Given(answer="?")
 def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
     """Return the given answer, or the given text, in which the grader finds the answer."""
     given = sample.given if isinstance(sample.given, Given) else DRY_RUN
-    known = {
-        "text": given.text,
-        "score": given.score,
-        "seconds": given.seconds,
-        "prompt_tokens": given.prompt_tokens,
-        "completion_tokens": given.completion_tokens,
-    }
-    decision = Decision(
-        stage=IMPORTED, action="given", detail={name: value for name, value in known.items() if value is not None}
-    )
-    trace = Trace(decisions=(decision,))
+    known = {name: getattr(given, name) for name in ("text", "score", "seconds", "prompt_tokens", "completion_tokens")}
+    detail = {name: value for name, value in known.items() if value is not None}
+    trace = Trace(decisions=(Decision(stage=IMPORTED, action="given", detail=detail),))
     if given.answer is not None:
-        return Outcome(
-            answer=given.answer, extraction=Extraction.OK, extracted_by=ExtractedBy.GIVEN, trace=trace
-        )  # fmt: skip
+        return Outcome(answer=given.answer, extraction=Extraction.OK, extracted_by=ExtractedBy.GIVEN, trace=trace)
     return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
     yield  # makes this function a generator, as a pipeline has to be

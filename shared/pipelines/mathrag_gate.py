@@ -14,15 +14,7 @@ from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import FloorResult, answer, keep_above_floor, make_floored_trace
 from shared.rag.fusion import rerank
-from shared.rag.gate import (
-    add_route,
-    choose_route,
-    compare_with_truth,
-    decide_gate,
-    make_estimates,
-    score_document,
-    set_gate,
-)
+from shared.rag.gate import choose_route, compare_with_truth, decide_gate, make_estimates, score_document, set_gate
 from shared.rag.prompts import template
 from shared.rag.provenance import DocumentScoring, FoundLists, choose_context, make_scored_trace, make_searches
 from shared.replies import Failure, Rated, Verified, require
@@ -49,7 +41,14 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
     """
     if params.quality != "gate":
         return set_gate(Strategy(params.quality), params.gate)
-    documents = yield from _calibration_documents(items, params)
+    # The distinct documents of every item's best `gate.top`, up to `gate.max_documents`, in item order.
+    searches = [call for item in items for call in make_searches(item.question, params)]
+    found = (yield searches) if searches else []
+    distinct: dict[str, None] = {}
+    for dense, sparse in zip(found[::2], found[1::2], strict=True):
+        best = FoundLists(require(dense), require(sparse)).fuse(params)[: params.gate.top]
+        distinct.update((document, None) for document, _ in best)
+    documents = list(islice(distinct, params.gate.max_documents))
     replies, checked = yield from _calibration_replies(documents, params)
     rated = {document: reply for document, reply in replies.items() if isinstance(reply, Rated)}
     decision = decide_gate(
@@ -77,24 +76,19 @@ def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     route = choose_route(estimated, gate.strategy, params.route)
     found = FoundLists(require(dense), require(sparse))
     fused = found.fuse(params)
-    floored = yield from _apply_floor(sample.question, [document for document, _ in fused], params)
+    documents = tuple(document for document, _ in fused)
+    floored = FloorResult(documents, {}, ())
+    if documents and params.rerank.floor:
+        # No unrelated document may win by being well reasoned.
+        reply = yield Rerank(question=sample.question, documents=documents)
+        floored = keep_above_floor(documents, reply, params.rerank.floor)
     scorings = yield from _score(floored.rated, route.strategy, params, library)
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
-    trace = add_route(make_floored_trace(make_scored_trace(order, found, scorings), floored), route)
+    trace = make_floored_trace(make_scored_trace(order, found, scorings), floored)
+    # The route's decision comes first, because it was taken before the scoring.
+    trace = replace(trace, decisions=route.decisions + trace.decisions)
     return (yield from answer(sample.question, choose_context(trace, params), trace))
-
-
-def _calibration_documents(items: Sequence[Item], params: Params) -> Generator[Yielded, Any, list[str]]:
-    """Return the distinct documents of every item's best `gate.top`, up to `gate.max_documents`, in item order."""
-    if not items:
-        return []
-    replies = yield [call for item in items for call in make_searches(item.question, params)]
-    distinct: dict[str, None] = {}
-    for dense, sparse in zip(replies[::2], replies[1::2], strict=True):
-        best = FoundLists(require(dense), require(sparse)).fuse(params)[: params.gate.top]
-        distinct.update((document, None) for document, _ in best)
-    return list(islice(distinct, params.gate.max_documents))
 
 
 def _calibration_replies(
@@ -112,42 +106,32 @@ def _calibration_replies(
     return dict(zip(documents, judged, strict=True)), dict(zip(checked, found, strict=True))
 
 
-def _apply_floor(question: str, documents: Sequence[str], params: Params) -> Generator[Yielded, Any, FloorResult]:
-    """Drop documents below `rerank.floor`, so that no unrelated document wins by being well reasoned."""
-    if not documents or not params.rerank.floor:
-        return FloorResult(tuple(documents), {}, ())
-    reply = yield Rerank(question=question, documents=tuple(documents))
-    return keep_above_floor(documents, reply, params.rerank.floor)
-
-
 def _score(
     documents: Sequence[str], strategy: Strategy, params: Params, library: Library
 ) -> Generator[Yielded, Any, dict[str, DocumentScoring]]:
+    """Score every distinct document, all in one step.
+
+    A failed judgement has no quality instead of a low one, and neither has a document without any equation.
+    """
+    scorings: dict[str, DocumentScoring] = {}
+    distinct = list(dict.fromkeys(documents))
     if strategy is Strategy.RULES:
-        return {document: _score_by_rules(document, library) for document in documents}
-    if strategy is Strategy.VERIFIER:
-        found = yield from _verify_documents(documents)
-        return {document: _score_by_verifier(reply) for document, reply in found.items()}
-    replies = yield from _judge_documents(documents)
-    return {document: _score_by_judge(reply, params) for document, reply in replies.items()}
-
-
-def _judge_documents(documents: Sequence[str]) -> Generator[Yielded, Any, dict[str, Rated | Failure]]:
-    """Rate every distinct document, all in one step."""
-    distinct = list(dict.fromkeys(documents))
+        for document in distinct:
+            scored = score_document(library[document])
+            scorings[document] = DocumentScoring(quality=scored.score, features=scored.features)
+        return scorings
     if not distinct:
         return {}
-    replies = yield _ratings(distinct)
-    return dict(zip(distinct, replies, strict=True))
-
-
-def _verify_documents(documents: Sequence[str]) -> Generator[Yielded, Any, dict[str, Verified | Failure]]:
-    """Check every distinct document's equations, all in one step."""
-    distinct = list(dict.fromkeys(documents))
-    if not distinct:
-        return {}
-    replies = yield _checks(distinct)
-    return dict(zip(distinct, replies, strict=True))
+    replies = yield _checks(distinct) if strategy is Strategy.VERIFIER else _ratings(distinct)
+    for document, reply in zip(distinct, replies, strict=True):
+        if isinstance(reply, Failure):
+            scorings[document] = DocumentScoring(failure=reply.kind.value)
+        elif isinstance(reply, Verified):
+            counts = {name: float(getattr(reply, name)) for name in ("verified", "refuted", "unknown")}
+            scorings[document] = DocumentScoring(quality=reply.quality, features=counts)
+        else:
+            scorings[document] = DocumentScoring(quality=_quality(reply, params))
+    return scorings
 
 
 def _ratings(documents: Sequence[str], draw: int = 0) -> list[Judge]:
@@ -158,29 +142,7 @@ def _checks(documents: Sequence[str]) -> list[Verify]:
     return [Verify(document=document) for document in documents]
 
 
-def _score_by_rules(document: str, library: Library) -> DocumentScoring:
-    scored = score_document(library[document])
-    return DocumentScoring(quality=scored.score, features=scored.features)
-
-
-def _score_by_judge(reply: Rated | Failure, params: Params) -> DocumentScoring:
-    """Score by rating; a failed judgement has no quality instead of a low one."""
-    return (
-        DocumentScoring(failure=reply.kind.value)
-        if isinstance(reply, Failure)
-        else DocumentScoring(quality=_quality(reply, params))
-    )
-
-
 def _quality(reply: Rated, params: Params) -> float:
     """Return the rating's quality, calibrated on people's labels if the job has some."""
     calibrated = params.gate.calibrated
     return reply.quality if calibrated is None else calibrated.quality(reply.rating)
-
-
-def _score_by_verifier(reply: Verified | Failure) -> DocumentScoring:
-    """Score by checked equations; a document without any has no quality."""
-    if isinstance(reply, Failure):
-        return DocumentScoring(failure=reply.kind.value)
-    counts = {name: float(getattr(reply, name)) for name in ("verified", "refuted", "unknown")}
-    return DocumentScoring(quality=reply.quality, features=counts)

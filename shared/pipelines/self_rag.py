@@ -92,7 +92,11 @@ def _choose_best(replies: Sequence[Generated | Failure], trace: Trace, params: P
         for path in sorted(paths, key=lambda path: (-path.scores.total, path.candidate.rank))
     ]
     ranked = [replace(each, rank=rank) for rank, each in enumerate([*scored, *failed], start=1)]
-    decisions = (*trace.decisions, *map(_make_score_decision, paths), *map(_make_omission_decision, failed))
+    scores = [
+        Decision(stage="passage", action="score", detail={"document": path.candidate.document, **path.scores._asdict()})
+        for path in paths
+    ]
+    decisions = (*trace.decisions, *scores, *map(_make_omission_decision, failed))
     trace = replace(trace, candidates=tuple(ranked), decisions=decisions)
     return _make_outcome(chosen.generated, (chosen.candidate.document,), trace)
 
@@ -102,15 +106,9 @@ def _mark_failed(candidate: Candidate, reply: Generated | Failure) -> Candidate:
     return replace(candidate, score=None, failure=reply.kind.value) if isinstance(reply, Failure) else candidate
 
 
-def _make_score_decision(path: PassageBranch) -> Decision:
-    detail = {"document": path.candidate.document, **path.scores._asdict()}
-    return Decision(stage="passage", action="score", detail=detail)
-
-
 def _make_omission_decision(candidate: Candidate) -> Decision:
-    return Decision(
-        stage="passage", action="leave out", detail={"document": candidate.document}, fallback=candidate.failure
-    )  # fmt: skip
+    detail = {"document": candidate.document}
+    return Decision(stage="passage", action="leave out", detail={**detail}, fallback=candidate.failure)
 
 
 def _make_outcome(generated: Generated, context: tuple[str, ...], trace: Trace) -> Outcome:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from importlib import metadata
@@ -18,8 +17,6 @@ import msgspec
 
 from shared import canonical
 from shared.shapes import Kind, PluginPin, State
-
-# Read the files of a plug-in: those of the package or module that its entry point names. Nothing is imported.
 
 Texts = dict[str, str]
 """Files by path below the package's parent, such as `best_of_three/__init__.py`: the text of Python and TOML files, and
@@ -62,7 +59,7 @@ def read_texts(distribution: Distribution, value: str) -> Texts:
     if is_ours or (own and top not in recorded and f"{top}.py" not in recorded):
         raise UnusableFiles(f"its module `{top}` is part of another distribution: name a module of its own")
     files = [where] if where.is_file() else list(_list_inside(where))
-    return {file.relative_to(where.parent).as_posix(): _text(file) for file in sorted(files)}
+    return {file.relative_to(where.parent).as_posix(): _read_text(file) for file in sorted(files)}
 
 
 def code_hash(texts: Texts) -> str:
@@ -71,7 +68,6 @@ def code_hash(texts: Texts) -> str:
 
 
 def _editable_folder(distribution: Distribution) -> Path | None:
-    """Return the folder of an editable installation."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
         return None
@@ -91,7 +87,7 @@ def _list_inside(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in files)
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     if file.suffix in READ_AS_TEXT:
         try:
             return file.read_text("utf-8")
@@ -100,8 +96,6 @@ def _text(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
-
-# Find the installed plug-ins in the metadata of distributions; nothing is imported.
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")
 _VALUE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -131,40 +125,40 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pin(self) -> PluginPin:
-        """Return the identity of the plug-in."""
+        code = code_hash(self.texts) if self.texts else ""
         return PluginPin(
-            kind=self.kind.value,
-            name=self.name,
-            distribution=self.distribution,
-            version=self.version,
-            hash=code_hash(self.texts) if self.texts else "",
+            kind=self.kind.value, name=self.name, distribution=self.distribution, version=self.version, hash=code
         )
 
     def with_state(self, state: State, detail: str) -> "Plugin":
-        """Return the plug-in with this state and detail."""
         return msgspec.structs.replace(self, state=state, detail=detail)
 
 
 def find_plugins(shipped: Shipped) -> list[Plugin]:
     """Find every plug-in, sorted by kind and name, including those that cannot be used, as state and detail say."""
-    found = [plugin for each in _distributions() for plugin in _plugins_of(each)]
-    names = Counter((plugin.kind, plugin.name) for plugin in found)
-    checked = [_with_clash(plugin, shipped, names[plugin.kind, plugin.name], found) for plugin in found]
+    found = [
+        _read_plugin(distribution, *entry)
+        for distribution in _list_distributions()
+        for entry in _list_entry_points(distribution)
+    ]
+    owners: dict[tuple[Kind, str], list[str]] = {}
+    for plugin in found:
+        owners.setdefault((plugin.kind, plugin.name), []).append(f"{plugin.distribution} {plugin.version}")
+    checked = []
+    for plugin in found:
+        kind, name, same = plugin.kind, plugin.name, sorted(owners[plugin.kind, plugin.name])
+        if name in shipped.get(kind, ()):
+            problem = f"{kind.value} {name!r} is shipped with this program: give the plug-in another name"
+            checked.append(plugin.with_state(State.SHIPPED, problem))
+        elif len(same) > 1:
+            problem = f"named by {' and by '.join(same)}: uninstall all but one"
+            checked.append(plugin.with_state(State.DOUBLED, problem))
+        else:
+            checked.append(plugin)
     return sorted(checked, key=lambda plugin: (list(Kind).index(plugin.kind), plugin.name, plugin.distribution))
 
 
-def _with_clash(plugin: Plugin, shipped: Shipped, count: int, found: list[Plugin]) -> Plugin:
-    if plugin.name in shipped.get(plugin.kind, ()):
-        problem = f"{plugin.kind.value} {plugin.name!r} is shipped with this program: give the plug-in another name"
-        return plugin.with_state(State.SHIPPED, problem)
-    if count > 1:
-        same = (each for each in found if (each.kind, each.name) == (plugin.kind, plugin.name))
-        owners = sorted(f"{each.distribution} {each.version}" for each in same)
-        return plugin.with_state(State.DOUBLED, f"named by {' and by '.join(owners)}: uninstall all but one")
-    return plugin
-
-
-def _distributions() -> Iterator[metadata.Distribution]:
+def _list_distributions() -> Iterator[metadata.Distribution]:
     """Yield each distribution once; if several folders of the path have it, the first one, which Python would
     import."""
     folders: dict[str, str] = {}
@@ -184,24 +178,12 @@ def _name(distribution: metadata.Distribution) -> str:
     return named or (path.name.partition("-")[0] if path is not None else "?")
 
 
-def _version(distribution: metadata.Distribution) -> str:
-    try:
-        return str(distribution.metadata["Version"] or "?")
-    except (OSError, ValueError, KeyError):
-        return "?"
-
-
-def _plugins_of(distribution: metadata.Distribution) -> Iterator[Plugin]:
+def _list_entry_points(distribution: metadata.Distribution) -> Iterator[tuple[Kind, str, str]]:
+    """Yield the entry points in the groups of this project; lines of other groups are ignored."""
     try:
         text = distribution.read_text("entry_points.txt") or ""
     except (OSError, UnicodeDecodeError):
         return
-    for kind, name, value in _entries(text):
-        yield _plugin(distribution, kind, name, value)
-
-
-def _entries(text: str) -> Iterator[tuple[Kind, str, str]]:
-    """Yield the entry points in the groups of this project; lines of other groups are ignored."""
     kind: Kind | None = None
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -211,10 +193,12 @@ def _entries(text: str) -> Iterator[tuple[Kind, str, str]]:
             yield kind, name.strip(), value.partition("[")[0].strip()
 
 
-def _plugin(distribution: metadata.Distribution, kind: Kind, name: str, value: str) -> Plugin:
-    plugin = Plugin(
-        kind=kind, name=name, value=value, distribution=_name(distribution), version=_version(distribution), texts={}
-    )
+def _read_plugin(distribution: metadata.Distribution, kind: Kind, name: str, value: str) -> Plugin:
+    try:
+        version = str(distribution.metadata["Version"] or "?")
+    except (OSError, ValueError, KeyError):
+        version = "?"
+    plugin = Plugin(kind=kind, name=name, value=value, distribution=_name(distribution), version=version, texts={})
     if not NAME.fullmatch(name):
         problem = f"{name!r} is not a valid name: use up to 41 small letters, digits and hyphens, a letter first"
         return plugin.with_state(State.REFUSED, problem)

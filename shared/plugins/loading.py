@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -50,27 +50,25 @@ def find_in_folder(kind: Kind, folder: Path | None, shipped: Collection[str]) ->
     except OSError as error:
         problem = f"the folder cannot be read: {error.strerror}; correct `plugins.{kind.value}s` in mathrag.yaml"
         return [_plugin(kind, folder, str(folder.name), {}).with_state(State.REFUSED, problem)]
-    found = list(_read_all(kind, folder, names[:MOST_FILES], shipped))
+    found = [_read_plugin(kind, folder, name, shipped) for name in names[:MOST_FILES]]
     if len(names) > MOST_FILES:
         problem = f"the folder holds {len(names)} files and may hold {MOST_FILES}: the last ones are left out"
         found.append(_plugin(kind, folder, names[MOST_FILES].rpartition(".")[0], {}).with_state(State.REFUSED, problem))
     return found
 
 
-def _read_all(kind: Kind, folder: Path, names: list[str], shipped: Collection[str]) -> Iterator[Plugin]:
-    for name in names:
-        stem = name.removesuffix(SUFFIXES[kind])
-        try:
-            text = _read_file(folder, name)
-            _check(kind, stem, text)
-        except (UnusableFile, OSError) as error:
-            yield _plugin(kind, folder, stem, {}).with_state(State.REFUSED, f"`{folder / name}`: {error}")
-            continue
-        plugin = _plugin(kind, folder, stem, {name: text})
-        if stem in shipped:
-            problem = f"{kind.value} {stem!r} is shipped with this program: give the file another name"
-            plugin = plugin.with_state(State.SHIPPED, problem)
-        yield plugin
+def _read_plugin(kind: Kind, folder: Path, name: str, shipped: Collection[str]) -> Plugin:
+    stem = name.removesuffix(SUFFIXES[kind])
+    try:
+        text = _read_file(folder, name)
+        _check(kind, stem, text)
+    except (UnusableFile, OSError) as error:
+        return _plugin(kind, folder, stem, {}).with_state(State.REFUSED, f"`{folder / name}`: {error}")
+    plugin = _plugin(kind, folder, stem, {name: text})
+    if stem in shipped:
+        problem = f"{kind.value} {stem!r} is shipped with this program: give the file another name"
+        return plugin.with_state(State.SHIPPED, problem)
+    return plugin
 
 
 def _plugin(kind: Kind, folder: Path, name: str, texts: dict[str, str]) -> Plugin:
@@ -125,7 +123,6 @@ def read_template(text: str) -> Template:
 
 PROGRAM = "shared.runtime.plugin_trial"
 AT_ONCE = 2
-"""Maximum size of a verdict, in bytes."""
 LONGEST_DETAIL = 500
 
 
@@ -144,14 +141,14 @@ _verdicts: dict[PluginPin, TrialResult] = {}
 
 def try_all(plugins: Iterable[Plugin], limit_s: float) -> list[TrialResult]:
     """Return the verdict on each, in order; at most two run at once, each for up to `limit_s` seconds."""
+
+    def find_verdict(plugin: Plugin) -> TrialResult:
+        if plugin.pin not in _verdicts:
+            _verdicts[plugin.pin] = _try(plugin, limit_s)
+        return _verdicts[plugin.pin]
+
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return list(threads.map(lambda plugin: _verdict(plugin, limit_s), plugins))
-
-
-def _verdict(plugin: Plugin, limit_s: float) -> TrialResult:
-    if plugin.pin not in _verdicts:
-        _verdicts[plugin.pin] = _try(plugin, limit_s)
-    return _verdicts[plugin.pin]
+        return list(threads.map(find_verdict, plugins))
 
 
 def _try(plugin: Plugin, limit_s: float) -> TrialResult:
@@ -270,23 +267,18 @@ def find(settings: Plugins) -> list[Plugin]:
 
 def try_plugins(plugins: Sequence[Plugin], limit_s: float, kinds: Collection[Kind]) -> list[Plugin]:
     """Try the plug-ins of these kinds against which nothing is known, and return all with their states."""
+    found = list(plugins)
     untried = [
-        plugin
-        for plugin in plugins
+        place
+        for place, plugin in enumerate(found)
         if plugin.kind in kinds and plugin.kind not in FILES and plugin.state is State.READY
     ]
-    verdicts = dict(zip(map(id, untried), try_all(untried, limit_s), strict=True))
-    return [_apply_verdict(plugin, verdicts.get(id(plugin))) for plugin in plugins]
-
-
-def _apply_verdict(plugin: Plugin, verdict: TrialResult | None) -> Plugin:
-    if verdict is None:
-        return plugin
-    return msgspec.structs.replace(plugin, state=verdict.state, detail=verdict.detail, declares=verdict.declares)
+    for place, verdict in zip(untried, try_all([found[each] for each in untried], limit_s), strict=True):
+        found[place] = msgspec.structs.replace(found[place], **msgspec.structs.asdict(verdict))
+    return found
 
 
 def list_shipped_names() -> dict[Kind, Collection[str]]:
-    """Return the names that no plug-in may take."""
     return {
         Kind.PIPELINE: [name for name in registry.names() if registry.get(name).plugin is None],
         Kind.GRADER: grading.GRADERS.keys(),
@@ -344,7 +336,8 @@ def list_present(settings: Plugins) -> list[Plugin]:
     before = {(each.kind, each.name): each for each in _loaded.plugins}
     now = try_plugins(find(settings), settings.import_s, list(Kind))
     present = {(each.kind, each.name) for each in now}
-    gone = [_mark_uninstalled(each) for key, each in before.items() if key not in present]
+    was_uninstalled = "it was uninstalled, and runs until the service is restarted"
+    gone = [each.with_state(State.CHANGED, was_uninstalled) for key, each in before.items() if key not in present]
     return [*(_compare_with_imported(each, before.get((each.kind, each.name))) for each in now), *gone]
 
 
@@ -359,10 +352,6 @@ def _compare_with_imported(now: Plugin, before: Plugin | None) -> Plugin:
     return before
 
 
-def _mark_uninstalled(plugin: Plugin) -> Plugin:
-    return plugin.with_state(State.CHANGED, "it was uninstalled, and runs until the service is restarted")
-
-
 # Open the plug-ins that a setting or a request names, in the process that needs them.
 
 
@@ -374,7 +363,7 @@ def open_plugin(kind: Kind, name: str) -> tuple[Plugin, Any]:
     """
     plugin = find_usable(kind, name)
     try:
-        return plugin, _import(kind, name)
+        return plugin, import_once(kind, name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -402,7 +391,7 @@ def find_usable(kind: Kind, name: str) -> Plugin:
 
 
 @cache
-def _import(kind: Kind, name: str) -> Any:
+def import_once(kind: Kind, name: str) -> Any:
     return import_plugin(find_usable(kind, name))
 
 

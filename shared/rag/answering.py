@@ -1,10 +1,10 @@
-"""Ask for the answer: compress the documents to what fits, and finish the sample."""
+"""The end of a pipeline: rank documents by relevance, compress them, and generate the answer from what fits."""
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from shared.calls import Generate, Rerank, Yielded
 from shared.params import CompressParams, Params
@@ -21,135 +21,7 @@ from shared.rag.text import (
     split_sentences,
 )
 from shared.replies import Document, Failure, FailureKind, Generated, Scored, require
-from shared.samples import Candidate, Decision, Extraction, Library, Outcome, Steps, Trace
-
-# Compress the context: keep the sentences of the documents that matter for the question (seed document 001).
-#
-# A sentence's importance is the mean of the three values that the document lists, each in [0, 1]: its TF-IDF weight
-# (its cosine with all sentences together, relative to the highest: the centroid of Radev et al. 2004), its position (1
-# for the first and last sentence of a text, 0 in the middle), and its TF-IDF cosine with the question. The document
-# gives no weights; here they are equal. Sentences are kept or dropped whole, with their formulas. Kept sentences stay
-# in order, and documents keep the format in which prompts show them.
-
-
-class CompressedContext(NamedTuple):
-    """What is left of the documents, for `Generate(context=documents, passage=passage)`."""
-
-    documents: tuple[str, ...]
-    """Hashes of the documents of which something is left."""
-    passage: str
-    """The remaining text; empty if the documents are shown unchanged, or none is shown."""
-    decision: Decision
-
-
-class _Sentence(NamedTuple):
-    document: int
-    text: str
-    position: float
-    """1 at the beginning and the end of the document, 0 in the middle."""
-    terms: tuple[str, ...]
-
-    @property
-    def tokens(self) -> int:
-        """Estimate the number of tokens."""
-        return estimate_tokens(self.text)
-
-
-def compress(question: str, documents: Sequence[str], library: Library, params: CompressParams) -> CompressedContext:
-    """Keep the most important sentences of the documents: `params.ratio` of their tokens, and `params.tokens` in all.
-
-    A document's problem is shown with the first sentence that is kept of it, and counts among the tokens. The one most
-    important sentence that fits stays whatever the ratio. A ratio of 1 and enough tokens change nothing; otherwise
-    sentences that repeat an earlier one go first.
-    """
-    whole = [library[document] for document in documents]
-    before = estimate_tokens(show_documents(whole))
-    parts = [part for at, document in enumerate(whole) for part in _split_document(at, document)]
-    fits = before <= params.tokens
-    if fits and params.ratio >= 1:
-        return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
-    # The indexes of the kept sentences in order, choosing the most important ones until the budget is used.
-    frames = [estimate_tokens(show_documents([Document(problem=document.problem, text="")])) for document in whole]
-    weights = TermWeights(part.terms for part in parts)
-    question_vector = weights.vector(extract_terms(question))
-    centroid = weights.vector([term for part in parts for term in part.terms])
-    vectors = [weights.vector(part.terms) for part in parts]
-    central = [cosine(vector, centroid) for vector in vectors]
-    most = max(central, default=0.0) or 1.0
-    importance = [
-        (share / most + part.position + cosine(vector, question_vector)) / 3
-        for part, vector, share in zip(parts, vectors, central, strict=True)
-    ]
-    # The indexes of the sentences that do not repeat an earlier one; one without terms repeats none.
-    distinct: list[int] = []
-    seen: list[Shingles] = []
-    for number, part in enumerate(parts):
-        mine = make_shingles(part.terms)
-        if not any(are_alike(mine, other) for other in seen):
-            distinct.append(number)
-            seen.append(mine)
-    order = sorted(distinct, key=lambda at: (-importance[at], at))
-    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
-    chosen = sorted(at for at in order if room.takes(parts[at]))
-    if fits and len(chosen) == len(parts):
-        return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
-    left = _rebuild_documents(whole, [parts[at] for at in chosen])
-    passage = show_documents(list(left.values()))
-    decision = _decision(before, estimate_tokens(passage), len(parts), len(parts) - len(chosen))
-    return CompressedContext(tuple(documents[at] for at in left), passage, decision)
-
-
-def _decision(before: int, after: int, of: int, dropped: int) -> Decision:
-    return Decision(
-        stage="compress",
-        action="compressed" if after < before else "unchanged",
-        detail={
-            "tokens before": float(before),
-            "tokens after": float(after),
-            "ratio": after / before if before else 1.0,
-            "sentences": float(of),
-            "dropped": float(dropped),
-        },
-    )
-
-
-def _split_document(at: int, document: Document) -> list[_Sentence]:
-    texts = split_sentences(document.text)
-    last = max(1, len(texts) - 1)
-    return [
-        _Sentence(at, text, abs(2 * place / last - 1) if len(texts) > 1 else 1.0, tuple(extract_terms(text)))
-        for place, text in enumerate(texts)
-    ]
-
-
-class _Budget:
-    """The remaining number of tokens, in all and of the share to keep."""
-
-    def __init__(self, share: float, tokens: int, frames: Sequence[int]) -> None:
-        self._share = share
-        self._tokens = tokens
-        self._frames = dict(enumerate(frames))
-        self._empty = True
-
-    def takes(self, part: _Sentence) -> bool:
-        """Take `part` if it fits, and return whether it does; the first part of a document also costs its frame."""
-        price = part.tokens + self._frames.get(part.document, 0)
-        if price > self._tokens or not (self._empty or part.tokens <= self._share):
-            return False
-        self._frames.pop(part.document, None)
-        self._tokens -= price
-        self._share -= part.tokens
-        self._empty = False
-        return True
-
-
-def _rebuild_documents(whole: Sequence[Document], kept: Sequence[_Sentence]) -> dict[int, Document]:
-    """Return the documents with only their kept sentences, by index."""
-    texts: dict[int, str] = {}
-    for part in kept:
-        texts[part.document] = texts.get(part.document, "") + part.text
-    return {at: Document(problem=whole[at].problem, text=text.strip()) for at, text in texts.items()}
-
+from shared.samples import Decision, Extraction, Library, Outcome, Steps, Trace
 
 # Generate the answer from as many documents as the model's context holds: the last step of a pipeline.
 #
@@ -162,12 +34,12 @@ Prompt = Callable[[str, tuple[str, ...], str], Generate]
 
 
 class PromptDocuments(NamedTuple):
-    """The passage that the prompt shows of some documents."""
+    """The part of a prompt that shows documents."""
 
     documents: tuple[str, ...]
     """Hashes, in prompt order."""
     passage: str = ""
-    """A text that replaces the documents; empty if they are shown whole."""
+    """A text that replaces the documents; empty if they are shown whole, or none is shown."""
     decisions: tuple[Decision, ...] = ()
     """The decisions by which the passage was made."""
 
@@ -198,7 +70,7 @@ def answer(
         CallFailed: the generator failed; `context_exceeded` if the question alone does not fit.
     """
     written = yield from write(lambda shown: [prompt(question, shown.documents, shown.passage)], documents, show)
-    trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, *written.decisions))
+    trace = replace(trace, decisions=(*trace.decisions, *written.decisions))
     return make_outcome(require(written.replies[0]), written.documents, trace)
 
 
@@ -221,25 +93,123 @@ def write(
         if not shown.documents or len(refusals) < len(replies):
             return GeneratedReplies(replies, shown.documents, (*shown.decisions, *dropped))
         *rest, worst = (document for document in left if document in shown.documents)
-        left = tuple(rest)
-        refusal = refusals[0]
-        drop_decision = Decision(
-            stage="context",
-            action="drop",
-            detail={"document": worst, "reason": refusal.detail},
-            fallback=refusal.kind.value,
-        )
-        dropped.append(drop_decision)
+        left, refusal = tuple(rest), refusals[0]
+        detail = {"document": worst, "reason": refusal.detail}
+        dropped.append(Decision(stage="context", action="drop", detail={**detail}, fallback=refusal.kind.value))
+
+
+# Compress the context: keep the sentences of the documents that matter for the question (seed document 001).
+#
+# A sentence's importance is the mean of the three values that the document lists, each in [0, 1]: its TF-IDF weight
+# (its cosine with all sentences together, relative to the highest: the centroid of Radev et al. 2004), its position (1
+# for the first and last sentence of a text, 0 in the middle), and its TF-IDF cosine with the question. The document
+# gives no weights; here they are equal. Sentences are kept or dropped whole, with their formulas. Kept sentences stay
+# in order, and documents keep the format in which prompts show them.
+
+
+class _Sentence(NamedTuple):
+    document: int
+    text: str
+    position: float
+    """1 at the beginning and the end of the document, 0 in the middle."""
+    terms: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        return estimate_tokens(self.text)
 
 
 def compress_context(
     question: str, documents: tuple[str, ...], library: Library, params: CompressParams
 ) -> PromptDocuments:
-    """Compress the documents if compression is enabled."""
     if not params.enabled or not documents:
         return PromptDocuments(documents)
-    found = compress(question, documents, library, params)
-    return PromptDocuments(found.documents, found.passage, (found.decision,))
+    return compress(question, documents, library, params)
+
+
+def compress(question: str, documents: Sequence[str], library: Library, params: CompressParams) -> PromptDocuments:
+    """Keep the most important sentences of the documents: `params.ratio` of their tokens, and `params.tokens` in all.
+
+    A document's problem is shown with the first sentence that is kept of it, and counts among the tokens. The one most
+    important sentence that fits stays whatever the ratio. A ratio of 1 and enough tokens change nothing; otherwise
+    sentences that repeat an earlier one go first.
+    """
+    whole = [library[document] for document in documents]
+    before = estimate_tokens(show_documents(whole))
+    parts = [part for at, document in enumerate(whole) for part in _split_document(at, document)]
+    fits = before <= params.tokens
+    if fits and params.ratio >= 1:
+        return PromptDocuments(tuple(documents), "", _describe_compression(before, before, len(parts), 0))
+    # The indexes of the kept sentences in order, choosing the most important ones until the budget is used.
+    frames = [estimate_tokens(show_documents([Document(problem=document.problem, text="")])) for document in whole]
+    weights = TermWeights(part.terms for part in parts)
+    question_vector = weights.vector(extract_terms(question))
+    centroid = weights.vector([term for part in parts for term in part.terms])
+    vectors = [weights.vector(part.terms) for part in parts]
+    central = [cosine(vector, centroid) for vector in vectors]
+    most = max(central, default=0.0) or 1.0
+    importance = [
+        (share / most + part.position + cosine(vector, question_vector)) / 3
+        for part, vector, share in zip(parts, vectors, central, strict=True)
+    ]
+    # The indexes of the sentences that do not repeat an earlier one; one without terms repeats none.
+    distinct: list[int] = []
+    seen: list[Shingles] = []
+    for number, part in enumerate(parts):
+        mine = make_shingles(part.terms)
+        if not any(are_alike(mine, other) for other in seen):
+            distinct.append(number)
+            seen.append(mine)
+    order = sorted(distinct, key=lambda at: (-importance[at], at))
+    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
+    chosen = sorted(at for at in order if room.takes(parts[at]))
+    if fits and len(chosen) == len(parts):
+        return PromptDocuments(tuple(documents), "", _describe_compression(before, before, len(parts), 0))
+    texts: dict[int, str] = {}
+    for part in map(parts.__getitem__, chosen):
+        texts[part.document] = texts.get(part.document, "") + part.text
+    passage = show_documents([Document(problem=whole[at].problem, text=text.strip()) for at, text in texts.items()])
+    decisions = _describe_compression(before, estimate_tokens(passage), len(parts), len(parts) - len(chosen))
+    return PromptDocuments(tuple(documents[at] for at in texts), passage, decisions)
+
+
+def _describe_compression(before: int, after: int, of: int, dropped: int) -> tuple[Decision, ...]:
+    detail = {
+        "tokens before": float(before), "tokens after": float(after), "ratio": after / before if before else 1.0,
+        "sentences": float(of), "dropped": float(dropped),
+    }  # fmt: skip
+    action = "compressed" if after < before else "unchanged"
+    return (Decision(stage="compress", action=action, detail={**detail}),)
+
+
+def _split_document(at: int, document: Document) -> list[_Sentence]:
+    texts = split_sentences(document.text)
+    last = max(1, len(texts) - 1)
+    return [
+        _Sentence(at, text, abs(2 * place / last - 1) if len(texts) > 1 else 1.0, tuple(extract_terms(text)))
+        for place, text in enumerate(texts)
+    ]
+
+
+class _Budget:
+    """The remaining number of tokens, in all and of the share to keep."""
+
+    def __init__(self, share: float, tokens: int, frames: Sequence[int]) -> None:
+        self._share = share
+        self._tokens = tokens
+        self._frames = dict(enumerate(frames))
+        self._empty = True
+
+    def takes(self, part: _Sentence) -> bool:
+        """Take `part` if it fits, and return whether it does; the first part of a document also costs its frame."""
+        price = part.tokens + self._frames.get(part.document, 0)
+        if price > self._tokens or not (self._empty or part.tokens <= self._share):
+            return False
+        self._frames.pop(part.document, None)
+        self._tokens -= price
+        self._share -= part.tokens
+        self._empty = False
+        return True
 
 
 # Decide by the probability of relevance: a document's place, whether it stays, and whether to answer at all.
@@ -285,38 +255,23 @@ def rank_by_relevance(documents: Sequence[str], reply: Scored | Failure, params:
         ValueError: not one score a document.
     """
     if isinstance(reply, Failure):
-        return keep_order(documents, reply)
-    relevance = dict(zip(documents, reply.scores, strict=True))
+        order = tuple(dict.fromkeys(documents))
+        decision = Decision(stage="rerank", action="original order", fallback=reply.kind.value)
+        return Ranking(order, order, {}, (decision,))
+    relevance, threshold = dict(zip(documents, reply.scores, strict=True)), params.rerank.threshold
     order = tuple(sorted(relevance, key=lambda document: -relevance[document]))
-    kept = tuple(document for document in order if relevance[document] >= params.rerank.threshold)
+    best = relevance[order[0]] if order else None
+    kept = tuple(document for document in order if relevance[document] >= threshold)
+    action, refusal = "threshold" if kept else "best", ""
     if params.rerank.refuse and not kept:
-        if not order:
-            refusal = "no document was found"
-        else:
-            best = relevance[order[0]]
-            refusal = f"the most relevant document has a probability of {best:.3f}, below {params.rerank.threshold}"
-    else:
-        refusal = None
-    action = "refuse" if refusal else "threshold" if kept else "best"
-    stays = kept if kept or refusal else order[: params.context_size]
-    decision = Decision(
-        stage="rerank",
-        action=action,
-        detail={
-            "documents": float(len(order)),
-            "kept": float(len(stays)),
-            "best": relevance[order[0]] if order else None,
-            "threshold": params.rerank.threshold,
-        },
-    )
-    return Ranking(order, stays, relevance, (decision,), refusal)
-
-
-def keep_order(documents: Sequence[str], failure: Failure) -> Ranking:
-    """Keep the documents as they came, because of `failure`."""
-    order = tuple(dict.fromkeys(documents))
-    decision = Decision(stage="rerank", action="original order", fallback=failure.kind.value)
-    return Ranking(order, order, {}, (decision,))
+        action, refusal = "refuse", "no document was found"
+        if best is not None:
+            refusal = f"the most relevant document has a probability of {best:.3f}, below {threshold}"
+    elif not kept:
+        kept = order[: params.context_size]
+    detail = {"documents": float(len(order)), "kept": float(len(kept)), "best": best, "threshold": threshold}
+    decision = Decision(stage="rerank", action=action, detail={**detail})
+    return Ranking(order, kept, relevance, (decision,), refusal or None)
 
 
 def keep_above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float) -> FloorResult:
@@ -330,9 +285,8 @@ def keep_above_floor(documents: Sequence[str], reply: Scored | Failure, floor: f
         return FloorResult(tuple(documents), {}, (decision,))
     relevance = dict(zip(documents, reply.scores, strict=True))
     rated = tuple(document for document in relevance if relevance[document] >= floor)
-    below = float(len(relevance) - len(rated))
-    detail: dict[str, str | float | bool | list[str] | None] = {"floor": floor, "below": below}
-    return FloorResult(rated, relevance, (Decision(stage="floor", action="floor", detail=detail),))
+    detail = {"floor": floor, "below": float(len(relevance) - len(rated))}
+    return FloorResult(rated, relevance, (Decision(stage="floor", action="floor", detail={**detail}),))
 
 
 def make_ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
@@ -341,12 +295,13 @@ def make_ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
     Documents that do not enter the prompt stay in the trace, those that were not ranked behind the others.
     """
     by_document = {candidate.document: candidate for candidate in trace.candidates}
-    order = dict.fromkeys([*ranking.order, *by_document])
-    candidates = (
-        _place(by_document[document], rank, ranking.relevance.get(document))
-        for rank, document in enumerate(order, start=1)
-    )
-    return msgspec.structs.replace(trace, candidates=tuple(candidates), decisions=trace.decisions + ranking.decisions)
+    candidates = []
+    for rank, document in enumerate(dict.fromkeys([*ranking.order, *by_document]), start=1):
+        candidate = replace(by_document[document], rank=rank)
+        if (relevance := ranking.relevance.get(document)) is not None:
+            candidate = replace(candidate, relevance=relevance, score=relevance)
+        candidates.append(candidate)
+    return replace(trace, candidates=tuple(candidates), decisions=trace.decisions + ranking.decisions)
 
 
 def make_floored_trace(trace: Trace, floored: FloorResult) -> Trace:
@@ -357,26 +312,16 @@ def make_floored_trace(trace: Trace, floored: FloorResult) -> Trace:
     rated = frozenset(floored.rated)
     behind = sorted(trace.candidates, key=lambda candidate: candidate.document not in rated)
     candidates = tuple(
-        msgspec.structs.replace(candidate, rank=rank, relevance=floored.relevance.get(candidate.document))
+        replace(candidate, rank=rank, relevance=floored.relevance.get(candidate.document))
         for rank, candidate in enumerate(behind, start=1)
     )
-    return msgspec.structs.replace(
-        trace,
-        candidates=candidates,
-        unscored=trace.unscored and bool(rated),
-        decisions=trace.decisions + floored.decisions,
-    )
+    unscored = trace.unscored and bool(rated)
+    return replace(trace, candidates=candidates, unscored=unscored, decisions=trace.decisions + floored.decisions)
 
 
 def make_refusal_outcome(reason: str, trace: Trace) -> Outcome:
     """Make the outcome of a refused question. It is not a failure: it is graded, as not correct."""
     return Outcome(answer=None, extraction=Extraction.REFUSED, refusal=reason, trace=trace)
-
-
-def _place(candidate: Candidate, rank: int, relevance: float | None) -> Candidate:
-    if relevance is None:
-        return msgspec.structs.replace(candidate, rank=rank)
-    return msgspec.structs.replace(candidate, rank=rank, relevance=relevance, score=relevance)
 
 
 # Finish after retrieval (seed document 001): rerank, drop irrelevant documents, compress, and generate.
@@ -390,30 +335,18 @@ def finish(
     Raises:
         CallFailed: the generator failed.
     """
-    ranking = yield from _rank(question, documents, params)
+    if params.rerank.enabled:
+        reply = (yield Rerank(question=question, documents=tuple(documents))) if documents else Scored(scores=())
+        ranking = rank_by_relevance(documents, reply, params)
+    else:
+        ranking = Ranking(tuple(documents), tuple(documents), {}, ())
     trace = make_ranked_trace(trace, ranking)
     if ranking.refusal is not None:
         return make_refusal_outcome(ranking.refusal, trace)
-    if vague:
+    kept, relevance = ranking.kept, ranking.relevance
+    if vague and relevance:
         # Keep documents that reach the threshold: for a vague question the best may well be noise (003).
         # Where nobody could score, there is nothing to tell noise by, and all stay.
-        if not ranking.relevance:
-            kept = ranking.kept
-        else:
-            kept = tuple(
-                document for document in ranking.kept if ranking.relevance[document] >= params.rerank.threshold
-            )
-    else:
-        kept = ranking.kept
+        kept = tuple(document for document in kept if relevance[document] >= params.rerank.threshold)
     show = partial(compress_context, question, library=library, params=params.compress)
     return (yield from answer(question, kept[: params.context_size], trace, show))
-
-
-def _rank(question: str, documents: Sequence[str], params: Params) -> Generator[Yielded, Any, Ranking]:
-    """Rank by the reranker's probabilities if the job wants it and there are documents."""
-    if not params.rerank.enabled:
-        return Ranking(tuple(documents), tuple(documents), {}, ())
-    reply = Scored(scores=())
-    if documents:
-        reply = yield Rerank(question=question, documents=tuple(documents))
-    return rank_by_relevance(documents, reply, params)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from statistics import fmean
@@ -202,30 +202,15 @@ def score_by_similarity(documents: Sequence[str], dense: Sequence[Retrieved]) ->
     return {document: min(1.0, max(0.0, score)) for document, score in scores.items()}
 
 
-def merge_passages(internal: str, external: str) -> str:
-    """Join two kinds of knowledge as the authors' code shows them to the generator; one alone stands by itself."""
-    if internal and external:
-        return f"Knowledge1: {internal} [sep] Knowledge2: {external}"
-    return internal or external
-
-
 def make_decision(evaluation: CragEvaluation, diversity: float, number: int) -> Decision:
     """Describe the evaluation of round `number` for the trace."""
-    return Decision(
-        stage="crag",
-        action=evaluation.action.value,
-        round=number,
-        detail={
-            "evaluator": evaluation.evaluator,
-            "confidence": evaluation.confidence,
-            "upper": evaluation.thresholds.upper,
-            "lower": evaluation.thresholds.lower,
-            "documents": float(len(evaluation.scores)),
-            "unknown": float(evaluation.unknown),
-            "diversity": diversity,
-        },
-        fallback=evaluation.fallback,
-    )
+    detail = {
+        "evaluator": evaluation.evaluator, "confidence": evaluation.confidence,
+        "upper": evaluation.thresholds.upper, "lower": evaluation.thresholds.lower,
+        "documents": float(len(evaluation.scores)), "unknown": float(evaluation.unknown), "diversity": diversity,
+    }  # fmt: skip
+    action, fallback = evaluation.action.value, evaluation.fallback
+    return Decision(stage="crag", action=action, round=number, detail={**detail}, fallback=fallback)
 
 
 # Collect the documents found for one question by one or several searches, with their evaluation.
@@ -285,17 +270,9 @@ class DocumentPool(NamedTuple):
         return self._replace(scores=(*self.scores, *scores.items()))
 
     def add_decision(self, decision: Decision) -> Self:
-        """Add a decision."""
         return self._replace(decisions=(*self.decisions, decision))
 
-    @property
-    def unevaluated(self) -> tuple[str, ...]:
-        """Return the documents that have not been evaluated yet."""
-        scores = dict(self.scores)
-        return tuple(document for document in self.documents if document not in scores)
-
     def evaluate(self, params: Params) -> CragEvaluation:
-        """Evaluate all documents."""
         scores = dict(self.scores)
         dense = [found for name, found in self.lists if "dense" in name.split()]
         return make_evaluation(
@@ -314,18 +291,19 @@ class DocumentPool(NamedTuple):
     def make_candidates(self, evaluation: CragEvaluation) -> list[Candidate]:
         """Return the candidates for a trace, best first; the caller sets `rank`."""
         fused = dict(zip(self.documents, self.fused, strict=True))
-        return [self._candidate(document, fused[document], evaluation) for document in evaluation.rank_documents()]
-
-    def _candidate(self, document: str, fused: float, evaluation: CragEvaluation) -> Candidate:
-        score = evaluation.scores[document]
-        hits = {name: hit for name, found in self.lists for hit in reversed(found.hits) if hit.document == document}
-        return replace(
-            make_candidate(document, 0, fused, hits.get("dense"), hits.get("sparse")),
-            failure=score.kind.value if isinstance(score, Failure) else None,
-            relevance=score_or_none(score),
-            paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
-            score=score_or_none(score) if evaluation.orders else fused,
-        )
+        candidates = []
+        for document in evaluation.rank_documents():
+            score = evaluation.scores[document]
+            hits = {name: hit for name, found in self.lists for hit in reversed(found.hits) if hit.document == document}
+            candidate = replace(
+                make_candidate(document, 0, fused[document], hits.get("dense"), hits.get("sparse")),
+                failure=score.kind.value if isinstance(score, Failure) else None,
+                relevance=score_or_none(score),
+                paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
+                score=score_or_none(score) if evaluation.orders else fused[document],
+            )
+            candidates.append(candidate)
+        return candidates
 
     def _add_search(self, name: str, reply: Retrieved | Failure, number: int) -> Self:
         if isinstance(reply, Failure):
@@ -365,16 +343,25 @@ class CorrectedPools(NamedTuple):
 
 
 def correct(found: DocumentPool, params: Params, library: Library) -> Generator[Yielded, Any, CorrectedPools]:
-    """Evaluate the found documents, refine them, and complete them from the fallback corpus."""
-    found = yield from _evaluate(found, params)
-    found = yield from _refine_list(found, params, library)
-    other = yield from _search_fallback(found, params, library)
-    return CorrectedPools(found, other)
+    """Evaluate the found documents, and complete them from the fallback corpus.
+
+    While the list is not good enough, search again, `crag.rounds` times at most.
+    """
+    found, number = (yield from _evaluate(found, params)), 0
+    while True:
+        evaluation, diversity = found.evaluate(params), found.measure_diversity(library)
+        found = found.add_decision(make_decision(evaluation, diversity, number))
+        if number == params.crag.rounds or not needs_refinement(evaluation.action, diversity, params.crag):
+            return CorrectedPools(found, (yield from _search_fallback(found, params, library)))
+        number += 1
+        found = yield from _search_again(found, number, params, library)
+        found = yield from _evaluate(found, params)
 
 
 def _evaluate(pool: DocumentPool, params: Params) -> Part:
     """Have every new document evaluated; for `similarity` no call is needed."""
-    new = pool.unevaluated
+    scored = dict(pool.scores)
+    new = tuple(document for document in pool.documents if document not in scored)
     if not new or params.crag.evaluator == "similarity":
         return pool
     if params.crag.evaluator == "reranker":
@@ -385,19 +372,6 @@ def _evaluate(pool: DocumentPool, params: Params) -> Part:
     replies = yield [Judge(rubric=rubric, document=document, question=pool.question) for document in new]
     ratings = (reply if isinstance(reply, Failure) else reply.quality for reply in replies)
     return pool.add_scores(dict(zip(new, ratings, strict=True)))
-
-
-def _refine_list(found: DocumentPool, params: Params, library: Library) -> Part:
-    """Search again while the list is not good enough, `crag.rounds` times at most."""
-    number = 0
-    while True:
-        evaluation, diversity = found.evaluate(params), found.measure_diversity(library)
-        found = found.add_decision(make_decision(evaluation, diversity, number))
-        if number == params.crag.rounds or not needs_refinement(evaluation.action, diversity, params.crag):
-            return found
-        number += 1
-        found = yield from _search_again(found, number, params, library)
-        found = yield from _evaluate(found, params)
 
 
 def _search_again(found: DocumentPool, number: int, params: Params, library: Library) -> Part:
@@ -506,13 +480,10 @@ def score_strips(question: str, pieces: Sequence[tuple[str, str]]) -> list[Strip
     found = [extract_terms(text) for _, text in pieces]
     weights = TermWeights(found)
     question_vector = weights.vector(extract_terms(question))
+    scores = (cosine(weights.vector(each), question_vector) for each in found)
     return [
-        Strip(
-            document,
-            text,
-            cosine(weights.vector(each), question_vector) if len(split_words(text)) >= SHORT_STRIP else WORST,
-        )
-        for (document, text), each in zip(pieces, found, strict=True)
+        Strip(document, text, score if len(split_words(text)) >= SHORT_STRIP else WORST)
+        for (document, text), score in zip(pieces, scores, strict=True)
     ]
 
 
@@ -540,26 +511,13 @@ def _mask_formulas(text: str) -> str:
 
 TOP = 6
 """Strips that stay of documents that are cut (Yan et al. 2024, appendix B.3)."""
-JOINT = "; "
-
-
-class _Refined(NamedTuple):
-    """The useful part of a pool."""
-
-    kept: list[Strip]
-    of: int
-    """Strips there were to choose from."""
-
-    def of_documents(self, documents: Collection[str]) -> Self:
-        """Keep only these documents."""
-        return self._replace(kept=[strip for strip in self.kept if strip.document in documents])
 
 
 class Knowledge(NamedTuple):
-    """The useful parts of the pool and of the fallback corpus."""
+    """The useful strips of the pool and of the fallback corpus."""
 
-    inside: _Refined
-    outside: _Refined
+    inside: list[Strip]
+    outside: list[Strip]
     whole: bool
     """Whether documents are shown uncut."""
     trace: Trace
@@ -568,15 +526,28 @@ class Knowledge(NamedTuple):
     def documents(self) -> tuple[str, ...]:
         """Return the hashes of the documents that are shown, the one with the best strip first."""
         scores: dict[str, float] = {}
-        for strip in [*self.inside.kept, *self.outside.kept]:
+        for strip in [*self.inside, *self.outside]:
             scores[strip.document] = max(strip.score, scores.get(strip.document, strip.score))
         return tuple(sorted(scores, key=lambda document: -scores[document]))
 
     def show(self, documents: Collection[str]) -> PromptDocuments:
-        """Return the part of the prompt for these documents, in the order of their strips."""
-        inside, outside = (each.of_documents(documents) for each in (self.inside, self.outside))
-        shown = dict.fromkeys(strip.document for strip in [*inside.kept, *outside.kept])
-        return PromptDocuments(tuple(shown), "" if self.whole else _make_passage(inside, outside))
+        """Return the part of the prompt for these documents, in the order of their strips.
+
+        Strips are joined as in the authors' code, with an empty line after them, as after a document.
+        """
+        parts = [[strip for strip in part if strip.document in documents] for part in (self.inside, self.outside)]
+        shown = tuple(dict.fromkeys(strip.document for part in parts for strip in part))
+        if self.whole or not shown:
+            return PromptDocuments(shown)
+        passage = merge_passages(*("; ".join(strip.text for strip in part) for part in parts))
+        return PromptDocuments(shown, f"{passage}\n\n")
+
+
+def merge_passages(internal: str, external: str) -> str:
+    """Join two kinds of knowledge as the authors' code shows them to the generator; one alone stands by itself."""
+    if internal and external:
+        return f"Knowledge1: {internal} [sep] Knowledge2: {external}"
+    return internal or external
 
 
 def combine_pools(
@@ -589,28 +560,24 @@ def combine_pools(
     what was found.
     """
     internal, external = found.evaluate(params), other.evaluate(params)
-    inside, outside = (_refine_documents(question, each, params, library) for each in (internal, external))
-    trace = list_candidates(found, other, params)
+    inside, inside_of = _refine_documents(question, internal, params, library)
+    outside, outside_of = _refine_documents(question, external, params, library)
     some = "best" if _stays(internal, params) else params.crag.strips
-    decision = Decision(
-        stage="strips",
-        action=some if inside.kept or outside.kept else "none",
-        detail={
-            "internal": float(len(inside.kept)),
-            "internal of": float(inside.of),
-            "external": float(len(outside.kept)),
-            "external of": float(outside.of),
-        },
-    )
+    counts = {"internal": len(inside), "internal of": inside_of, "external": len(outside), "external of": outside_of}
+    detail = {name: float(count) for name, count in counts.items()}
+    decision = Decision(stage="strips", action=some if inside or outside else "none", detail={**detail})
+    trace = list_candidates(found, other, params)
     trace = replace(trace, decisions=(*trace.decisions, decision))
     return Knowledge(inside, outside, params.crag.strips == "selection", trace)
 
 
 def list_candidates(found: DocumentPool, other: DocumentPool, params: Params) -> Trace:
     """Return the trace of the corpus, unless rejected, before that of the other corpus, and the corrections."""
-    internal, external = found.evaluate(params), other.evaluate(params)
+    internal = found.evaluate(params)
+    ours, others = found.make_candidates(internal), other.make_candidates(other.evaluate(params))
+    listed = [*others, *ours] if internal.action is ListAction.INCORRECT else [*ours, *others]
     return Trace(
-        candidates=_rank(internal.action, found.make_candidates(internal), other.make_candidates(external)),
+        candidates=tuple(replace(each, rank=rank) for rank, each in enumerate(listed, start=1)),
         duplicates=tuple(dict.fromkeys(found.dropped + other.dropped)),
         decisions=(*found.decisions, *other.decisions),
     )
@@ -629,8 +596,10 @@ def _stays(evaluation: CragEvaluation, params: Params) -> bool:
     return evaluation.action is ListAction.INCORRECT and not params.crag.fallback
 
 
-def _refine_documents(question: str, evaluation: CragEvaluation, params: Params, library: Library) -> _Refined:
-    """Cut the useful documents into strips, score the strips, and keep the best.
+def _refine_documents(
+    question: str, evaluation: CragEvaluation, params: Params, library: Library
+) -> tuple[list[Strip], int]:
+    """Cut the useful documents into strips, and return the best of them, and how many there were to choose from.
 
     Whole documents are ordered as the evaluator says. Strips are no documents, which is all that a judge or a reranker
     is asked about here: they are scored by their likeness to the question, and go if they share no word with it.
@@ -644,18 +613,7 @@ def _refine_documents(question: str, evaluation: CragEvaluation, params: Params,
     else:
         pieces = [strip for strip in score_strips(question, cut) if strip.score > 0]
     top = params.crag.top or (params.context_size if mode == "selection" else TOP)
-    return _Refined(choose_strips(pieces, top, params.crag.order), len(cut))
-
-
-def _make_passage(inside: _Refined, outside: _Refined) -> str:
-    """Join strips as the authors' code does, with an empty line after them, as after a document."""
-    text = merge_passages(*(JOINT.join(strip.text for strip in refined.kept) for refined in (inside, outside)))
-    return f"{text}\n\n" if text else ""
-
-
-def _rank(action: ListAction, found: Sequence[Candidate], other: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    listed = [*other, *found] if action is ListAction.INCORRECT else [*found, *other]
-    return tuple(replace(each, rank=rank) for rank, each in enumerate(listed, start=1))
+    return choose_strips(pieces, top, params.crag.order), len(cut)
 
 
 # Calibrate thresholds from labelled data: from which score on a list is trusted, and below which it is not.
@@ -699,7 +657,7 @@ def calibrate(pairs: Sequence[tuple[float, bool]], trust: float = 0.9, seed: int
     """Calibrate thresholds from (score, relevant) pairs; the same pairs and seed give the same figures.
 
     Raises:
-        TooFew: fewer than 20 relevant or irrelevant pairs.
+        TooFewObservations: fewer than 20 relevant or irrelevant pairs.
         ValueError: unless 0.5 <= trust < 1.
     """
     if not 0.5 <= trust < 1:
@@ -714,40 +672,18 @@ def calibrate(pairs: Sequence[tuple[float, bool]], trust: float = 0.9, seed: int
 
     scores, place = np.unique([score for score, _ in pairs], return_inverse=True)
     labels: NDArray[np.float64] = np.array([label for _, label in pairs], dtype=float)
-    found = np.array(
-        [
-            _find_thresholds(scores, _sum_weights(place, weights), _sum_weights(place, weights * labels), trust)
-            for weights in _draw_weights(len(pairs), seed)
-        ]
-    )
-    return Calibration(
-        trust=trust,
-        observations=len(pairs),
-        relevant=relevant,
-        upper=_summarise_threshold(found[:, 0]),
-        lower=_summarise_threshold(found[:, 1]),
-    )
-
-
-def _sum_weights(place: Any, weights: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """Sum the weights of the observations with the same score."""
-    import numpy as np
-
-    return np.bincount(place, weights).astype(np.float64)
-
-
-def _draw_weights(count: int, seed: int) -> "Iterator[NDArray[np.float64]]":
-    """Yield the weight of each observation: first 1 for the data, then one resample at a time to save memory."""
-    import numpy as np
-
-    rng = np.random.default_rng(seed)
-    yield np.ones(count)
-    for _ in range(RESAMPLES):
-        yield rng.multinomial(count, np.full(count, 1 / count)).astype(float)
+    rng, count = np.random.default_rng(seed), len(pairs)
+    found = np.empty((1 + RESAMPLES, 2))
+    # First the data, where each observation weighs 1, then one resample at a time to save memory.
+    for row in range(len(found)):
+        weights = rng.multinomial(count, np.full(count, 1 / count)).astype(float) if row else np.ones(count)
+        found[row] = _find_thresholds(scores, np.bincount(place, weights), np.bincount(place, weights * labels), trust)
+    upper, lower = (_summarise_threshold(found[:, column]) for column in (0, 1))
+    return Calibration(trust=trust, observations=count, relevant=relevant, upper=upper, lower=lower)
 
 
 def _find_thresholds(
-    scores: "NDArray[np.float64]", total: "NDArray[np.float64]", relevant: "NDArray[np.float64]", trust: float
+    scores: "NDArray[Any]", total: "NDArray[Any]", relevant: "NDArray[Any]", trust: float
 ) -> tuple[float, float]:
     """Return the upper and the lower threshold; NaN if there is none. `total` and `relevant` count the observations
     that have each of the rising `scores`."""
@@ -764,11 +700,7 @@ def _find_thresholds(
 def _summarise_threshold(found: "NDArray[np.float64]") -> CalibratedThreshold:
     import numpy as np
 
-    first, resampled = found[0], found[1:][~np.isnan(found[1:])]
-    low, high = np.percentile(resampled, TAILS) if len(resampled) else (None, None)
+    value, resampled = float(found[0]), found[1:][~np.isnan(found[1:])]
+    low, high = map(float, np.percentile(resampled, TAILS)) if len(resampled) else (None, None)
     met = len(resampled) / (len(found) - 1)
-    return CalibratedThreshold(value=_replace_nan(first), low=_replace_nan(low), high=_replace_nan(high), met=met)
-
-
-def _replace_nan(value: Any) -> float | None:
-    return None if value is None or math.isnan(value) else float(value)
+    return CalibratedThreshold(value=None if math.isnan(value) else value, low=low, high=high, met=met)

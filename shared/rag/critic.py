@@ -4,17 +4,17 @@ Its mean is of one page, so that a single bad document blocks generation however
 relevant documents suffice (`critic.aggregate=mean` brings the document's rule back). Decision 27 lists the differences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from enum import StrEnum
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.calls import Judge, Write
+from shared.calls import Judge, Write, Yielded
 from shared.params import CriticParams
 from shared.rag.prompts import Critique, localised, parse_critique
-from shared.replies import Failure, Generated, Rated
+from shared.replies import Failure, Generated
 from shared.samples import Candidate, Decision
 
 
@@ -72,24 +72,17 @@ class Round(NamedTuple):
         """Describe the round for the trace: each document's relevance, or its failure."""
         failures = [candidate.failure for candidate in self.page if candidate.failure]
         detail: dict[str, str | float | bool | list[str] | None] = {
-            "query": self.query,
-            "mean": self.mean,
-            "relevant": self.relevant,
-            "forced": verdict.forced,
+            "query": self.query, "mean": self.mean, "relevant": self.relevant, "forced": verdict.forced,
             "documents": [candidate.document for candidate in self.page],
             "ratings": [candidate.failure or str(candidate.relevance) for candidate in self.page],
-        }
+        }  # fmt: skip
         if params.aggregate not in ("count", "mean"):
             detail[params.aggregate] = self.score(params.aggregate)
         if params.reply == "json":
             detail["reasons"] = list(self.reasons)
-        return Decision(
-            stage="critic",
-            action=verdict.action.value,
-            round=self.attempt,
-            detail=detail,
-            fallback=failures[0] if failures and self.mean is None else None,
-        )
+        fallback = failures[0] if failures and self.mean is None else None
+        action = verdict.action.value
+        return Decision(stage="critic", action=action, round=self.attempt, detail=detail, fallback=fallback)
 
 
 def decide(round_: Round, params: CriticParams) -> RoundDecision:
@@ -108,30 +101,35 @@ def decide(round_: Round, params: CriticParams) -> RoundDecision:
     return RoundDecision(CriticAction.REWRITE if poor or not round_.page else CriticAction.CONTINUE)
 
 
-def ask_critic(document: str, question: str, params: CriticParams) -> Judge | Write:
-    """Make the call that asks the critic about one document."""
+def rate_page(
+    page: Sequence[Candidate], question: str, params: CriticParams
+) -> Generator[Yielded, Any, tuple[list[Candidate], list[str]]]:
+    """Have the critic rate each document; return the page with its ratings, and their reasons.
+
+    A rating counts as (rating - 1) / 4. A candidate whose rating failed has the failure instead.
+    """
+    if not page:
+        return [], []
+    calls: list[Judge | Write]
     if params.reply == "rating":
-        return Judge(rubric=localised("relevance", question), document=document, question=question)
-    template, slots = localised("critic", question), {"question": question}
-    return Write(template=template, decoding=params.decoding, slots=slots, documents=(document,))
-
-
-def read_critique(reply: Rated | Generated | Failure) -> Critique | Failure:
-    """Return the critic's reply in either form of the question; a rating counts as (rating - 1) / 4."""
-    match reply:
-        case Rated():
-            return Critique(reply.quality)
-        case Generated():
-            return parse_critique(reply.text, truncated=reply.truncated)
-        case _:
-            return reply
-
-
-def add_rating(candidate: Candidate, found: Critique | Failure) -> Candidate:
-    """Return the candidate with the critic's score as its relevance, or with the failure."""
-    if isinstance(found, Failure):
-        return replace(candidate, failure=found.kind.value)
-    return replace(candidate, relevance=found.score, score=found.score)
+        rubric = localised("relevance", question)
+        calls = [Judge(rubric=rubric, document=each.document, question=question) for each in page]
+    else:
+        template, slots = localised("critic", question), {"question": question}
+        calls = [
+            Write(template=template, decoding=params.decoding, slots=slots, documents=(each.document,)) for each in page
+        ]
+    rated, reasons = [], []
+    for candidate, reply in zip(page, (yield calls), strict=True):
+        found = parse_critique(reply.text, truncated=reply.truncated) if isinstance(reply, Generated) else reply
+        if isinstance(found, Failure):
+            rated.append(replace(candidate, failure=found.kind.value))
+            reasons.append("")
+        else:
+            score, reason = found if isinstance(found, Critique) else (found.quality, "")
+            rated.append(replace(candidate, relevance=score, score=score))
+            reasons.append(reason)
+    return rated, reasons
 
 
 def filter_relevant(judged: Sequence[Candidate], threshold: float) -> list[Candidate]:
@@ -143,14 +141,3 @@ def sort_by_relevance(judged: Sequence[Candidate]) -> list[Candidate]:
     """Sort by relevance, the most relevant first; ties keep their order, unrated candidates come last."""
     best_first = sorted(judged, key=lambda each: (each.relevance is None, -(each.relevance or 0.0)))
     return [replace(each, rank=rank) for rank, each in enumerate(best_first, start=1)]
-
-
-def choose_documents(judged: Sequence[Candidate], params: CriticParams) -> list[Candidate]:
-    """Return the documents to generate from, best first: the relevant ones, or all if there are none."""
-    best_first = sort_by_relevance(judged)
-    return filter_relevant(best_first, params.generate) or best_first
-
-
-def choose_hints(judged: Sequence[Candidate], params: CriticParams) -> list[Candidate]:
-    """Return what the rewriter is shown: at most one page of the best documents that are not irrelevant."""
-    return filter_relevant(sort_by_relevance(judged), params.rewrite)[: params.k]

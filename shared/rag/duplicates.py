@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import NamedTuple, assert_never
@@ -147,8 +148,7 @@ def list_tokens(text: str) -> tuple[str, ...]:
 
 
 def list_problem_tokens(problem: str) -> tuple[str, ...]:
-    """Return the tokens of a problem without the instructions of a prompt around it."""
-    # Remove instructions at both ends; a text that consists of nothing else stays.
+    """Return the tokens of a problem without the instructions around it; a text of nothing else stays."""
     text = _write_plainly(problem)
     ends = [0, *(cut.end() for cut in _CUT.finditer(text)), len(text)]
     pieces = [text[start:end] for start, end in pairwise(ends) if start < end]
@@ -166,14 +166,14 @@ def _write_plainly(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
-        text = _UNUSUAL.sub(lambda found: _write_signs(found[0]), text)
+        text = _UNUSUAL.sub(_write_signs, text)
     return text.lower()
 
 
-def _write_signs(characters: str) -> str:
+def _write_signs(found: re.Match[str]) -> str:
     written = (
         (script, "".join(text for _, text in run))
-        for script, run in groupby(map(_write_sign, characters), lambda each: each[0])
+        for script, run in groupby(map(_write_sign, found[0]), lambda each: each[0])
     )
     return "".join(f"{script}{{{text}}}" if script else text for script, text in written)
 
@@ -219,20 +219,18 @@ def _read(text: str) -> tuple[str, ...]:
     return tuple("*" if token in (r"\times", r"\cdot") else token for token in tokens)
 
 
+@dataclass(slots=True)
 class _OpenGroup:
     """An open group, or a command that waits for its next argument."""
 
-    __slots__ = ("command", "left", "place", "written")
-
-    def __init__(self, command: str, left: int, place: int, written: int) -> None:
-        self.command = command
-        """Of a group: the token before it."""
-        self.left = left
-        """Number of arguments to come; 0 for a group."""
-        self.place = place
-        """Where the output has room for the brace before the group or argument."""
-        self.written = written
-        """Number of tokens before it."""
+    command: str
+    """Of a group: the token before it."""
+    left: int
+    """Number of arguments to come; 0 for a group."""
+    place: int
+    """Where the output has room for the brace before the group or argument."""
+    written: int
+    """Number of tokens before it."""
 
 
 class _BraceNormalizer:
@@ -248,7 +246,6 @@ class _BraceNormalizer:
         self._before = ""
 
     def read(self, symbol: str) -> None:
-        """Read the next token."""
         symbol = _SAME.get(symbol, symbol)
         before, self._before = self._before, symbol
         if symbol.isalnum():
@@ -378,7 +375,7 @@ class _BraceNormalizer:
 #
 # A problem is its numbers, operators, relations and variables: two texts that differ in one of them are two problems,
 # however many words they share. What the words alone say differently ("odd divisors", "even divisors") is decided by
-# the answers. Both texts are compared in one spelling (`shared.rag.duplicates`).
+# the answers. Both texts are compared in one spelling.
 
 _NUMBERS = {
     *("zero", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
@@ -387,7 +384,6 @@ _NUMBERS = {
     *("half", "twice", "double", "triple", "dozen"),
     *"〇零二两三四五六七八九十百千万亿半倍",
 }
-_ARTICLES = frozenset({"a"})
 RESEMBLING = 0.9
 """Share of common shingles from which a document that was not left out is noted."""
 _CHARACTER = re.compile(f"[{CJK}]")
@@ -479,11 +475,10 @@ def note_resembling_documents(question: str, context: Sequence[str], library: Li
     Raises:
         KeyError: `library` lacks a document.
     """
-    shares = {document: measure_overlap(question, library[document]) for document in context}
     return tuple(
         Decision(stage="duplicates", action="kept", detail={"document": document, "share": share})
-        for document, share in shares.items()
-        if share >= RESEMBLING
+        for document in dict.fromkeys(context)
+        if (share := measure_overlap(question, library[document])) >= RESEMBLING
     )
 
 
@@ -514,15 +509,15 @@ def _prepare(problem: str) -> ComparableText:
             left + right if _CHARACTER.match(left) and _CHARACTER.match(right) else left
             for left, right in zip(terms, [*terms[1:], ""], strict=False)
         ]
-    return ComparableText(form, tuple(filter(_is_mathematics, tokens)), make_shingles(terms))
+    mathematics = []
+    for token in tokens:
+        is_word = token[0].isalpha() and (len(token) > 1 or token == "a" or bool(_CHARACTER.match(token)))
+        if not is_word or token in _NUMBERS:
+            mathematics.append(token)
+    return ComparableText(form, tuple(mathematics), make_shingles(terms))
 
 
-def _is_mathematics(token: str) -> bool:
-    is_word = token[0].isalpha() and (len(token) > 1 or token in _ARTICLES or bool(_CHARACTER.match(token)))
-    return not is_word or token in _NUMBERS
-
-
-# Find which questions a corpus already contains, by `duplicates.is_near_duplicate`, for many questions at once.
+# Find which questions a corpus already contains, by `is_near_duplicate`, for many questions at once.
 #
 # Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007): two sets
 # that share enough share one of their few rarest elements. Nothing is missed, and few pairs are looked at.
@@ -558,11 +553,10 @@ class QuestionIndex:
         found = make_comparable(problem)
         candidates = {place for shingle in self._prefix(found.shingles) for place in self._rare.get(shingle, ())}
         candidates.update(self._exact.get(found.form, ()))
-        asked = ((place, self._asked[place]) for place in sorted(candidates))
         return [
-            QuestionDuplicate(place, each.form == found.form)
-            for place, each in asked
-            if are_near_duplicates(each, found)
+            QuestionDuplicate(place, self._asked[place].form == found.form)
+            for place in sorted(candidates)
+            if are_near_duplicates(self._asked[place], found)
         ]
 
     def _prefix(self, found: Shingles) -> list[Shingle]:

@@ -147,19 +147,25 @@ def weighted_sum(
 ) -> list[tuple[str, float]]:
     """Fuse by score: the sum of weight * normalised score over *all* lists; a list gives its `missing` value to others.
 
-    What a missing document and a constant list get: `shared.rag.fusion`. An empty list has found nothing to compare
-    with, and adds nothing to anybody; neither does one of weight 0. A document that a list repeats counts once, at its
-    first place. Returns (hash, score) by falling score; ties are broken by hash.
+    An empty list has found nothing to compare with, and adds nothing to any document; neither does one of weight 0. A
+    document that a list repeats counts once, at its first place. Returns (hash, score) by falling score; ties are
+    broken by hash.
 
     Raises:
         ValueError: for scores that are not finite, and for weights as `rrf` does.
     """
     weights = _check(weights, lists)
+    # Of a document that is there twice, `dict` keeps the first place, which comes last here.
     listed = [
-        (_keep_first_scores(ranked), weight) for ranked, weight in zip(lists, weights, strict=True) if ranked and weight
+        (dict(reversed(ranked)), weight) for ranked, weight in zip(lists, weights, strict=True) if ranked and weight
     ]
     documents = {document for scores, _ in listed for document in scores}
-    return _add_up(_parts(scores, weight, normaliser, documents) for scores, weight in listed)
+    parts = []
+    for scores, weight in listed:
+        found, missing = normaliser(list(scores.values()))
+        values = dict(zip(scores, found, strict=True))
+        parts.append({document: weight * values.get(document, missing) for document in documents})
+    return _add_up(parts)
 
 
 def find_best_ranks(ranked: Sequence[str]) -> dict[str, int]:
@@ -170,13 +176,6 @@ def find_best_ranks(ranked: Sequence[str]) -> dict[str, int]:
     return ranks
 
 
-def _parts(scores: Mapping[str, float], weight: float, normaliser: Normaliser, documents: set[str]) -> dict[str, float]:
-    """Return what one list adds to the score of every document."""
-    found, missing = normaliser(list(scores.values()))
-    values = dict(zip(scores, found, strict=True))
-    return {document: weight * values.get(document, missing) for document in documents}
-
-
 def _add_up(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
     by_document: defaultdict[str, list[float]] = defaultdict(list)
     for added in parts:
@@ -185,13 +184,6 @@ def _add_up(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
     # fsum is exact, so that adding in another order cannot break a tie.
     fused = [(document, math.fsum(values)) for document, values in by_document.items()]
     return sorted(fused, key=lambda entry: (-entry[1], entry[0]))
-
-
-def _keep_first_scores(ranked: Ranked) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    for document, score in ranked:
-        scores.setdefault(document, score)
-    return scores
 
 
 def _check(weights: Sequence[float], lists: Sequence[object]) -> list[float]:
@@ -239,16 +231,10 @@ def rerank(
         known = quality.get(document)
         score = None if known is None else rrf_weight * relevance + quality_weight * known
         scored.append(RerankedCandidate(document=document, rank=0, fused=rrf, quality=known, score=score))
-    scored.sort(key=_place)
+    scored.sort(
+        key=lambda each: (each.score is None, -(each.fused if each.score is None else each.score), each.document)
+    )
     return [entry._replace(rank=rank) for rank, entry in enumerate(scored, start=1)]
-
-
-def _place(entry: RerankedCandidate) -> tuple[bool, float, str]:
-    by = entry.fused if entry.score is None else entry.score
-    return (entry.score is None, -by, entry.document)
-
-
-# Measure how different the documents of a list are.
 
 
 def measure_diversity(texts: Sequence[str]) -> float:
@@ -262,8 +248,6 @@ def measure_diversity(texts: Sequence[str]) -> float:
     pairs = [cosine(left, right) for left, right in combinations(vectors, 2)]
     return 1 - fmean(pairs) if pairs else 0.0
 
-
-# Merge lists by turns.
 
 T = TypeVar("T")
 
@@ -283,14 +267,15 @@ def keep_first_of_each(items: Iterable[T], key: Callable[[T], Hashable]) -> list
     return list(first.values())
 
 
-# Run parts of a pipeline side by side, in as many rounds of calls as the longest part needs.
-
 Part = Generator[Sequence[Call], Any, T]
 """Yields calls, is sent their replies in order, and returns a result."""
 
 
 def run_in_step(parts: Sequence[Part[T]]) -> Part[list[T]]:
-    """Run all parts, yield their calls together, and return their results in order."""
+    """Run all parts in as many steps as the longest needs, and return their results in order.
+
+    Each step yields the calls of all parts together.
+    """
     results: dict[int, T] = {}
     waiting = {place: _advance(part, None, place, results) for place, part in enumerate(parts)}
     while waiting := {place: calls for place, calls in waiting.items() if place not in results}:

@@ -10,7 +10,7 @@ import msgspec
 from shared.calls import Estimate
 from shared.params import GateParams, RouteParams
 from shared.replies import Document, Estimated, Failure, SampleFailed, Verified
-from shared.samples import Agreement, Decision, GateDecision, Strategy, Trace, Truth
+from shared.samples import Agreement, Decision, GateDecision, Strategy, Truth
 
 # How far two vectors of scores agree: Pearson's correlation with its interval, and Spearman's beside it.
 
@@ -36,28 +36,16 @@ def correlate(one: Sequence[float], other: Sequence[float], who: tuple[str, str]
 
     With fewer than four pairs, or a constant vector, the correlation is undefined.
     """
-    undefined = _explain_undefined(one, other, who)
-    if undefined:
-        return Correlation(rho=None, undefined=undefined)
-    from scipy import stats  # slow to import, and only a calibration needs it
-
-    pearson = stats.pearsonr(one, other)
-    interval = pearson.confidence_interval(0.95)
-    return Correlation(
-        rho=float(pearson.statistic),
-        low=float(interval.low),
-        high=float(interval.high),
-        spearman=float(stats.spearmanr(one, other).statistic),
-    )
-
-
-def _explain_undefined(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> str:
     if len(one) < FEWEST_FOR_RHO:
-        return f"only {len(one)} pairs"
+        return Correlation(rho=None, undefined=f"only {len(one)} pairs")
     for name, scores in zip(who, (one, other), strict=True):
         if max(scores) - min(scores) <= SAME_SCORE:
-            return f"{name} gave every document {scores[0]:g}"
-    return ""
+            return Correlation(rho=None, undefined=f"{name} gave every document {scores[0]:g}")
+    from scipy import stats  # slow to import, and only a calibration needs it
+
+    pearson, spearman = stats.pearsonr(one, other), stats.spearmanr(one, other)
+    low, high = pearson.confidence_interval(0.95)
+    return Correlation(float(pearson.statistic), float(low), float(high), float(spearman.statistic))
 
 
 # The confidence gate: decide whether rules may replace the judge on this corpus (MathRAG-Gate paper, section 3.3).
@@ -100,19 +88,10 @@ def decide_gate(
     found = correlate(rule_scores, judge_scores, ("the rules", "the judge"))
     strategy, reason = _decide(found, len(documents), asked=asked, unparsed=unparsed, params=params)
     return GateDecision(
-        strategy=strategy,
-        reason=reason,
-        tau=params.tau,
-        rho=found.rho,
-        low=found.low,
-        high=found.high,
-        spearman=found.spearman,
-        documents=tuple(documents),
-        rule_scores=tuple(rule_scores),
-        judge_scores=tuple(judge_scores),
-        asked=asked,
-        unparsed=unparsed,
-    )
+        strategy=strategy, reason=reason, tau=params.tau, rho=found.rho, low=found.low, high=found.high,
+        spearman=found.spearman, documents=tuple(documents), rule_scores=tuple(rule_scores),
+        judge_scores=tuple(judge_scores), asked=asked, unparsed=unparsed,
+    )  # fmt: skip
 
 
 def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
@@ -207,17 +186,9 @@ def choose_route(replies: Sequence[Estimated | Failure], strategy: Strategy, par
     if isinstance(reply, Failure):
         return Route(strategy, (Decision(stage="route", action="hard", fallback=reply.kind.value),))
     easy = reply.probability < params.threshold
-    detail: dict[str, str | float | bool | list[str] | None] = {
-        "probability": reply.probability,
-        "threshold": params.threshold,
-    }
-    decision = Decision(stage="route", action="easy" if easy else "hard", detail=detail)
+    detail = {"probability": reply.probability, "threshold": params.threshold}
+    decision = Decision(stage="route", action="easy" if easy else "hard", detail={**detail})
     return Route(Strategy.RULES if easy else strategy, (decision,))
-
-
-def add_route(trace: Trace, route: Route) -> Trace:
-    """Add the route's decision to the trace, in front because it was taken before the scoring."""
-    return msgspec.structs.replace(trace, decisions=route.decisions + trace.decisions)
 
 
 # Rule-RQP: how well a text is reasoned, judged by its form alone (the MathRAG-Gate paper, section 3.2.1).
@@ -277,20 +248,20 @@ def score_text(text: str) -> RuleScore:
     tokens = _TOKEN.findall(text)
     logic = _saturate(_count(_CONNECTIVE, text), LOGIC_SATURATION)
     structure = _saturate(_count(_MARKER, text), STRUCTURE_SATURATION)
-    if not tokens:
-        math = 0.0
-    else:
-        share = sum(1 for token in tokens if _MATHEMATICAL.match(token)) / len(tokens)
-        math = min(1.0, share / MATH_SATURATION)
+    share = sum(1 for token in tokens if _MATHEMATICAL.match(token)) / max(1, len(tokens))
+    math = min(1.0, share / MATH_SATURATION)
     box = float(bool(_BOX.search(text)))
-    length = _length_factor(len(tokens))
+    if len(tokens) < SHORT_TOKENS:
+        length = len(tokens) / SHORT_TOKENS
+    else:
+        length = max(LONG_FLOOR, min(1.0, LONG_TOKENS / len(tokens)))
     form = LOGIC_WEIGHT * logic + STRUCTURE_WEIGHT * structure + MATH_WEIGHT * math + BOX_WEIGHT * box
     return RuleScore(logic=logic, structure=structure, math=math, box=box, length=length, score=min(1.0, length * form))
 
 
 @lru_cache(maxsize=16384)
 def score_document(document: Document) -> RuleScore:
-    """Return `rule_score` of a document, cached by content because replays score the same documents again."""
+    """Score a document's text, cached by content because replays score the same documents again."""
     return score_text(document.text)
 
 
@@ -300,9 +271,3 @@ def _count(pattern: re.Pattern[str], text: str) -> int:
 
 def _saturate(count: int, full: int) -> float:
     return min(1.0, count / full)
-
-
-def _length_factor(tokens: int) -> float:
-    if tokens < SHORT_TOKENS:
-        return tokens / SHORT_TOKENS
-    return max(LONG_FLOOR, min(1.0, LONG_TOKENS / tokens))

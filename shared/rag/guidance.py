@@ -22,7 +22,6 @@ from shared.replies import (
     Failure,
     FailureKind,
     FoundRules,
-    Generated,
     Miner,
     NumberedRule,
     Rule,
@@ -31,8 +30,6 @@ from shared.replies import (
 )
 from shared.rules.graph import phrase, shown
 from shared.samples import Candidate, Decision, Item, Library, Trace
-
-# Choose rules of a bank for a question: thresholds, order and number.
 
 Side = Literal["", "object", "subject"]
 
@@ -50,8 +47,18 @@ def choose(rules: Iterable[NumberedRule], asked: RuleRequest, miner: Miner) -> t
 
     Taken from parts, and from what was taken of these, they are the same.
     """
-    fitting = (each for each in rules if _fits(each.rule, asked, miner))
-    return tuple(sorted(fitting, key=_place, reverse=asked.choice.order == "worst")[: asked.choice.most])
+    choice = asked.choice
+    fitting = [
+        each
+        for each in rules
+        if each.rule.certainty >= choice.confidence and each.rule.support >= choice.support
+        if each.rule.head.relation == asked.relation and _answers(each.rule, asked.side, miner)
+    ]
+    fitting.sort(
+        key=lambda each: (-each.rule.certainty, -each.rule.support, len(each.rule.body), each.number),
+        reverse=choice.order == "worst",
+    )
+    return tuple(fitting[: choice.most])
 
 
 def draw(seed: int, most: int, of: int) -> list[int]:
@@ -76,12 +83,6 @@ def get_predicted_side(rule: Rule) -> Literal["object", "subject"]:
     return "object" if any(isinstance(atom.object, int) for atom in rule.body[:1]) else "subject"
 
 
-def _fits(rule: Rule, asked: RuleRequest, miner: Miner) -> bool:
-    choice = asked.choice
-    is_good = rule.certainty >= choice.confidence and rule.support >= choice.support
-    return is_good and rule.head.relation == asked.relation and _answers(rule, asked.side, miner)
-
-
 def _answers(rule: Rule, side: Side, miner: Miner) -> bool:
     """Return whether the rule predicts the asked end for more than one entity."""
     if miner in TEMPORAL:
@@ -94,12 +95,6 @@ def _answers(rule: Rule, side: Side, miner: Miner) -> bool:
     }[side]  # fmt: skip
     return any(isinstance(term, int) for term in known)
 
-
-def _place(each: NumberedRule) -> tuple[float, int, int, int]:
-    return (-each.rule.certainty, -each.rule.support, len(each.rule.body), each.number)
-
-
-# Find the relation that a text names.
 
 MOST_NAMED = 100
 """Relations that a model is asked to choose from."""
@@ -174,11 +169,13 @@ def find_guidance(item: Item, params: Params) -> Generator[Yielded, Any, Guidanc
 
 def find_rules(item: Item, params: Params, relation: str = "") -> FindRules:
     """Find the rules of a relation; without one, those of the relation whose phrase occurs in the question."""
-    rulerag = params.rulerag
+    rulerag, seed = params.rulerag, 0
+    if rulerag.order == "random":
+        # Another seed for each question, and the same in each repeat.
+        seed = int.from_bytes(canonical.digest([params.seed, item.question])[:8]) % _SEEDS
     choice = RuleChoice(
-        most=rulerag.most, confidence=rulerag.confidence, support=rulerag.support, order=rulerag.order,
-        seed=_derive_seed(item, params.seed) if rulerag.order == "random" else 0,
-    )  # fmt: skip
+        most=rulerag.most, confidence=rulerag.confidence, support=rulerag.support, order=rulerag.order, seed=seed
+    )
     question = "" if relation else item.question
     return FindRules(
         relation=relation, question=question, side=get_asked_side(item), phrases=rulerag.phrases, choice=choice
@@ -195,30 +192,21 @@ def _ask_judge(item: Item, params: Params) -> Generator[Yielded, Any, Guidance]:
         return _make_no_guidance(NO_RULE, params)
     slots = {"question": question, "relations": "\n".join(list_nearest(question, heads.phrases))}
     reply = yield Write(template=localised("relation", question), decoding=rulerag.decoding, slots=slots)
-    if fallback := _explain_no_answer(reply):
-        return _make_no_guidance(fallback, params)
-    relation = RelationNames(heads.phrases.items()).find_in(_get_first_line(reply.text))
+    if isinstance(reply, Failure):
+        return _make_no_guidance(reply.kind.value, params)
+    first_line = next(iter(reply.text.strip().splitlines()), "")
+    if not first_line:
+        return _make_no_guidance(FailureKind.UNPARSED.value, params)
+    relation = RelationNames(heads.phrases.items()).find_in(first_line)
     if relation is None:
         return _make_no_guidance(UNKNOWN, params)
     return _make_guidance("judge", require((yield find_rules(item, params, relation))), params)
 
 
-def _explain_no_answer(reply: Generated | Failure) -> str | None:
-    if isinstance(reply, Failure):
-        return reply.kind.value
-    return None if _get_first_line(reply.text) else FailureKind.UNPARSED.value
-
-
-def _get_first_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()), "")
-
-
 def _make_guidance(how: How, found: FoundRules, params: Params) -> Guidance:
-    detail: dict[str, str | float | bool | list[str] | None] = {"relation": found.relation, "bank": params.rules}
-    fallback = None if found.rules else NO_RULE
-    return Guidance(
-        found.rules, found.phrases, Decision(stage=RELATION_STAGE, action=how, detail=detail, fallback=fallback)
-    )
+    detail, fallback = {"relation": found.relation, "bank": params.rules}, None if found.rules else NO_RULE
+    decision = Decision(stage=RELATION_STAGE, action=how, detail={**detail}, fallback=fallback)
+    return Guidance(found.rules, found.phrases, decision)
 
 
 def _make_no_guidance(fallback: str, params: Params) -> Guidance:
@@ -230,11 +218,6 @@ def get_asked_side(item: Item) -> Side:
     """Return the end that the item asks for; `object` is the default."""
     query = item.query
     return query.side if query is not None and (query.entity or query.side == "subject") else ""
-
-
-def _derive_seed(item: Item, seed: int) -> int:
-    """Derive a seed that differs between questions and is the same in each repeat."""
-    return int.from_bytes(canonical.digest([seed, item.question])[:8]) % _SEEDS
 
 
 # Write rules in words: "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]" (RuleRAG, 2024).
@@ -250,7 +233,6 @@ def write_rule(rule: Rule, phrases: Mapping[str, str]) -> str:
 
 
 def write_relation(relation: str, phrases: Mapping[str, str]) -> str:
-    """Write the relation in words."""
     return phrases.get(relation) or phrase(relation)
 
 
@@ -324,10 +306,20 @@ def search_index(text: str, params: Params) -> Part[Trace]:
 def order_hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop, ...]:
     """Order the body's atoms, starting with the one that contains the known entity.
 
-    The known entity is the end of the head that is not asked for, and variable 0 if that is not known.
+    The known entity is the end of the head that is not asked for, and variable 0 if that is not known. Each atom comes
+    after one that shares a term with it, if possible.
     """
-    known: Term = {"object": rule.head.subject, "subject": rule.head.object, "": 0}[side]
-    return tuple(_hop(atom, end, phrases) for atom, end in _order_atoms(rule.body, known)[:MOST_HOPS])
+    reached: set[Term] = {{"object": rule.head.subject, "subject": rule.head.object, "": 0}[side]}
+    left, hops = list(rule.body), list[Hop]()
+    while left and len(hops) < MOST_HOPS:
+        atom = next((each for each in left if reached & {each.subject, each.object}), left[0])
+        left.remove(atom)
+        ends = (atom.subject, atom.object)
+        end = next((at for at, term in enumerate(ends) if term in reached), None)
+        constants = tuple(shown(term) for term in ends if isinstance(term, str))
+        hops.append(Hop(write_relation(atom.relation, phrases), constants, end))
+        reached.update(ends)
+    return tuple(hops)
 
 
 def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library: Library) -> Part[ChainResult]:
@@ -344,7 +336,11 @@ def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library
         live = keep_first_of_each((path for path in paths if path.end), lambda path: path.end)[:width]
         found = yield from run_in_step([search_index(_query(path.end, hop), params) for path in live])
         traces += found
-        grown = [_grow(path, trace, hop, library)[:width] for path, trace in zip(live, found, strict=True)]
+        grown = []
+        for path, trace in zip(live, found, strict=True):
+            ends = ((each, find_other_end(library[each.document].text, hop, path)) for each in trace.candidates)
+            longer = [ChainPath(end, candidates=(*path.candidates, each)) for each, end in ends if end is not None]
+            grown.append(longer[:width])
         paths = list(interleave(grown))
     return ChainResult(tuple(path.candidates for path in paths if path.candidates), tuple(traces))
 
@@ -370,43 +366,18 @@ def find_other_end(sentence: str, hop: Hop, known: ChainPath) -> str | None:
     told, seen = _TIME.sub("", sentence.strip()).rstrip("."), normalise_words(known.end)
     ends = told.split(f" {hop.phrase} ")
     if len(ends) == 2:
-        at = next((at for at in (0, 1) if hop.end in (at, None) and _is_known(ends[at], seen, known)), None)
-        return None if at is None else ends[1 - at]
+        for at, words in enumerate(map(normalise_words, ends)):
+            if hop.end in (at, None) and (contains_words(words, seen) if known.is_question else words == seen):
+                return ends[1 - at]
+        return None
     old = {*seen, *normalise_words(_query("", hop))}
     if not set(normalise_words(told)).issuperset(normalise_words(hop.phrase)):
         return None
     return " ".join(word for word in told.split() if not old.issuperset(normalise_words(word)))
 
 
-def _is_known(end: str, seen: Sequence[str], known: ChainPath) -> bool:
-    return contains_words(normalise_words(end), seen) if known.is_question else normalise_words(end) == seen
-
-
-def _order_atoms(body: Sequence[Atom], known: Term) -> list[tuple[Atom, int | None]]:
-    """Put each atom after one that shares a term with it, if possible, with the end that they share."""
-    left, reached, order = list(body), {known}, list[tuple[Atom, int | None]]()
-    while left:
-        atom = next((each for each in left if reached & {each.subject, each.object}), left[0])
-        left.remove(atom)
-        ends = (at for at, term in enumerate((atom.subject, atom.object)) if term in reached)
-        order.append((atom, next(ends, None)))
-        reached |= {atom.subject, atom.object}
-    return order
-
-
-def _hop(atom: Atom, end: int | None, phrases: Mapping[str, str]) -> Hop:
-    constants = (shown(term) for term in (atom.subject, atom.object) if isinstance(term, str))
-    return Hop(write_relation(atom.relation, phrases), tuple(constants), end)
-
-
 def _query(end: str, hop: Hop) -> str:
     return " ".join((end, hop.phrase, *hop.constants)).strip()
-
-
-def _grow(path: ChainPath, found: Trace, hop: Hop, library: Library) -> list[ChainPath]:
-    """Extend the path by each document that says that the atom holds."""
-    ends = ((each, find_other_end(library[each.document].text, hop, path)) for each in found.candidates)
-    return [ChainPath(end, candidates=(*path.candidates, each)) for each, end in ends if end is not None]
 
 
 # Make the search query for each rule: question and rule, or a query by the judge model (seed document 002).
@@ -426,23 +397,17 @@ def make_rule_queries(question: str, guidance: Guidance, params: Params) -> Gene
     if params.rulerag.query == "joined":
         return [_join(question, sentence) for sentence in sentences]
     distinct = list(dict.fromkeys(sentences))
-    replies = yield [_write(question, sentence, params) for sentence in distinct]
-    queries = {
-        sentence: _read(question, sentence, reply) for sentence, reply in zip(distinct, replies, strict=True)
-    }  # fmt: skip
+    template, decoding = localised("rule-query", question), params.rulerag.decoding
+    slots = ({"question": question, "rule": sentence} for sentence in distinct)
+    replies = yield [Write(template=template, decoding=decoding, slots=each) for each in slots]
+    queries = {}
+    for sentence, reply in zip(distinct, replies, strict=True):
+        written = read_rewrite(question, reply)
+        if written.queries:
+            queries[sentence] = RuleQuery(written.queries[0])
+        else:
+            queries[sentence] = _join(question, sentence, written.decision.fallback or written.decision.action)
     return [queries[sentence] for sentence in sentences]
-
-
-def _write(question: str, sentence: str, params: Params) -> Write:
-    slots = {"question": question, "rule": sentence}
-    return Write(template=localised("rule-query", question), decoding=params.rulerag.decoding, slots=slots)
-
-
-def _read(question: str, sentence: str, reply: Generated | Failure) -> RuleQuery:
-    written = read_rewrite(question, reply)
-    if written.queries:
-        return RuleQuery(written.queries[0])
-    return _join(question, sentence, written.decision.fallback or written.decision.action)
 
 
 def _join(question: str, sentence: str, fallback: str | None = None) -> RuleQuery:
@@ -472,7 +437,6 @@ class RuleList(NamedTuple):
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """Return the traces of all its searches."""
         return self.direct.traces + self.chained.traces
 
 
@@ -484,14 +448,26 @@ def search_by_rules(
     Raises:
         CallFailed: a search failed.
     """
+    phrases, side = guidance.phrases, get_asked_side(item)
     queries = yield from make_rule_queries(item.question, guidance, params)
-    chains = [_follow_rule(item, found, guidance.phrases, params, library) for found in guidance.rules]
-    brought = yield from run_in_step([_search_once(query.text, params) for query in queries] + chains)
+    parts = [_search_once(query.text, params) for query in queries]
+    for rule in (found.rule for found in guidance.rules):
+        start = choose_start(item, write_relation(rule.head.relation, phrases))
+        parts.append(follow_chain(start, order_hops(rule, side, phrases), params, library))
+    brought = yield from run_in_step(parts)
     half = len(queries)
     lists = list(map(RuleList, guidance.rules, queries, brought[:half], brought[half:]))
     merged = merge_rule_lists(lists, params)
-    decisions = tuple(_decision(each, merged, guidance.phrases) for each in lists)
-    return replace(merged, decisions=decisions + merged.decisions)
+    decisions = []
+    for each in lists:
+        documents = [found.document for found in merged.candidates if _path(each.found) in (found.paths or ())]
+        chained = {found.document for found in each.chained.candidates}
+        detail = {
+            **_describe_rule(each.found, phrases), "query": each.query.text, "documents": documents,
+            "chained": [document for document in documents if document in chained],
+        }  # fmt: skip
+        decisions.append(Decision(stage=RULE_STAGE, action="search", detail=detail, fallback=each.query.fallback))
+    return replace(merged, decisions=(*decisions, *merged.decisions))
 
 
 def merge_rule_lists(lists: Sequence[RuleList], params: Params) -> Trace:
@@ -504,7 +480,8 @@ def merge_rule_lists(lists: Sequence[RuleList], params: Params) -> Trace:
     for each in lists:
         for rank, candidate in enumerate(each.candidates, start=1):
             paths.setdefault(candidate.document, {})[_path(each.found)] = rank
-    by_turns = _interleave_paths([each.chained for each in lists]) + _interleave_paths([each.direct for each in lists])
+    found = ([each.chained.paths for each in lists], [each.direct.paths for each in lists])
+    by_turns = [candidate for each in found for path in interleave(each) for candidate in path]
     kept = keep_first_of_each(by_turns, _document)[: params.candidates]
     traces = [trace for each in lists for trace in each.traces]
     decisions = [decision for trace in traces for decision in trace.decisions]
@@ -525,32 +502,9 @@ def note_prompt_rules(guidance: Guidance) -> tuple[Decision, ...]:
     )
 
 
-def _interleave_paths(brought: Sequence[ChainResult]) -> list[Candidate]:
-    """Yield the best path of every rule, then the second, and so on."""
-    return [candidate for path in interleave([each.paths for each in brought]) for candidate in path]
-
-
 def _search_once(query: str, params: Params) -> Part[ChainResult]:
     trace = yield from search_index(query, params)
     return ChainResult(tuple((each,) for each in trace.candidates), (trace,))
-
-
-def _follow_rule(
-    item: Item, found: NumberedRule, phrases: Mapping[str, str], params: Params, library: Library
-) -> Part[ChainResult]:  # fmt: skip
-    start = choose_start(item, write_relation(found.rule.head.relation, phrases))
-    return follow_chain(start, order_hops(found.rule, get_asked_side(item), phrases), params, library)
-
-
-def _decision(list_: RuleList, merged: Trace, phrases: Mapping[str, str]) -> Decision:
-    name = _path(list_.found)
-    documents = [each.document for each in merged.candidates if name in (each.paths or ())]
-    chained = {each.document for each in list_.chained.candidates}
-    detail = {
-        **_describe_rule(list_.found, phrases), "query": list_.query.text, "documents": documents,
-        "chained": [document for document in documents if document in chained],
-    }  # fmt: skip
-    return Decision(stage=RULE_STAGE, action="search", detail=detail, fallback=list_.query.fallback)
 
 
 def _describe_rule(found: NumberedRule, phrases: Mapping[str, str]) -> dict[str, str | float | bool | list[str] | None]:

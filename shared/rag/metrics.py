@@ -42,45 +42,34 @@ def measure_per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[st
     Raises:
         Invalid: there is no such measure.
     """
+    import ir_measures
+
     needed: dict[str, None] = {}
     for name in names:
         family, _, depth = name.partition("@")
         needed |= dict.fromkeys([f"{part}@{depth}" for part in _PARTS] if family == "F1" else [name])
-    plain = list(needed)
-    measures = {name: _measure(name) for name in plain}
+    measures = {_parse(name): name for name in needed}
+    # trec_eval sorts by score and breaks ties by its own rule: falling whole numbers leave it none to break.
+    scored = {query: dict(zip(found, range(len(found), 0, -1), strict=True)) for query, found in run.items()}
     values: dict[str, dict[str, float]] = {query: {} for query in judged}
-    for query, measure, value in _calculate(judged, run, tuple(measures.values())):
-        values[query][measure] = value
-    return {query: {name: _value(name, found, measures) for name in names} for query, found in values.items()}
+    for each in ir_measures.iter_calc(list(measures), judged, scored):
+        values[each.query_id][measures[each.measure]] = float(each.value)
+    return {query: {name: _get_value(name, found) for name in names} for query, found in values.items()}
 
 
-def _value(name: str, found: Mapping[str, float], measures: Mapping[str, str]) -> float:
+def _get_value(name: str, found: Mapping[str, float]) -> float:
     family, _, depth = name.partition("@")
     if family != "F1":
-        return found[measures[name]]
-    precision, recall = (found[measures[f"{part}@{depth}"]] for part in _PARTS)
+        return found[name]
+    precision, recall = (found[f"{part}@{depth}"] for part in _PARTS)
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def _measure(name: str) -> str:
-    """Return the name that ir-measures uses."""
-    get_cutoff(name)
-    family, at, depth = name.partition("@")
-    return f"{_MEASURES[family]}{at}{depth}"
-
-
-def _calculate(judged: Judged, run: Run, measures: tuple[str, ...]) -> list[tuple[str, str, float]]:
-    import ir_measures
-
-    # trec_eval sorts by score and breaks ties by its own rule: falling whole numbers leave it none to break.
-    scored = {query: dict(zip(found, range(len(found), 0, -1), strict=True)) for query, found in run.items()}
-    parsed = {_parse(measure): measure for measure in measures}
-    found = ir_measures.iter_calc(list(parsed), judged, scored)
-    return [(each.query_id, parsed[each.measure], float(each.value)) for each in found]
-
-
 @cache
-def _parse(measure: str) -> Any:
+def _parse(name: str) -> Any:
+    """Return the measure of ir-measures."""
     from ir_measures import parse_measure  # a tenth of a second, and most processes never need it
 
-    return parse_measure(measure)
+    get_cutoff(name)
+    family, at, depth = name.partition("@")
+    return parse_measure(f"{_MEASURES[family]}{at}{depth}")

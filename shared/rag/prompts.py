@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shared import canonical
-from shared.calls import DocumentRef, Judge, Prompt, Request, SlotValue
+from shared.calls import DocumentRef, Judge, Prompt, Request
 from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams
 from shared.rag.text import list_prose
-from shared.replies import Document, Failure, FailureKind, Marked, Rated
+from shared.replies import Document, Failure, FailureKind, Rated
 from shared.samples import Item
 
 # Prompt templates: packaged, versioned, and hashed into every call that uses them.
@@ -77,7 +77,7 @@ def adopt(found: Template) -> None:
 
 @cache
 def template(template_id: str) -> Template:
-    """Return the packaged template with this id.
+    """Return the template with this id.
 
     Raises:
         TemplateError: for an unknown id; the message lists the known ones.
@@ -91,13 +91,12 @@ def template(template_id: str) -> Template:
 
 
 def list_template_ids() -> tuple[str, ...]:
-    """Return the ids of all packaged templates, sorted."""
+    """List the ids of all templates, the packaged ones first, each part sorted."""
     return (*list_packaged_ids(), *sorted(_adopted))
 
 
 @cache
 def list_packaged_ids() -> tuple[str, ...]:
-    """List the ids of all packaged templates, sorted."""
     files = resources.files(__package__).joinpath("templates").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
@@ -118,21 +117,18 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
     missing = [slot for slot in template.required if slot not in values]
     if missing:
         raise TemplateError(f"template {template.id!r} needs a value for its slot {missing[0]!r}")
-    texts = {**template.defaults, **{slot: _as_text(value) for slot, value in values.items()}}
+    texts = dict(template.defaults)
+    for slot, value in values.items():
+        if isinstance(value, str):
+            texts[slot] = value
+        else:
+            texts[slot] = _show_document(value) if isinstance(value, Document) else show_documents(value)
     return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
 
 
 def show_documents(documents: Sequence[Document]) -> str:
     """Format documents as prompts show a list: each followed by an empty line."""
     return "".join(f"{_show_document(document)}\n\n" for document in documents)
-
-
-def _as_text(value: Value) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Document):
-        return _show_document(value)
-    return show_documents(value)
 
 
 def _show_document(document: Document) -> str:
@@ -145,9 +141,6 @@ def _show_document(document: Document) -> str:
 def make_template_reference(template_id: str) -> str:
     """Return `id@hash`: requests name their template so, and a changed text makes another call."""
     return f"{template_id}@{template(template_id).hash}"
-
-
-# Render requests as the prompts that models get.
 
 
 class TemplateChanged(Exception):
@@ -165,14 +158,13 @@ def render_request(request: Request, library: Mapping[str, Document]) -> Prompt:
     name = request.template.partition("@")[0]
     if make_template_reference(name) != request.template:
         raise TemplateChanged(f"the request names {request.template}, installed is {make_template_reference(name)}")
-    values = {slot: _value(value, library) for slot, value in request.values.items() if value is not None}
+    values: dict[str, Value] = {}
+    for slot, value in request.values.items():
+        if isinstance(value, str):
+            values[slot] = value
+        elif value is not None:
+            values[slot] = library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
     return render(template(name), values)
-
-
-def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
-    if isinstance(value, str):
-        return value
-    return library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
 
 
 def list_references(request: Request) -> list[DocumentRef]:
@@ -225,11 +217,6 @@ def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
     }
     template = localised("answer-rubric", item.question)
     return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
-
-
-def make_verdict(rated: Rated, grading: GradingParams) -> Marked:
-    """Return correct from the job's minimum rating on; the score is the rating itself."""
-    return Marked(correct=rated.rating >= grading.rating, score=float(rated.rating))
 
 
 # Parse the judge's replies, without what a model thinks aloud before them.

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.calls import Generate, Retrieve
 from shared.params import Params
@@ -69,7 +70,10 @@ def to_ranked_list(found: Retrieved) -> Ranked:
 def make_single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
     """Make the trace of one index's list, unchanged."""
     kept = list(index_by_document(found).values())[: params.candidates]
-    candidates = (_from_hit(hit, index, rank) for rank, hit in enumerate(kept, start=1))
+    candidates = []
+    for rank, hit in enumerate(kept, start=1):
+        dense, sparse = (hit, None) if index == "dense" else (None, hit)
+        candidates.append(replace(make_candidate(hit.document, rank, None, dense, sparse), score=hit.score))
     return Trace(candidates=tuple(candidates), duplicates=found.duplicates, decisions=note_unsearched(index, found))
 
 
@@ -89,7 +93,7 @@ def index_by_document(found: Retrieved) -> dict[str, Hit]:
     return hits
 
 
-def make_candidate(document: str, rank: int, fused: float, dense: Hit | None, sparse: Hit | None) -> Candidate:
+def make_candidate(document: str, rank: int, fused: float | None, dense: Hit | None, sparse: Hit | None) -> Candidate:
     """Make a candidate with its places in both lists, as far as it is in them."""
     return Candidate(
         document=document,
@@ -108,20 +112,24 @@ def make_fused_trace(found: FoundLists, params: Params) -> Trace:
         RerankedCandidate(document=document, rank=rank, fused=fused, quality=None, score=fused)
         for rank, (document, fused) in enumerate(found.fuse(params), start=1)
     ]
-    return Trace(
-        candidates=_candidates(entries, found, {}), duplicates=found.duplicates, decisions=found.decisions
-    )  # fmt: skip
+    return replace(make_scored_trace(entries, found, {}), unscored=False)
 
 
 def make_scored_trace(
     entries: Sequence[RerankedCandidate], found: FoundLists, scorings: Mapping[str, DocumentScoring]
 ) -> Trace:
     """Make the trace of reranked candidates; it is `unscored` if there are some and none has a quality."""
+    dense, sparse, unknown = index_by_document(found.dense), index_by_document(found.sparse), DocumentScoring()
+    candidates = []
+    for entry in entries:
+        scoring, hits = scorings.get(entry.document, unknown), (dense.get(entry.document), sparse.get(entry.document))
+        candidate = make_candidate(entry.document, entry.rank, entry.fused, *hits)
+        candidate = replace(candidate, quality=entry.quality, score=entry.score)
+        candidates.append(replace(candidate, features=scoring.features, failure=scoring.failure))
     unscored = bool(entries) and all(entry.quality is None for entry in entries)
     return Trace(
-        candidates=_candidates(entries, found, scorings), duplicates=found.duplicates, unscored=unscored,
-        decisions=found.decisions,
-    )  # fmt: skip
+        candidates=tuple(candidates), duplicates=found.duplicates, unscored=unscored, decisions=found.decisions
+    )
 
 
 def choose_context(trace: Trace, params: Params) -> tuple[str, ...]:
@@ -147,51 +155,16 @@ def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Tra
     )  # fmt: skip
 
 
-def _candidates(
-    entries: Sequence[RerankedCandidate], found: FoundLists, scorings: Mapping[str, DocumentScoring]
-) -> tuple[Candidate, ...]:
-    dense, sparse = index_by_document(found.dense), index_by_document(found.sparse)
-    return tuple(
-        _candidate(
-            entry,
-            dense.get(entry.document),
-            sparse.get(entry.document),
-            scorings.get(entry.document, DocumentScoring()),
-        )
-        for entry in entries
-    )
-
-
-def _candidate(entry: RerankedCandidate, dense: Hit | None, sparse: Hit | None, scoring: DocumentScoring) -> Candidate:
-    return msgspec.structs.replace(
-        make_candidate(entry.document, entry.rank, entry.fused, dense, sparse),
-        quality=entry.quality, features=scoring.features, failure=scoring.failure, score=entry.score,
-    )  # fmt: skip
-
-
-def _from_hit(hit: Hit, index: Index, rank: int) -> Candidate:
-    if index == "dense":
-        return Candidate(document=hit.document, rank=rank, dense_rank=hit.rank, dense_score=hit.score, score=hit.score)
-    return Candidate(document=hit.document, rank=rank, sparse_rank=hit.rank, sparse_score=hit.score, score=hit.score)
-
-
-# Read from a trace's candidates how they were found, who scored them, and whether reranking changed the prompt.
-
-
 def sort_as_found(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Sort by fused score, else by the best rank of any list; ties by the smaller hash."""
-    return sorted(candidates, key=_sort_key)
+    """Sort by fused score, else by the best rank in any list, or the final one; ties by the smaller hash."""
 
+    def place(candidate: Candidate) -> tuple[bool, float, str]:
+        if candidate.fused is not None:
+            return False, -candidate.fused, candidate.document
+        ranks = (candidate.dense_rank, candidate.sparse_rank, *(candidate.paths or {}).values())
+        return True, min((rank for rank in ranks if rank is not None), default=candidate.rank), candidate.document
 
-def _sort_key(candidate: Candidate) -> tuple[bool, float, str]:
-    fused = candidate.fused
-    return fused is None, find_best_rank(candidate) if fused is None else -fused, candidate.document
-
-
-def find_best_rank(candidate: Candidate) -> int:
-    """Return the best rank in any list; if none is known, the final rank."""
-    ranks = (candidate.dense_rank, candidate.sparse_rank, *(candidate.paths or {}).values())
-    return min((rank for rank in ranks if rank is not None), default=candidate.rank)
+    return sorted(candidates, key=place)
 
 
 def is_context_reranked(outcome: Outcome) -> bool:
@@ -290,10 +263,6 @@ CUTS = {
     "content_filter": "the model server's filter ended the text",
 }
 """How a text ended that the model did not end, by what ended it."""
-
-Rule = Callable[[SampleFacts], EndedSample | None]
-
-
 NOT_FOUND = {
     Extraction.MISSING: "the reply marks or states no answer",
     Extraction.UNBALANCED: "a box that never closes",
@@ -319,7 +288,7 @@ def _check_refused(facts: SampleFacts) -> EndedSample | None:
     return EndedSample(Ending.REFUSED, facts.refusal or "nothing was generated, on purpose")
 
 
-def _correct(facts: SampleFacts) -> EndedSample | None:
+def _check_correct(facts: SampleFacts) -> EndedSample | None:
     if not facts.correct:
         return None
     if not facts.mathematics:
@@ -334,7 +303,7 @@ def _check_truncated(facts: SampleFacts) -> EndedSample | None:
     return EndedSample(Ending.TRUNCATED, f"{CUTS.get(facts.truncated_by, facts.truncated_by)}; {held}")
 
 
-def _extraction(facts: SampleFacts) -> EndedSample | None:
+def _check_extraction(facts: SampleFacts) -> EndedSample | None:
     reason = NOT_FOUND.get(facts.extraction)
     return EndedSample(Ending.EXTRACTION, reason) if reason else None
 
@@ -355,61 +324,50 @@ def _explain_undecided(facts: SampleFacts) -> str | None:
     return "math-verify says wrong, the strict rules say correct" if facts.strict else None
 
 
-def _retrieval_miss(facts: SampleFacts) -> EndedSample | None:
-    if not facts.searched or not facts.relevant or facts.relevant & _list_found(facts):
+def _check_retrieval(facts: SampleFacts) -> EndedSample | None:
+    found = {*facts.context, *(each.document for each in facts.candidates)}
+    if not facts.searched or not facts.relevant or facts.relevant & found:
         return None
     return EndedSample(Ending.RETRIEVAL_MISS, f"none of the relevant documents ({len(facts.relevant)}) was found")
 
 
-def _judge_failure(facts: SampleFacts) -> EndedSample | None:
+def _check_judge(facts: SampleFacts) -> EndedSample | None:
+    """Find a candidate without a score that is in the prompt, or would be without the other scores."""
     if facts.unscored:
         return EndedSample(
             Ending.JUDGE_FAILURE, "no candidate has a score: the prompt is as if nothing had been scored"
         )
-    if (displaced := _find_displaced(facts)) is not None:
-        where = "stands in the prompt" if displaced.document in facts.context else "would have stood in the prompt"
-        return EndedSample(
-            Ending.JUDGE_FAILURE, f"document {displaced.document[:12]} {where}, unscored: {displaced.failure}"
-        )
+    before = sort_as_found(facts.candidates)[: len(facts.context)]
+    affected = {*facts.context, *(each.document for each in before)}
+    for each in facts.candidates:
+        if each.failure is not None and each.document in affected:
+            where = "stands in the prompt" if each.document in facts.context else "would have stood in the prompt"
+            return EndedSample(Ending.JUDGE_FAILURE, f"document {each.document[:12]} {where}, unscored: {each.failure}")
     return None
 
 
-def _arithmetic(facts: SampleFacts) -> EndedSample | None:
+def _check_arithmetic(facts: SampleFacts) -> EndedSample | None:
     return EndedSample(Ending.ARITHMETIC, f"does not hold: {facts.refuted[0]}") if facts.refuted else None
 
 
-def _logic(facts: SampleFacts) -> EndedSample | None:
-    return EndedSample(Ending.LOGIC, f"nothing else is known to be wrong; {_describe_prompt(facts)}")
+def _blame_logic(facts: SampleFacts) -> EndedSample:
+    if facts.imported:
+        prompt = "the answer was imported, and it is not known what stood in the prompt"
+    elif not facts.context:
+        prompt = "there was no document in the prompt"
+    elif not facts.relevant:
+        prompt = "it is not known which documents are relevant"
+    elif facts.relevant.intersection(facts.context):
+        prompt = "a relevant document stood in the prompt"
+    else:
+        ranks = [each.rank for each in facts.candidates if each.document in facts.relevant]
+        where = f"was ranked {min(ranks)} and" if ranks else "was not searched for, and"
+        prompt = f"the best relevant document {where} did not stand in the prompt"
+    return EndedSample(Ending.LOGIC, f"nothing else is known to be wrong; {prompt}")
 
 
-RULES: tuple[Rule, ...] = (
-    _check_failed, _check_refused, _correct, _check_truncated, _extraction, _check_ungraded, _retrieval_miss,
-    _judge_failure, _arithmetic, _logic,
+RULES: tuple[Callable[[SampleFacts], EndedSample | None], ...] = (
+    _check_failed, _check_refused, _check_correct, _check_truncated, _check_extraction, _check_ungraded,
+    _check_retrieval, _check_judge, _check_arithmetic, _blame_logic,
 )  # fmt: skip
 """In the order in which they are asked: what there is no arguing about first, then from the search to the text."""
-
-
-def _list_found(facts: SampleFacts) -> frozenset[str]:
-    return frozenset(facts.context).union(each.document for each in facts.candidates)
-
-
-def _find_displaced(facts: SampleFacts) -> Candidate | None:
-    """Find a candidate without a score that is in the prompt, or would be without the other scores."""
-    before = sort_as_found(facts.candidates)[: len(facts.context)]
-    affected = {*facts.context, *(each.document for each in before)}
-    return next((each for each in facts.candidates if each.failure is not None and each.document in affected), None)
-
-
-def _describe_prompt(facts: SampleFacts) -> str:
-    """Describe what the prompt contained, if the relevant documents are known."""
-    if facts.imported:
-        return "the answer was imported, and it is not known what stood in the prompt"
-    if not facts.context:
-        return "there was no document in the prompt"
-    if not facts.relevant:
-        return "it is not known which documents are relevant"
-    if facts.relevant.intersection(facts.context):
-        return "a relevant document stood in the prompt"
-    ranks = [each.rank for each in facts.candidates if each.document in facts.relevant]
-    where = f"was ranked {min(ranks)} and" if ranks else "was not searched for, and"
-    return f"the best relevant document {where} did not stand in the prompt"

@@ -7,14 +7,20 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from shared.calls import Retrieve, Write, Yielded
+from shared.calls import Retrieve, Yielded
 from shared.params import Params
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import fuse
-from shared.rag.provenance import index_by_document, make_candidate, make_search, note_unsearched, to_ranked_list
+from shared.rag.provenance import (
+    index_by_document,
+    make_candidate,
+    make_search,
+    make_searches,
+    note_unsearched,
+    to_ranked_list,
+)
 from shared.rag.rewriting import (
     EnhancedQuestion,
     decompose,
@@ -79,14 +85,8 @@ class GatheredLists(NamedTuple):
 
 def search_both(wording: str, query: str, weights: tuple[float, float], params: Params) -> list[RecallPath]:
     """Make searches for a query in both indexes; an index of weight 0 is not searched."""
-    dense, sparse = make_search(query, "dense", params), make_search(query, "sparse", params)
-    return [RecallPath(wording, call, weight) for call, weight in zip((dense, sparse), weights, strict=True) if weight]
-
-
-def search_by_hypotheses(question: str, texts: tuple[str, ...], weight: float, params: Params) -> list[RecallPath]:
-    """Make a search by hypothetical documents, in vectors only; none without texts."""
-    call = msgspec.structs.replace(make_search(question, "dense", params), hypothetical=texts)
-    return [RecallPath("hypothetical", call, weight)] if texts and weight else []
+    calls = make_searches(query, params)
+    return [RecallPath(wording, call, weight) for call, weight in zip(calls, weights, strict=True) if weight]
 
 
 def gather(paths: Sequence[RecallPath], replies: Sequence[Retrieved | Failure]) -> GatheredLists:
@@ -101,9 +101,16 @@ def gather(paths: Sequence[RecallPath], replies: Sequence[Retrieved | Failure]) 
         raise CallFailed(next(iter(failed.values())))
     left = {path.call.index for path in lists}
     alone = f"{left.pop()} alone" if len(left) == 1 and len({path.call.index for path in paths}) == 2 else "fewer paths"
-    without = [_decide_without(path, failure, alone) for path, failure in failed.items()]
-    unasked = [decision for path, found in lists.items() for decision in note_unsearched(path.name, found)]
-    return GatheredLists(lists, (*without, *unasked))
+    decisions = [
+        Decision(
+            stage="retrieve", action=alone, detail={"path": path.name, "said": failure.detail},
+            fallback=failure.kind.value,
+        )
+        for path, failure in failed.items()
+    ]  # fmt: skip
+    for path, found in lists.items():
+        decisions += note_unsearched(path.name, found)
+    return GatheredLists(lists, tuple(decisions))
 
 
 def merge_paths(question: str, lists: Mapping[RecallPath, Retrieved], library: Library, params: Params) -> Trace:
@@ -117,30 +124,20 @@ def merge_paths(question: str, lists: Mapping[RecallPath, Retrieved], library: L
     others = [document for document in fused if document not in set(twins)]
     kept = drop_duplicates(others, library)
     hits = {path: index_by_document(found) for path, found in lists.items()}
+    candidates = []
+    for rank, document in enumerate(kept[: params.candidates], start=1):
+        found_by = {path: of[document] for path, of in hits.items() if document in of}
+        original = {path.call.index: hit for path, hit in found_by.items() if path.wording == ORIGINAL}
+        candidate = make_candidate(document, rank, fused[document], original.get("dense"), original.get("sparse"))
+        paths = {path.name: hit.rank for path, hit in found_by.items()}
+        candidates.append(replace(candidate, paths=paths, score=fused[document]))
     dropped = [document for document in others if document not in set(kept)]
     return Trace(
-        candidates=tuple(
-            _candidate(document, rank, fused[document], hits)
-            for rank, document in enumerate(kept[: params.candidates], start=1)
-        ),
+        candidates=tuple(candidates),
         duplicates=tuple(dict.fromkeys([*(hash_ for found in lists.values() for hash_ in found.duplicates), *twins])),
         decisions=(Decision(stage="dedupe", action="dropped", detail={"documents": dropped}),) if dropped else (),
     )
 
-
-def _decide_without(path: RecallPath, failure: Failure, action: str) -> Decision:
-    detail: dict[str, str | float | bool | list[str] | None] = {"path": path.name, "said": failure.detail}
-    return Decision(stage="retrieve", action=action, detail=detail, fallback=failure.kind.value)
-
-
-def _candidate(document: str, rank: int, fused: float, hits: Mapping[RecallPath, Mapping[str, Hit]]) -> Candidate:
-    found = {path: of[document] for path, of in hits.items() if document in of}
-    original = {path.call.index: hit for path, hit in found.items() if path.wording == ORIGINAL}
-    candidate = make_candidate(document, rank, fused, original.get("dense"), original.get("sparse"))
-    return msgspec.structs.replace(candidate, paths={path.name: hit.rank for path, hit in found.items()}, score=fused)
-
-
-# Keep the pages that were found for each query, so that a search goes on with the next page.
 
 Lists = dict[str, dict[str, Hit]]
 """Hits by index and document, in list order."""
@@ -176,13 +173,10 @@ class QueryPages:
             hits = self._lists[query][path.call.index]
             for hit in page.hits:
                 hits.setdefault(hit.document, hit)
-            documents = [hit.document for hit in page.hits]
-            twins = [
-                each
-                for each in documents
-                if repeats_question(self._question, self._library[each].problem, self._params)
-            ]
-            self.duplicates.update(dict.fromkeys((*page.duplicates, *twins)))
+            self.duplicates |= dict.fromkeys(page.duplicates)
+            for hit in page.hits:
+                if repeats_question(self._question, self._library[hit.document].problem, self._params):
+                    self.duplicates[hit.document] = None
 
     def list_unseen(self, query: str, seen: Collection[str]) -> list[Candidate]:
         """Return at most a page of the best documents of a query, fused over its pages, without those in `seen`."""
@@ -192,71 +186,6 @@ class QueryPages:
         new = [entry for entry in fused if entry[0] not in seen and entry[0] not in self.duplicates]
         dense, sparse = lists["dense"], lists["sparse"]
         return [make_candidate(each, 0, score, dense.get(each), sparse.get(each)) for each, score in new[: self._size]]
-
-
-# Have the judge model reword a question, and make the searches for what it writes.
-
-
-class Rewordings(NamedTuple):
-    """The wordings and hypothetical documents that the model has written."""
-
-    rewritten: tuple[str, ...] = ()
-    """One at most."""
-    subqueries: tuple[str, ...] = ()
-    hypothetical: tuple[str, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-
-
-def ask_for_rewordings(question: str, params: Params) -> list[Write]:
-    """Make all calls that the job wants at once, because none needs another's reply."""
-    enhance = params.enhance
-    return [
-        *([rewrite(question, enhance)] if enhance.rewrite else []),
-        *([decompose(question, enhance)] if enhance.decompose else []),
-        *(draft_hypotheses(question, params.hyde) if enhance.hyde else []),
-    ]
-
-
-def read_rewordings(question: str, replies: Sequence[Generated | Failure], params: Params) -> Rewordings:
-    """Read the replies to `asked`, in its order."""
-    left, enhance = iter(replies), params.enhance
-    one = [read_rewrite(question, reply) for reply in islice(left, int(enhance.rewrite))]
-    several = [read_subqueries(question, reply, enhance) for reply in islice(left, int(enhance.decompose))]
-    hypotheses = read_hypotheses(question, tuple(left))
-    return Rewordings(
-        rewritten=tuple(query for written in one for query in written.queries),
-        subqueries=tuple(query for written in several for query in written.queries),
-        hypothetical=hypotheses.texts,
-        decisions=(
-            *(written.decision for written in one + several),
-            *([hypotheses.decision()] if hypotheses.texts or hypotheses.failures else []),
-        ),
-    )
-
-
-def make_first_searches(question: str, ready: EnhancedQuestion, params: Params) -> list[RecallPath]:
-    """Make the searches for the original question and, if it was widened by rules, for the widened one."""
-    weights = (ready.dense, ready.sparse)
-    same = normalise_characters(ready.widened) == normalise_characters(question).strip()
-    return search_both(ORIGINAL, question, weights, params) + (
-        [] if same else search_both("widened", ready.widened, weights, params)
-    )
-
-
-def make_later_searches(
-    question: str, ready: EnhancedQuestion, wordings: Rewordings, params: Params
-) -> list[RecallPath]:
-    """Make the searches for the model's texts; the sub-queries together weigh as much as one wording."""
-    share = 1 / max(1, len(wordings.subqueries))
-    paths = [
-        path
-        for query in wordings.rewritten
-        for path in search_both("rewritten", query, (ready.dense, ready.sparse), params)
-    ]
-    for number, query in enumerate(wordings.subqueries, start=1):
-        if query not in wordings.rewritten:
-            paths += search_both(f"sub-query {number}", query, (ready.dense * share, ready.sparse * share), params)
-    return paths + search_by_hypotheses(question, wordings.hypothetical, ready.dense, params)
 
 
 # Search with several wordings of a question: its own, those of the rules, and those that the judge model writes.
@@ -281,11 +210,52 @@ def recall(question: str, params: Params, library: Library) -> Generator[Yielded
     """
     ready = enhance(question, params.enhance, params.fusion)
     paths = make_first_searches(question, ready, params)
-    replies = yield [*(path.call for path in paths), *ask_for_rewordings(ready.question, params)]
-    written = read_rewordings(ready.question, replies[len(paths) :], params)
-    further = make_later_searches(question, ready, written, params)
+    # None of the model's texts needs another's reply.
+    rewordings = [
+        *([rewrite(ready.question, params.enhance)] if params.enhance.rewrite else []),
+        *([decompose(ready.question, params.enhance)] if params.enhance.decompose else []),
+        *(draft_hypotheses(ready.question, params.hyde) if params.enhance.hyde else []),
+    ]
+    replies = yield [*(path.call for path in paths), *rewordings]
+    further, decisions = _make_later_searches(question, ready, replies[len(paths) :], params)
     more = (yield [path.call for path in further]) if further else []
     gathered = gather(paths + further, [*replies[: len(paths)], *more])
     trace = merge_paths(question, gathered.lists, library, params)
-    done = ready.decisions + written.decisions + gathered.decisions + trace.decisions
+    done = (*ready.decisions, *decisions, *gathered.decisions, *trace.decisions)
     return RecallResult(gathered.lists, replace(trace, decisions=done), ready.vague is not None)
+
+
+def make_first_searches(question: str, ready: EnhancedQuestion, params: Params) -> list[RecallPath]:
+    """Make the searches for the original question and, if it was widened by rules, for the widened one."""
+    weights = (ready.dense, ready.sparse)
+    paths = search_both(ORIGINAL, question, weights, params)
+    if normalise_characters(ready.widened) != normalise_characters(question).strip():
+        paths += search_both("widened", ready.widened, weights, params)
+    return paths
+
+
+def _make_later_searches(
+    question: str, ready: EnhancedQuestion, replies: Sequence[Generated | Failure], params: Params
+) -> tuple[list[RecallPath], list[Decision]]:
+    """Make the searches for the model's texts; the sub-queries together weigh as much as one wording."""
+    left, enhance = iter(replies), params.enhance
+    one = [read_rewrite(ready.question, reply) for reply in islice(left, int(enhance.rewrite))]
+    several = [read_subqueries(ready.question, reply, enhance) for reply in islice(left, int(enhance.decompose))]
+    hypotheses = read_hypotheses(ready.question, tuple(left))
+    decisions = [written.decision for written in one + several]
+    if hypotheses.texts or hypotheses.failures:
+        decisions.append(hypotheses.decision())
+    rewritten = [query for written in one for query in written.queries]
+    subqueries = [query for written in several for query in written.queries]
+    paths = [
+        path for query in rewritten for path in search_both("rewritten", query, (ready.dense, ready.sparse), params)
+    ]
+    share = 1 / max(1, len(subqueries))
+    for number, query in enumerate(subqueries, start=1):
+        if query not in rewritten:
+            paths += search_both(f"sub-query {number}", query, (ready.dense * share, ready.sparse * share), params)
+    if hypotheses.texts and ready.dense:
+        # Hypothetical documents are searched with in vectors only.
+        call = replace(make_search(question, "dense", params), hypothetical=hypotheses.texts)
+        paths.append(RecallPath("hypothetical", call, ready.dense))
+    return paths, decisions

@@ -72,7 +72,11 @@ class Dictionary:
         for entry in source.terms:
             for name in (*entry.en, *entry.zh):
                 self._entries.setdefault(name.lower(), []).append(entry)
-        self._names = _compile_any_of(self._entries)
+        # Any of the names, the longest first; Latin ones as whole words, also in the plural.
+        longest = sorted(self._entries, key=lambda name: (-len(name), name))
+        latin = "|".join(re.escape(name) for name in longest if not _HAN.search(name))
+        chinese = "|".join(re.escape(name) for name in longest if _HAN.search(name))
+        self._names = re.compile(rf"(?P<name>(?<![a-z])(?:{latin})(?=(?:e?s)?(?![a-z]))|(?:{chinese}))")
         self._words = {word for name in self._entries for word in _LATIN.findall(name)}
         self._right = self._words | set(source.right)
 
@@ -119,6 +123,15 @@ def make_dictionary(own: Mapping[str, tuple[str, ...]]) -> Dictionary:
     return _build_dictionary(tuple(sorted(own.items())))
 
 
+@lru_cache(maxsize=64)
+def _build_dictionary(own: tuple[tuple[str, tuple[str, ...]], ...]) -> Dictionary:
+    source, added = _load_source(), []
+    for term, synonyms in own:
+        chinese = tuple(name for name in (term, *synonyms) if _HAN.search(name))
+        added.append(TermEntry(en=tuple(name for name in (term, *synonyms) if name not in chinese), zh=chinese))
+    return Dictionary(msgspec.structs.replace(source, terms=(*source.terms, *added)))
+
+
 def is_generic(word: str) -> bool:
     """Return whether a lower-case word can occur in any question and so says nothing about this one."""
     return word in _load_generic_words()
@@ -145,36 +158,15 @@ def _count_shared_letters(left: str, right: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
-@lru_cache(maxsize=64)
-def _build_dictionary(own: tuple[tuple[str, tuple[str, ...]], ...]) -> Dictionary:
-    source = _load_source()
-    added = tuple(_make_entry((term, *synonyms)) for term, synonyms in own)
-    return Dictionary(msgspec.structs.replace(source, terms=source.terms + added))
-
-
-def _make_entry(names: tuple[str, ...]) -> TermEntry:
-    chinese = tuple(name for name in names if _HAN.search(name))
-    return TermEntry(en=tuple(name for name in names if name not in chinese), zh=chinese)
-
-
 @cache
 def _load_source() -> TermSource:
-    return msgspec.convert(
-        tomllib.loads(resources.files(__package__).joinpath("terms.toml").read_text("utf-8")), TermSource
-    )
+    text = resources.files(__package__).joinpath("terms.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), TermSource)
 
 
 @cache
 def _load_generic_words() -> frozenset[str]:
     return frozenset(_load_source().generic)
-
-
-def _compile_any_of(names: Mapping[str, object]) -> re.Pattern[str]:
-    """Compile a pattern for any of the names, the longest first; Latin ones as whole words, also in the plural."""
-    longest = sorted(names, key=lambda name: (-len(name), name))
-    latin = "|".join(re.escape(name) for name in longest if not _HAN.search(name))
-    chinese = "|".join(re.escape(name) for name in longest if _HAN.search(name))
-    return re.compile(rf"(?P<name>(?<![a-z])(?:{latin})(?=(?:e?s)?(?![a-z]))|(?:{chinese}))")
 
 
 # Use what the judge model writes about a question: another wording or simpler questions.
@@ -261,9 +253,7 @@ class WrittenQueries(NamedTuple):
 
 
 def rewrite(question: str, params: EnhanceParams) -> Write:
-    """Make the call for another wording."""
-    template = localised("rewrite", question)
-    return Write(template=template, decoding=params.decoding, slots={"question": question})
+    return Write(template=localised("rewrite", question), decoding=params.decoding, slots={"question": question})
 
 
 def decompose(question: str, params: EnhanceParams) -> Write:
@@ -329,7 +319,9 @@ def _make_queries(
     new = list(first.values())
     if read and not new:
         return WrittenQueries((), Decision(stage=stage, action="unchanged"))
-    queries = tuple(islice((line for line in new if _is_searchable(line, question)), most))
+    longest = max(SHORT, LONGEST * len(question))
+    usable = (line for line in new if len(line) <= longest and says_something(question, line))
+    queries = tuple(islice(usable, most))
     if queries:
         return WrittenQueries(queries, Decision(stage=stage, action="written", detail={"queries": list(queries)}))
     return _keep_original(stage, FailureKind.TRUNCATED if reply.truncated and not read else FailureKind.UNPARSED)
@@ -364,10 +356,6 @@ def _strip_decoration(line: str) -> tuple[bool, str]:
             bare = bare[found.end() :].strip()
         bare = bare.strip(_QUOTES).strip()
     return is_item, bare
-
-
-def _is_searchable(line: str, question: str) -> bool:
-    return len(line) <= max(SHORT, LONGEST * len(question)) and says_something(question, line)
 
 
 def _normalise(text: str) -> str:
@@ -416,7 +404,7 @@ def read_hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hy
     """Return the texts of the replies, without reasoning; truncated ones are as good as others.
 
     Refusals and texts that say nothing are left out. Whether a text is about the question is not asked, for the reasons
-    in `shared.rag.rewriting`; the question's own vector is part of the mean that is searched with.
+    above; the question's own vector is part of the mean that is searched with.
     """
     texts, failures = [], []
     for reply in replies:
@@ -439,64 +427,52 @@ _ASIDE = re.compile(r"《[^《》]*》|\b(?:[A-Z][A-Za-z]+-?\d+(?:\.\d+)*|[A-Z]\
 """Titles, and names with a number, such as GPT-4, CO2 and H2O: what they say is not what is asked."""
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def _compile(intent: Intent, rule: str) -> tuple[Intent, re.Pattern[str]]:
     """Compile a rule. With ASCII letters alone there is a boundary of a word in `compare一下`, too."""
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL | re.ASCII)
+    return intent, re.compile(rule, re.IGNORECASE | re.DOTALL | re.ASCII)
 
 
-_RULES: tuple[tuple[Intent, re.Pattern[str]], ...] = (
-    ("prove", _compile(r"\b(?:prove|proof|show that|disprove|verify that)\b|[证證]明|求[证證]|[证證]出")),
-    (
+_RULES = (
+    _compile("prove", r"\b(?:prove|proof|show that|disprove|verify that)\b|[证證]明|求[证證]|[证證]出"),
+    _compile(
         "compare",
-        _compile(
-            # "The positive difference between the roots" is a number, and so is that of whatever else is counted.
-            r"\bthe (?:main |key )?differences? between (?!(?:the|two|these|those|its)\b)"
-            r"[a-z -]{1,80} and [a-z -]{1,80}\??\s*\Z"
-            r"|\bdifferences between\b|\bhow (?:do|does|is|are)\b.{1,80}\bdiffer(?:ent)? from\b"
-            r"|(?:\A|[.?!;:,]\s*|\b(?:and|please|to)\s)compare\b|\b(?:comparison|versus|vs\.?)(?![a-z])"
-            r"|\b(?:which|who) (?:is|has|one is) (?:the )?(?:larger|greater|smaller|bigger|more|less)\b(?! than\b)"
-            r"|比[较較]|[对對]比|[区區][别別]|差[异異别別]|[异異]同|有(?:何|什[么麼]|哪些)不同|不同之[处處]"
-            r"|哪[个個](?:更|好)|[谁誰]更"
-        ),
+        # "The positive difference between the roots" is a number, and so is that of whatever else is counted.
+        r"\bthe (?:main |key )?differences? between (?!(?:the|two|these|those|its)\b)"
+        r"[a-z -]{1,80} and [a-z -]{1,80}\??\s*\Z"
+        r"|\bdifferences between\b|\bhow (?:do|does|is|are)\b.{1,80}\bdiffer(?:ent)? from\b"
+        r"|(?:\A|[.?!;:,]\s*|\b(?:and|please|to)\s)compare\b|\b(?:comparison|versus|vs\.?)(?![a-z])"
+        r"|\b(?:which|who) (?:is|has|one is) (?:the )?(?:larger|greater|smaller|bigger|more|less)\b(?! than\b)"
+        r"|比[较較]|[对對]比|[区區][别別]|差[异異别別]|[异異]同|有(?:何|什[么麼]|哪些)不同|不同之[处處]"
+        r"|哪[个個](?:更|好)|[谁誰]更",
     ),
-    (
+    _compile(
         "explain",
-        _compile(
-            r"\b(?:explain|why|how (?:do|does|can)|describe|intuition)\b|(?:\A|[.?!;:,]\s*)how to\b"
-            r"|[为為](?:什[么麼]|何|啥)|(?<!不管)(?<!不[论論])(?<![无無][论論])(?:如何|怎[么麼样樣])"
-            r"|解[释釋]|[说說]明|介[绍紹]|原理|原因|[优優]缺[点點]"
-        ),
+        r"\b(?:explain|why|how (?:do|does|can)|describe|intuition)\b|(?:\A|[.?!;:,]\s*)how to\b"
+        r"|[为為](?:什[么麼]|何|啥)|(?<!不管)(?<!不[论論])(?<![无無][论論])(?:如何|怎[么麼样樣])"
+        r"|解[释釋]|[说說]明|介[绍紹]|原理|原因|[优優]缺[点點]",
     ),
-    (
+    _compile(
         "calculate",
-        _compile(
-            r"\b(?:value|sum|number|product|probability|area|volume|remainder|perimeter|distance|length) of\b"
-            r"|\bdifference between\b"
-            r"|的(?:值|和|差|[积積]|商|余[数數]|面[积積]|[体體][积積]|周[长長]|概率|[长長]度|距[离離]|[个個][数數])"
-            r"(?:各|分[别別])?是什[么麼]"
-        ),
+        r"\b(?:value|sum|number|product|probability|area|volume|remainder|perimeter|distance|length) of\b"
+        r"|\bdifference between\b"
+        r"|的(?:值|和|差|[积積]|商|余[数數]|面[积積]|[体體][积積]|周[长長]|概率|[长長]度|距[离離]|[个個][数數])"
+        r"(?:各|分[别別])?是什[么麼]",
     ),
-    (
+    _compile(
         "define",
-        _compile(
-            r"\b(?:define|definition of|meaning of|what does .{1,60} (?:mean|stand for))\b|定[义義]|的概念"
-            r"|什[么麼](?:是|叫|意思)|何[谓謂]|指的是什[么麼]|\A\D*是(?:什[么麼]|啥)"
-            r"|\Awhat(?: (?:is|are)|'s) (?:an? )?[a-z' -]+\??\Z"
-        ),
+        r"\b(?:define|definition of|meaning of|what does .{1,60} (?:mean|stand for))\b|定[义義]|的概念"
+        r"|什[么麼](?:是|叫|意思)|何[谓謂]|指的是什[么麼]|\A\D*是(?:什[么麼]|啥)"
+        r"|\Awhat(?: (?:is|are)|'s) (?:an? )?[a-z' -]+\??\Z",
     ),
-    (
+    _compile(
         "explain",
-        _compile(
-            r"\b(?:latest|recent) (?:advances|developments|progress|research|trends)\b|\bstate of the art\b"
-            r"|最新[^，。？]{0,12}(?:[进進]展|[动動][态態]|研究|[技艺藝][术術]|[趋趨][势勢]|[发發]展|成果|突破|方法)"
-        ),
+        r"\b(?:latest|recent) (?:advances|developments|progress|research|trends)\b|\bstate of the art\b"
+        r"|最新[^，。？]{0,12}(?:[进進]展|[动動][态態]|研究|[技艺藝][术術]|[趋趨][势勢]|[发發]展|成果|突破|方法)",
     ),
-    (
+    _compile(
         "calculate",
-        _compile(
-            r"\b(?:calculate|compute|evaluate|find|solve|simplify|determine|how (?:many|much|far|long|old))\b"
-            r"|\d|[计計]算|求|多少|[几幾](?!何)|等[于於]|解方程|化[简簡]"
-        ),
+        r"\b(?:calculate|compute|evaluate|find|solve|simplify|determine|how (?:many|much|far|long|old))\b"
+        r"|\d|[计計]算|求|多少|[几幾](?!何)|等[于於]|解方程|化[简簡]",
     ),
 )
 CONCEPTS = frozenset({"define", "explain", "compare"})
@@ -592,37 +568,24 @@ def clean(question: str) -> str:
 
     Formulas are not changed, and neither is a question that consists only of polite phrases.
     """
-    text = change_outside(question, find_formulas(question), normalise_characters).strip()
-    stripped_text = _strip_thanks(_strip_greeting(text))
-    return stripped_text if any(character.isalnum() for character in stripped_text) else text
-
-
-def _strip_greeting(text: str) -> str:
-    while found := _FIRST.match(text.lstrip(_MARKS)):
-        text = text.lstrip(_MARKS)[found.end() :].lstrip(_PAUSES)
-    return text
-
-
-def _strip_thanks(text: str) -> str:
-    while found := _LAST.search(bare := text.rstrip(_MARKS), max(0, len(bare) - _LONGEST)):
-        text = bare[: found.start()].rstrip(_PAUSES)
-    return text
+    text = rest = change_outside(question, find_formulas(question), normalise_characters).strip()
+    while found := _FIRST.match(bare := rest.lstrip(_MARKS)):
+        rest = bare[found.end() :].lstrip(_PAUSES)
+    while found := _LAST.search(bare := rest.rstrip(_MARKS), max(0, len(bare) - _LONGEST)):
+        rest = bare[: found.start()].rstrip(_PAUSES)
+    return rest if any(map(str.isalnum, rest)) else text
 
 
 def normalise_characters(text: str) -> str:
     """Apply NFKC to forms that do not change the meaning, and replace every run of blanks by one blank."""
-    folded = "".join(_fold_character(character) for character in unicodedata.normalize("NFC", text))
-    return _BLANKS.sub(" ", folded)
-
-
-def _fold_character(character: str) -> str:
-    form = unicodedata.decomposition(character).partition(" ")[0]
-    return unicodedata.normalize("NFKC", character) if form in _PLAIN else character
+    folded = (
+        unicodedata.normalize("NFKC", each) if unicodedata.decomposition(each).partition(" ")[0] in _PLAIN else each
+        for each in unicodedata.normalize("NFC", text)
+    )
+    return _BLANKS.sub(" ", "".join(folded))
 
 
 # Prepare a question for the search by rules, without a model (seed document 001: query enhancement).
-
-Detail = dict[str, str | float | bool | list[str] | None]
 
 
 class EnhancedQuestion(NamedTuple):
@@ -651,16 +614,14 @@ def enhance(asked: str, params: EnhanceParams, fusion: FusionParams) -> Enhanced
     dense, sparse = choose_weights(wanted, fusion)
     if vague == "generic" and dense:
         sparse = 0.0
-    done: dict[tuple[str, str], Detail] = {
-        ("intent", wanted): {"dense": dense, "sparse": sparse},
-        ("clean", "cleaned"): {"question": cleaned}
-        if normalise_characters(cleaned) != normalise_characters(asked).strip()
-        else {},
-        ("correct", "corrected"): {**corrections},
-        ("synonyms", "widened"): {"synonyms": list(synonyms)} if synonyms else {},
-        ("vague", str(vague)): {"terms": float(find_specific_terms(question))} if vague else {},
-    }
-    decisions = (
-        Decision(stage=stage, action=action, detail=detail) for (stage, action), detail in done.items() if detail
-    )
+    decisions = [Decision(stage="intent", action=wanted, detail={"dense": dense, "sparse": sparse})]
+    if normalise_characters(cleaned) != normalise_characters(asked).strip():
+        decisions.append(Decision(stage="clean", action="cleaned", detail={"question": cleaned}))
+    if corrections:
+        decisions.append(Decision(stage="correct", action="corrected", detail={**corrections}))
+    if synonyms:
+        decisions.append(Decision(stage="synonyms", action="widened", detail={"synonyms": list(synonyms)}))
+    if vague:
+        specific = float(find_specific_terms(question))
+        decisions.append(Decision(stage="vague", action=vague, detail={"terms": specific}))
     return EnhancedQuestion(question, " ".join((question, *synonyms)), wanted, vague, dense, sparse, tuple(decisions))

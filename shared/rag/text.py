@@ -94,10 +94,14 @@ LETTERS = 4
 
 def split_sentences(text: str) -> list[str]:
     """Return the sentences in order, each with the blanks after it: joined they are `text`."""
-    spans = find_formulas(text)
-    ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
-    cuts = [0, *(end for end in ends if 0 < end < len(text) and not _is_inside(end, spans)), len(text)]
-    return [text[start:end] for start, end in pairwise(cuts) if start < end]
+    spans, cuts = find_formulas(text), [0]
+    for match in _END.finditer(text):
+        if match[0][0] == "." and _NO_END.search(text[max(0, match.start() - _LOOK_BACK) : match.start() + 1]):
+            continue
+        before = bisect_left(spans, match.end(), key=itemgetter(0)) - 1
+        if before < 0 or match.end() >= spans[before][1]:
+            cuts.append(match.end())
+    return [text[start:end] for start, end in pairwise([*cuts, len(text)]) if start < end]
 
 
 def find_formulas(text: str) -> list[tuple[int, int]]:
@@ -118,23 +122,7 @@ def estimate_tokens(text: str) -> int:
     One for every 4 letters begun of a word, one for every digit, sign and CJK character, none for blanks. Two texts
     written behind each other never have more than both.
     """
-    return sum(_tokens(match.group()) for match in _WORD.finditer(text))
-
-
-def _tokens(word: str) -> int:
-    return 0 if word.isspace() else -(-len(word) // LETTERS)
-
-
-def _ends(text: str, match: re.Match[str]) -> bool:
-    if not match.group().startswith("."):
-        return True
-    return not _NO_END.search(text[max(0, match.start() - _LOOK_BACK) : match.start() + 1])
-
-
-def _is_inside(position: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether a span holds the position. Spans are sorted and do not overlap."""
-    at = bisect_left(spans, position, key=itemgetter(0)) - 1
-    return at >= 0 and position < spans[at][1]
+    return sum(-(-len(word) // LETTERS) for word in _WORD.findall(text) if not word.isspace())
 
 
 def _brackets(text: str) -> Iterator[tuple[int, int]]:
@@ -147,8 +135,6 @@ def _brackets(text: str) -> Iterator[tuple[int, int]]:
         elif starts := opened[_OPENING.get(mark, mark.replace(r"\end", r"\begin"))]:
             yield starts.pop(), match.end()
 
-
-# Compare texts by the Jaccard index of their shingles.
 
 SHINGLE = 3
 ALIKE = 0.8
@@ -187,7 +173,8 @@ _MATHEMATICAL = re.compile(r"[\\\d=+*^_<>|×÷≤≥≠±√∑∫∞²³]|\w\(|
 def find_mathematics(text: str) -> list[tuple[int, int]]:
     """Return where mathematics lies in `text`, as (start, end), in order and without overlap."""
     found: list[tuple[int, int]] = []
-    for start, end in sorted([*find_formulas(text), *_pieces(text)]):
+    pieces = [match.span() for match in _PIECE.finditer(text) if _MATHEMATICAL.search(match[0])]
+    for start, end in sorted([*find_formulas(text), *pieces]):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -218,10 +205,6 @@ def change_outside(text: str, spans: Sequence[tuple[int, int]], change: Callable
     return "".join([*changed, change(text[at:])])
 
 
-def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    return (match.span() for match in _PIECE.finditer(text) if _MATHEMATICAL.search(match.group()))
-
-
 # Normalise the words of an answer as in SQuAD's evaluation (Rajpurkar et al. 2016), with rules for numbers.
 #
 # Lower case, without punctuation and English articles, blanks unified; beyond SQuAD's script in Unicode's form NFKC,
@@ -232,7 +215,6 @@ _IN_NUMBERS = re.compile(r"((?<=\d)[-./:](?=\d)|(?<!\w)(?:-?\.|-)(?=\d)|(?<=\d)%
 _CHARACTERS = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
 _BEFORE_PERCENT = re.compile(r"(?<=\d)\s+(?=%)")
 _ARTICLES = frozenset({"a", "an", "the"})
-_DROPPED = frozenset({"Sc", "Sk"})
 
 
 def normalise_words(text: str) -> list[str]:
@@ -242,7 +224,8 @@ def normalise_words(text: str) -> list[str]:
     """
     plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
     parts = _IN_NUMBERS.split(_BEFORE_PERCENT.sub("", plain))
-    parts[::2] = ["".join(filter(_stays, part)) for part in parts[::2]]
+    for at in range(0, len(parts), 2):
+        parts[at] = "".join(each for each in parts[at] if not unicodedata.category(each).startswith(("P", "Sc", "Sk")))
     found = _CHARACTERS.sub(r" \1 ", "".join(parts)).split()
     return [word for word in found if word not in _ARTICLES] or plain.split()
 
@@ -255,8 +238,3 @@ def contains_words(part: Sequence[str], whole: Sequence[str]) -> bool:
 def join_phrase(of: Sequence[str]) -> str:
     """Join words with a blank around each, so that one phrase contains another exactly if its words do."""
     return f" {' '.join(of)} "
-
-
-def _stays(character: str) -> bool:
-    category = unicodedata.category(character)
-    return not category.startswith("P") and category not in _DROPPED

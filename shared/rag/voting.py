@@ -5,7 +5,7 @@ so it runs where it can be killed.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from shared.samples import Decision
 
 Verdicts = Mapping[tuple[str, str], Graded | Marked | Failure]
 """By (answer in the place of the gold one, answer that is graded); of all `pair_answers`."""
-Detail = dict[str, str | float | bool | list[str] | None]
 
 
 class AnswerCandidate(NamedTuple):
@@ -104,34 +103,19 @@ def describe_vote(
     votes = [candidate.votes for candidate in found]
     failed = [reply for reply in replies if isinstance(reply, Failure)]
     without = len(replies) - len(failed) - sum(votes)
-    counted: Detail = {
-        "draws": len(replies),
-        "failed": len(failed),
-        "without_answer": without,
-        "candidates": len(found),
-    }
+    counted = {"draws": len(replies), "failed": len(failed), "without_answer": without, "candidates": len(found)}
     if not votes:
         result = "no answer"
     else:
         result = "tie" if votes.count(votes[0]) > 1 else "majority" if 2 * votes[0] > sum(votes) else "plurality"
-    return [
-        Decision(stage="vote", action=result, detail=counted),
-        *(
-            Decision(
-                stage="votes",
-                action="count",
-                detail={"answer": each.answer, "votes": each.votes, "written": list(each.written)},
-            )
-            for each in found
-        ),
-        *(Decision(stage="draw", action="leave out", fallback=failure.kind.value) for failure in failed),
-        *_note_undecided(verdicts),
-    ]
-
-
-def _note_undecided(verdicts: Verdicts) -> Iterator[Decision]:
+    decisions = [Decision(stage="vote", action=result, detail={**counted})]
+    for answer, given, written in found:
+        decisions.append(
+            Decision(stage="votes", action="count", detail={"answer": answer, "votes": given, "written": list(written)})
+        )
+    decisions += [Decision(stage="draw", action="leave out", fallback=failure.kind.value) for failure in failed]
     for pair in combinations(dict.fromkeys(answer for answer, _ in verdicts), 2):
         if isinstance(failure := _compare(verdicts, *pair), Failure):
-            yield Decision(
-                stage="compare", action="keep apart", detail={"answers": list(pair)}, fallback=failure.kind.value
-            )
+            answers, kind = list(pair), failure.kind.value
+            decisions.append(Decision(stage="compare", action="keep apart", detail={"answers": answers}, fallback=kind))
+    return decisions

@@ -27,9 +27,9 @@ from shared.lease.lease import Guards, Phase
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.models.retriever_client import RetrieverClient
-from shared.models.servers import sigmoid
 from shared.pipelines.binding import Pin
 from shared.processes.grading_pool import GradingPool
+from shared.rag.fusion import logistic
 from shared.rag.grading import mark
 from shared.replies import Estimated, Failure, FailureKind, Generated, Rated, Reply, Scored, Verified
 from shared.runtime.pins import ESTIMATOR, NO_RERANKER, VERIFIER, WEIGHTS, pin_reranker
@@ -287,7 +287,7 @@ async def test_a_jobs_documents_are_scored_in_the_order_asked(
     for (request,), reply in zip(requests, await replies(database), strict=True):
         asked: Any = msgspec.json.decode(bytes(request))["values"]["documents"]  # type: ignore[call-overload]
         assert isinstance(reply, Scored)
-        expected = [sigmoid(LOGITS[by_hash[each["doc"]]]) for each in asked]
+        expected = [logistic(LOGITS[by_hash[each["doc"]]]) for each in asked]
         assert reply.scores == pytest.approx(expected)
     assert len(double.bodies) == 5
 

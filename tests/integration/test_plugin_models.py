@@ -44,7 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Si
 
 def forget() -> None:
     loading.find_usable.cache_clear()
-    loading._import.cache_clear()
+    loading.import_once.cache_clear()
     for module in [name for name in sys.modules if name.startswith("plugin_")]:
         del sys.modules[module]
 

@@ -59,10 +59,6 @@ def print_rows(rows: Rows) -> None:
         if list(row) != columns:
             columns = list(row)
             print(f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-        print(f"| {' | '.join(map(_show, row.values()))} |", flush=True)
-
-
-def _show(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "-" if value is None or value == "" else str(value)
+        rounded = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
+        cells = ("-" if value is None or value == "" else str(value) for value in rounded)
+        print(f"| {' | '.join(cells)} |", flush=True)

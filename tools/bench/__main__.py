@@ -11,7 +11,6 @@ from tools import bench
 
 
 def main() -> None:
-    """Run the named benchmark, or list all."""
     for module in pkgutil.iter_modules(bench.__path__):
         if module.name != "__main__":
             import_module(f"tools.bench.{module.name}")

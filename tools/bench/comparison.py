@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 
 from shared.ingest.datasets import draw_stratified
 from shared.pipelines import registry
@@ -52,10 +53,7 @@ def comparison(
             found[part] = [run_pipeline(running, part, name) for name in pipelines or (*registry.names(), *VARIANTS)]
             yield f"### {part}\n\n{HEADER}\n{table(found[part], said(running.api, part, found[part]))}"
     if json:
-        json.write_text(write_json({part: [row._asdict() for row in rows] for part, rows in found.items()}))
-
-
-write_json = json.dumps
+        json.write_bytes(msgspec.json.encode({part: [row._asdict() for row in rows] for part, rows in found.items()}))
 
 
 def upload_parts(running: Stack, items: int, math: int, data: Path) -> Iterator[str]:
@@ -231,10 +229,8 @@ def math_run(data: Path = MATH, items: int = 1000) -> Rows:
         for name, dataset, fields in jobs:
             ended = running.run(name=name, dataset=dataset, corpus="math", pipeline="mathrag-gate", **fields)
             report, audit = running.report(ended), running.get(f"/v1/jobs/{ended['id']}/audit")
-            counts, seconds = (
-                report["request_counts"],
-                {role: each["seconds"] for role, each in report["stages"].items()},
-            )
+            counts = report["request_counts"]
+            seconds = {role: each["seconds"] for role, each in report["stages"].items()}
             yield {
                 "job": f"{name} ({ended['state']})",
                 "samples ended": f"{counts['completed']} completed, {counts['failed']} failed of {counts['total']}",

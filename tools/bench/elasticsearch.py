@@ -150,7 +150,6 @@ def server() -> Iterator[ElasticsearchServer]:
 
 
 def hashes(found: Any) -> Found:
-    """List the documents of each list of matches."""
     return [[match.document for match in matches] for matches in found]
 
 
@@ -197,7 +196,6 @@ class RawBuild:
         self._local = local()
 
     def run(self, batches: Iterator[Batch], fields: Fields) -> None:
-        """Index all documents and make them searchable."""
         self._call("DELETE", f"/{self._index}?ignore_unavailable=true")
         found = msgspec.json.decode(self._call("GET", f"/{self._like}"))[self._like]
         settings = found["settings"]["index"]
@@ -205,16 +203,14 @@ class RawBuild:
             settings.pop(name)
         copy_settings = msgspec.json.encode({"settings": {"index": settings}, "mappings": found["mappings"]})
         self._call("PUT", f"/{self._index}", copy_settings)
+        sent = []
         with ThreadPoolExecutor(self._threads) as threads:
-            sent = [threads.submit(self._send, chunk) for chunk in self._chunks(batches, fields)]
+            for batch in batches:
+                made = list(zip((name for name, _ in batch), fields([text for _, text in batch]), strict=True))
+                sent += [threads.submit(self._send, made[at : at + CHUNK]) for at in range(0, len(made), CHUNK)]
         for each in sent:
             each.result()
         self._call("POST", f"/{self._index}/_refresh")
-
-    def _chunks(self, batches: Iterator[Batch], fields: Fields) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
-        for batch in batches:
-            made = list(zip((name for name, _ in batch), fields([text for _, text in batch]), strict=True))
-            yield from (made[at : at + CHUNK] for at in range(0, len(made), CHUNK))
 
     def _send(self, chunk: list[tuple[str, Mapping[str, Any]]]) -> None:
         encode = msgspec.json.encode

@@ -23,7 +23,7 @@ from tests.real.elasticsearch.layout import laid_out
 from tests.real.llama_server import installed
 from tools.bench import Row, Rows, benchmark, in_turn
 from tools.bench.stack import ENDED, JUDGED, Stack, seconds_of, start_stack
-from tools.bench.staging import ROLES, Device, Sample, kill, prompts_of_roles, samples_of
+from tools.bench.staging import ROLES, Device, Sample, has_done, kill, prompts_of_roles, samples_of
 
 LOOK_S = 0.2
 GONE_AT = 0.1
@@ -199,17 +199,18 @@ def determinism(data: Path | None = None, items: int = 300, rounds: int = 5, pro
     problem world is asked.
     """
     plain = Settings().models
-    settings = {"default": plain, "deterministic": {name: make_deterministic(model) for name, model in plain.items()}}
+    strict = {
+        name: Model(**{**model.model_dump(exclude_unset=True), "deterministic": True}) for name, model in plain.items()
+    }
+    settings = {"default": plain, "deterministic": strict}
     sent: Sample = {}
     for name, models in settings.items():
         with start_stack(MATHRAG_MODELS=as_json(models), MATHRAG_WORKERS__CLAIM_TTL_S="5") as running:
             upload(running, data, items)
             first, expected, row = finish_run(running, submit(running, "first"))
             yield {"models": name, "run": "undisturbed", **row}
-            yield {
-                "models": name, "run": "undisturbed again",
-                **finish_run(running, submit(running, "second"), expected)[2],
-            }  # fmt: skip
+            again = finish_run(running, submit(running, "second"), expected)[2]
+            yield {"models": name, "run": "undisturbed again", **again}
             disturbed = submit(running, "disturbed")
             for stage, worker in KILLS.items():
                 for share_done in SHARES:
@@ -220,11 +221,6 @@ def determinism(data: Path | None = None, items: int = 300, rounds: int = 5, pro
             sent = prompts_of_roles(asyncio.run(samples_of(running.database_url(), first["id"])))
     timed = {role: each[:prompts] for role, each in sent.items()}
     yield from in_turn({name: partial(time_answers, models, timed) for name, models in settings.items()}, rounds)
-
-
-def make_deterministic(model: Model) -> Model:
-    """Return the model with `deterministic: true`."""
-    return Model(**{**model.model_dump(exclude_unset=True), "deterministic": True})
 
 
 def as_json(models: Mapping[str, Model]) -> str:
@@ -245,17 +241,6 @@ def submit(running: Stack, name: str) -> str:
     """Submit a greedy job that reuses nothing; return its id."""
     params = {**JUDGED["params"], "judge": {"temperature": 0.0}}
     return running.submit(**{**JUDGED, "name": name, "params": params})
-
-
-def has_done(stage: str, calls: int, job: dict[str, Any]) -> bool:
-    """Tell whether this many calls of a stage are answered.
-
-    Raises:
-        SystemExit: the job has ended before.
-    """
-    if job["state"] in ENDED:
-        raise SystemExit(f"the job was {job['state']} before {calls} calls of {stage} were answered")
-    return bool(job["stages"].get(stage, {}).get("done", 0) >= calls)
 
 
 def finish_run(running: Stack, job: str, expected: Replies | None = None) -> tuple[dict[str, Any], Replies, Row]:

@@ -317,7 +317,6 @@ class EmptyPage(BaseHTTPRequestHandler):
     """Answers every request with an empty page of a list."""
 
     def do_GET(self) -> None:
-        """Send it."""
         body = b'{"data": [], "next_cursor": null}'
         self.send_response(200)
         self.send_header("content-type", "application/json")

@@ -59,7 +59,9 @@ def mining(file: Path | None = None, *, large: bool = False) -> Rows:
     """
     sizes = (*SIZES, FB15K_237[0]) if large else SIZES
     smallest = 0.0
-    for graph in [read_graph(file)] if file else map(make_graph_of_size, sizes):
+    # Random graphs have FB15K-237's relations and its ratio of triples to entities.
+    random = (make_graph(size, FB15K_237[1] * size // FB15K_237[0], FB15K_237[2]) for size in sizes)
+    for graph in [read_graph(file)] if file else random:
         started = time.monotonic()
         mined = mine_all(graph)
         wall, a_triple = time.monotonic() - started, mined.seconds / len(graph.triples)
@@ -70,11 +72,6 @@ def mining(file: Path | None = None, *, large: bool = False) -> Rows:
             "over floor": mined.seconds / time_floor(graph), "processor s": mined.seconds, "seconds": wall,
             "peak MiB": mined.peak_bytes / MIB, "estimated MiB": memory_bytes(*shape, Amie()) / MIB,
         }  # fmt: skip
-
-
-def make_graph_of_size(triples: int) -> Graph:
-    """Make a graph with FB15K-237's relations and its ratio of triples to entities."""
-    return make_graph(triples, FB15K_237[1] * triples // FB15K_237[0], FB15K_237[2])
 
 
 def read_graph(file: Path) -> Graph:
@@ -98,12 +95,10 @@ def mine_all(graph: Graph) -> Mined:
 
 
 def receive_graph(graph: Graph) -> None:
-    """Keep the graph in the worker process."""
     _graphs.append(graph)
 
 
 def mine_one(relation: str) -> Mined:
-    """Mine a relation in a worker process."""
     started = time.process_time()
     rules = mine(_graphs[0], relation, Amie())
     return Mined(len(rules), time.process_time() - started, peak_bytes())
@@ -137,7 +132,12 @@ def make_graph(triples: int, entities: int, relations: int, seed: int = 0) -> Gr
     scales = np.geomspace(0.05, 20, 500) * triples
     sizes = np.clip(np.outer(scales, _shares(relations, 1.1)), SMALLEST, LARGEST).astype(np.int64)
     for facts in random.permutation(np.asarray(sizes[np.argmin(np.abs(sizes.sum(axis=1) - triples))])):
-        drawn = _draw(random, kinds, 2 * facts)
+        # Between two kinds; a few entities of each have most of the facts.
+        ends = []
+        for kind in random.choice(len(kinds), 2, p=_shares(len(kinds), 0.5)):
+            power = random.uniform(0.2, 1.2)
+            ends.append(random.choice(kinds[kind], 2 * facts, p=_shares(len(kinds[kind]), power)))
+        drawn = np.stack(ends, axis=1)
         if made and random.random() < DERIVED:
             drawn = np.concatenate([random.permutation(_derive(random, made))[: facts // 2], drawn])
         _, first = np.unique(drawn @ (entities, 1), return_index=True)
@@ -153,15 +153,6 @@ def _shares(count: int, power: float) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum())
 
 
-def _draw(random: Generator, kinds: list[Pairs], facts: int) -> Pairs:
-    """Draw facts between two kinds; a few entities of each have most of them."""
-    ends = []
-    for kind in random.choice(len(kinds), 2, p=_shares(len(kinds), 0.5)):
-        entities, power = kinds[kind], random.uniform(0.2, 1.2)
-        ends.append(random.choice(entities, facts, p=_shares(len(entities), power)))
-    return np.stack(ends, axis=1)
-
-
 def _derive(random: Generator, made: list[Pairs]) -> Pairs:
     """Derive pairs from earlier relations."""
     one, other = (made[number] for number in random.integers(len(made), size=2))
@@ -171,12 +162,8 @@ def _derive(random: Generator, made: list[Pairs]) -> Pairs:
         case 1:
             return np.asarray(one[:, ::-1])
         case _:
-            return _compose(one, other)
-
-
-def _compose(one: Pairs, other: Pairs) -> Pairs:
-    """Join pairs by a fact of each; if several second facts fit, the first is used."""
-    other = other[np.argsort(other[:, 0], kind="stable")]
-    places = np.minimum(np.searchsorted(other[:, 0], one[:, 1]), len(other) - 1)
-    met = other[places, 0] == one[:, 1]
-    return np.stack([one[met, 0], other[places[met], 1]], axis=1)
+            # Join pairs by a fact of each; if several second facts fit, the first is used.
+            other = other[np.argsort(other[:, 0], kind="stable")]
+            places = np.minimum(np.searchsorted(other[:, 0], one[:, 1]), len(other) - 1)
+            met = other[places, 0] == one[:, 1]
+            return np.stack([one[met, 0], other[places[met], 1]], axis=1)

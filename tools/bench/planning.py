@@ -18,20 +18,12 @@ QUESTIONS = 500
 CANDIDATES = 10
 SEARCHES = RetrievalWanted(calls=2 * QUESTIONS, gpu_s=0.005, cpu_s=0.05)
 HEAD = (
-    "card",
-    "budget",
-    "weights",
-    "plan",
-    "residencies, MiB",
-    "loads",
-    "flips",
-    "minutes",
-    "all together, on the GPU",
+    *("card", "budget", "weights", "plan", "residencies, MiB"),
+    *("loads", "flips", "minutes", "all together, on the GPU"),
 )
 
 
 def planned(quantisation: str, budget_mib: int) -> Plan:
-    """Plan for one card."""
     judge = ModelWanted(
         role="judge", preset="qwen2.5-0.5b", quantisation=quantisation, name="judge", context=1024,
         calls=QUESTIONS * CANDIDATES,
@@ -50,17 +42,17 @@ def plans() -> Rows:
 
 
 def table() -> str:
-    """Write the table in Markdown."""
     lines = [HEAD, tuple("---" for _ in HEAD), *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """Yield a row for every card and quantisation."""
     for card, budget in CARDS.items():
         for name, quantisation in QUANTISATIONS.items():
             found = planned(quantisation, budget)
-            yield card, str(budget), name, *_describe_chosen(found), _memory_together(found)
+            every = [option for option in (found.chosen, *found.others) if option is not None]
+            whole = next(option for option in every if option.name == "together, retrieval on the GPU")
+            yield card, str(budget), name, *_describe_chosen(found), str(whole.residencies[0].memory_mib)
 
 
 def _describe_chosen(found: Plan) -> tuple[str, ...]:
@@ -73,10 +65,3 @@ def _describe_chosen(found: Plan) -> tuple[str, ...]:
         held.append(f"{' + '.join(models)}: {residency.memory_mib}")
     seconds = f"{found.chosen.seconds / 60:.1f}"
     return found.chosen.name, "; ".join(held), str(found.chosen.loads), str(found.chosen.flips), seconds
-
-
-def _memory_together(found: Plan) -> str:
-    """Show the MiB that all models and retrieval take together on the GPU."""
-    every = [option for option in (found.chosen, *found.others) if option is not None]
-    whole = next(option for option in every if option.name == "together, retrieval on the GPU")
-    return str(whole.residencies[0].memory_mib)

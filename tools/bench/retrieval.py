@@ -20,7 +20,6 @@ from services.retriever.index import (
     METHOD,
     B,
     Backend,
-    Batch,
     Bm25,
     Faiss,
     Flat,
@@ -101,7 +100,7 @@ def run(
 ) -> tuple[Run, float, float]:
     """Search all questions in an index; return (run, seconds to build, seconds to search)."""
     started = time.perf_counter()
-    index = backend.build(_batches(texts))
+    index = backend.build(iter([list(texts)]))
     built = time.perf_counter()
     found = index.search(list(questions.values()), DEPTH)
     return dict(zip(questions, found, strict=True)), built - started, time.perf_counter() - built
@@ -116,10 +115,6 @@ def fuse(runs: list[Run]) -> Run:
 def ndcg(found: Run, judged: dict[str, dict[str, int]]) -> float:
     scored = (ScoredDoc(query, match.document, match.score) for query, matches in found.items() for match in matches)
     return float(ir_measures.calc_aggregate([MEASURE], judged, scored)[MEASURE])
-
-
-def _batches(texts: Iterable[tuple[str, str]]) -> Iterator[Batch]:
-    yield list(texts)
 
 
 def read_questions(folder: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
@@ -231,6 +226,5 @@ def search_gpu(vectors: int = 500_000, rounds: int = 9) -> Rows:
 
 
 def make_vectors(count: int, seed: int) -> Vectors:
-    """Return random vectors of length 1."""
     vectors = np.random.default_rng(seed).standard_normal((count, DIMENSION), dtype=np.float32)
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

@@ -123,13 +123,11 @@ def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules
 
 
 def job(running: Stack, part: str, name: str, **params: Any) -> str:
-    """Submit a job, wait for its end, and return its id."""
     fields = {"dataset": part, "corpus": part, "pipeline": "mathrag-gate", "params": {**PARAMS, **params}}
     return str(running.complete(name=f"{part}-{name}", **fields)["id"])
 
 
 def results(running: Stack, job: str) -> list[dict[str, Any]]:
-    """Fetch a job's samples in dataset order."""
     lines = running.api.get(f"/v1/jobs/{job}/results", params={"format": "jsonl"}).raise_for_status().content
     return [msgspec.json.decode(line) for line in lines.splitlines()]
 
@@ -158,17 +156,11 @@ def point(items: Sequence[Item], threshold: float) -> Point:
         (Fraction(right), Fraction(bool(each.by_judge))) for each, right in zip(graded, routed, strict=True)
     )
     return Point(
-        threshold=threshold,
-        questions=len(items),
-        easy=easy,
-        calls=calls,
-        saved=1 - calls / everything if everything else 0.0,
-        saved_by_chance=saved_by_chance(items, easy),
-        accuracy=wilson(sum(routed), len(routed)),
-        pair=compare_pair([pairs]),
-        by_chance=by_chance(graded, threshold),
-        skill=skill(graded, threshold),
-    )
+        threshold=threshold, questions=len(items), easy=easy, calls=calls,
+        saved=1 - calls / everything if everything else 0.0, saved_by_chance=saved_by_chance(items, easy),
+        accuracy=wilson(sum(routed), len(routed)), pair=compare_pair([pairs]),
+        by_chance=by_chance(graded, threshold), skill=skill(graded, threshold),
+    )  # fmt: skip
 
 
 def saved_by_chance(items: Sequence[Item], easy: int) -> float:
@@ -235,10 +227,18 @@ COLUMNS = (
 
 
 def table(part: Part) -> str:
-    """Write a row for each threshold."""
-    shown = f"{_interval(part.area, 1, 3)}" if part.area else "n/a"
-    head = f"ROC AUC of the estimate against the items' levels: {shown}\n\n| " + " | ".join(COLUMNS) + " |"
-    return "\n".join([head, "|---" * len(COLUMNS) + "|", *map(_line, part.points)])
+    shown = _interval(part.area, 1, 3) if part.area else "n/a"
+    lines: list[tuple[str, ...]] = [COLUMNS]
+    for point in part.points:
+        cells = (
+            f"{point.threshold:.3g}", f"{point.easy} of {point.questions}", point.calls, f"{100 * point.saved:.1f} %",
+            f"{100 * point.saved_by_chance:.1f} %", _interval(point.accuracy, 100, 1, " %"),
+            describe_pair(point.pair), _interval(point.skill, 100, 1) if point.skill else "n/a",
+        )  # fmt: skip
+        lines.append(tuple(map(str, cells)))
+    head, *rows = (f"| {' | '.join(line)} |" for line in lines)
+    title = f"ROC AUC of the estimate against the items' levels: {shown}"
+    return "\n".join([title, "", head, "|---" * len(COLUMNS) + "|", *rows])
 
 
 def picture(part: Part) -> Figure:
@@ -251,15 +251,6 @@ def picture(part: Part) -> Figure:
         for each in part.points
     ]  # fmt: skip
     return draw_pareto(rows, title=f"Routing by difficulty: {part.name}", name=f"pareto-{part.name}")
-
-
-def _line(point: Point) -> str:
-    cells = (
-        f"{point.threshold:.3g}", f"{point.easy} of {point.questions}", point.calls, f"{100 * point.saved:.1f} %",
-        f"{100 * point.saved_by_chance:.1f} %", _interval(point.accuracy, 100, 1, " %"), describe_pair(point.pair),
-        _interval(point.skill, 100, 1) if point.skill else "n/a",
-    )  # fmt: skip
-    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def _interval(found: Interval, scale: float, digits: int, unit: str = "") -> str:

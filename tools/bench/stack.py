@@ -54,7 +54,6 @@ class Stack:
         self.api = httpx2.Client(base_url=url, timeout=1900, trust_env=False)
 
     def service_url(self, name: str) -> str:
-        """Return the URL where the service listens."""
         return f"http://127.0.0.1:{self._child(name)['port']}"
 
     def service_key(self) -> str:
@@ -101,7 +100,6 @@ class Stack:
         print(f"{kind} {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
 
     def upload_world(self, items: int) -> None:
-        """Make the problem world and upload it."""
         world.write(world.build(1, world.Setting(items=items)), self.folder)
         self.upload("corpora", "world", [(self.folder / "corpus.jsonl").read_bytes()])
         self.upload("datasets", "world", [(self.folder / "dataset.jsonl").read_bytes()])
@@ -119,7 +117,6 @@ class Stack:
         self.upload("datasets", "items", as_lines(questions))
 
     def submit(self, **fields: Any) -> str:
-        """Submit a job and return its id."""
         return str(self.api.post("/v1/jobs", json=fields).raise_for_status().json()["id"])
 
     def wait(self, job: str, poll_s: float = 1.0) -> dict[str, Any]:
@@ -143,7 +140,6 @@ class Stack:
         return check_completed(self.run(**fields))
 
     def report(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Return a job's report."""
         found: dict[str, Any] = self.get(f"/v1/jobs/{job['id']}/report")
         return found
 
@@ -152,7 +148,6 @@ class Stack:
         return int(self.rows("SELECT COALESCE(sum(jsonb_array_length(servers)), 0) FROM residencies")[0][0])
 
     def get(self, path: str) -> Any:
-        """Fetch a JSON document."""
         return self.api.get(path).raise_for_status().json()
 
 
@@ -164,7 +159,6 @@ def check_completed(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_lines(rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    """Write JSON lines."""
     return (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
@@ -180,7 +174,6 @@ def rate_of(job: dict[str, Any]) -> float:
 
 
 def processes_below(pid: int) -> list[psutil.Process]:
-    """List a process and all its descendants."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 

@@ -69,7 +69,6 @@ class Shape(NamedTuple):
 
     @property
     def head(self) -> int:
-        """Numbers per head."""
         return self.embedding // self.heads
 
 
@@ -112,7 +111,6 @@ async def samples_of(database_url: str, job: str) -> list[Sample]:
 
 
 def prompts_of_roles(samples: Sequence[Sample]) -> Sample:
-    """Join the prompts of all samples, by role."""
     return {role: [prompt for sample in samples for prompt in sample.get(role, ())] for role in ROLES}
 
 
@@ -150,7 +148,6 @@ class Device:
         return time.monotonic() - began
 
     async def clear(self) -> None:
-        """Unload the model."""
         if self._server is not None:
             await self._server.stop()
         self._server = self._role = None
@@ -193,7 +190,7 @@ def compare_orders(running: Stack, samples: Sequence[Sample], rounds: int) -> It
     loads: dict[str, int] = {}
 
     def staged() -> float:
-        before, job = running.loads(), run_named(running, f"staged-{time.monotonic_ns()}")
+        before, job = running.loads(), running.complete(name=f"staged-{time.monotonic_ns()}", **JUDGED)
         loads["staged"] = running.loads() - before
         return seconds_of(job)
 
@@ -223,20 +220,23 @@ async def in_windows(samples: Sequence[Sample], size: int) -> tuple[float, int]:
     return time.monotonic() - began, device.loads
 
 
-def run_named(running: Stack, name: str) -> dict[str, Any]:
-    """Run a job on the problem world that reuses nothing."""
-    return running.complete(name=name, **JUDGED)
-
-
 def cost_of_guard(running: Stack, prompts: list[Prompt], rounds: int) -> Iterator[Row]:
     """Time the generator's prompts through the guard, with epoch check and receipts, and straight to a server."""
 
+    async def answer_twice() -> float:
+        """Time the second pass, because the guard's server has answered all prompts before, too."""
+        device = Device()
+        await device.answer("generate", prompts)
+        seconds = await device.answer("generate", prompts)
+        await device.clear()
+        return seconds
+
     def straight() -> float:
         with empty_device(running):
-            return asyncio.run(time_straight(prompts))
+            return asyncio.run(answer_twice())
 
     def guarded() -> float:
-        run_named(running, f"loading-{time.monotonic_ns()}")  # it leaves the generator resident
+        running.complete(name=f"loading-{time.monotonic_ns()}", **JUDGED)  # it leaves the generator resident
         (resident,) = running.rows(OPEN)
         return asyncio.run(time_guarded(running, resident, prompts))
 
@@ -244,15 +244,6 @@ def cost_of_guard(running: Stack, prompts: list[Prompt], rounds: int) -> Iterato
     bare, extra = (float(str(row["median, s"])) for row in found)
     for row, more in zip(found, (0.0, extra - bare), strict=True):
         yield {**row, "more, ms a call": 1000 * more / len(prompts)}
-
-
-async def time_straight(prompts: list[Prompt]) -> float:
-    """Time the second pass, because the guard's server has answered all prompts before, too."""
-    device = Device()
-    await device.answer("generate", prompts)
-    seconds = await device.answer("generate", prompts)
-    await device.clear()
-    return seconds
 
 
 async def time_guarded(running: Stack, resident: Any, prompts: list[Prompt]) -> float:
@@ -305,11 +296,11 @@ def compare_merging(running: Stack, jobs: int) -> Iterator[Row]:
 
 def kills(running: Stack, made: dict[str, int]) -> Iterator[Row]:
     """Kill each process once, when half of a stage's calls are answered, and compare with an undisturbed job."""
-    calm = median(seconds_of(run_named(running, f"calm-{number}")) for number in range(3))
+    calm = median(seconds_of(running.complete(name=f"calm-{number}", **JUDGED)) for number in range(3))
     for victim in VICTIMS:
         before, stage = running.loads(), "generate" if victim == "generator" else "judge"
         job = running.submit(name=f"without-{victim}", **JUDGED)
-        wait_until(running, job, partial(has_half, stage, made[stage]))
+        wait_until(running, job, partial(has_done, stage, made[stage] / 2))
         kill(running, victim)
         seconds = seconds_of(check_completed(wait_until(running, job, lambda found: found["state"] in ENDED)))
         yield {
@@ -318,9 +309,15 @@ def kills(running: Stack, made: dict[str, int]) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def has_half(stage: str, calls: int, job: dict[str, Any]) -> bool:
-    """Tell whether half of a stage's calls are answered."""
-    return bool(job["stages"].get(stage, {}).get("done", 0) >= calls / 2)
+def has_done(stage: str, calls: float, job: dict[str, Any]) -> bool:
+    """Tell whether this many calls of a stage are answered.
+
+    Raises:
+        SystemExit: the job has ended before.
+    """
+    if job["state"] in ENDED:
+        raise SystemExit(f"the job was {job['state']} before {calls:g} calls of {stage} were answered")
+    return bool(job["stages"].get(stage, {}).get("done", 0) >= calls)
 
 
 def kill(running: Stack, name: str) -> None:
@@ -467,7 +464,6 @@ def _place_heads(small: Shape, shape: Shape, *, queries: bool, rotated: bool) ->
 
 
 def find_gpu() -> str:
-    """Return the UUID of the first GPU."""
     import pynvml
 
     pynvml.nvmlInit()

@@ -6,7 +6,6 @@ connection; both sides take turns on an embedded PostgreSQL with its usual durab
 
 import asyncio
 import random
-import re
 import subprocess
 import sys
 import time
@@ -48,6 +47,7 @@ from shared.storage import corpora as stored_corpora
 from shared.storage import datasets as stored_datasets
 from shared.storage.database import Database, fill_names
 from tools.bench import Row, Rows, benchmark, in_turn
+from tools.bench.mining import peak_bytes
 from tools.bench.stack import WORDS, as_lines, start_stack
 
 ROUNDS = 5
@@ -121,7 +121,6 @@ def uploads(rows: int = 100_000) -> Rows:
 
 
 async def compare_upload(running: pg.Postgres, kind: str, file: Path) -> list[Row]:
-    """Time COPY and upload in turn."""
     seconds: dict[str, list[float]] = {"COPY": [], f"upload of {kind}": []}
     bare, ours = seconds.values()
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
@@ -188,34 +187,24 @@ def measure_growth(url: str, kind: str, file: str) -> int:
     return asyncio.run(measure())
 
 
-def peak_bytes() -> int:
-    """Return the peak of this process's resident memory."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0
-
-
 def write_lines(folder: Path, kind: str, count: int) -> Path:
     """Write JSON lines: questions of about 150 characters, or documents of about 1.2 kB, each with an id."""
     file = folder / f"{kind}-{count}.jsonl"
     with file.open("wb") as opened:
-        opened.writelines(as_lines((make_questions if kind == "datasets" else make_documents)(count)))
+        opened.writelines(as_lines(make_rows(kind, count)))
     return file
 
 
-def make_questions(count: int) -> Iterator[dict[str, Any]]:
-    """Yield questions in the form of MATH-500, without the solution."""
+def make_rows(kind: str, count: int) -> Iterator[dict[str, Any]]:
+    """Yield questions in the form of MATH-500, without the solution, or documents in the form of MATH."""
     dice = random.Random(1)
-    for number in range(count):
-        text = f"What is w{number} of {' '.join(dice.choices(WORDS, k=30))}?"
-        yield {"unique_id": f"q{number}", "problem": text, "answer": str(number), "subject": "Algebra", "level": 3}
-
-
-def make_documents(count: int) -> Iterator[dict[str, Any]]:
-    """Yield documents in the form of MATH, a problem and its solution."""
-    dice = random.Random(1)
-    for number in range(count):
-        text = f"w{number} {' '.join(dice.choices(WORDS, k=270))}"
-        yield {"unique_id": f"d{number}", "problem": f"What is w{number}?", "solution": text, "subject": "Algebra"}
+    for n in range(count):
+        if kind == "datasets":
+            text = f"What is w{n} of {' '.join(dice.choices(WORDS, k=30))}?"
+            yield {"unique_id": f"q{n}", "problem": text, "answer": str(n), "subject": "Algebra", "level": 3}
+        else:
+            text = f"w{n} {' '.join(dice.choices(WORDS, k=270))}"
+            yield {"unique_id": f"d{n}", "problem": f"What is w{n}?", "solution": text, "subject": "Algebra"}
 
 
 @contextmanager
@@ -295,10 +284,8 @@ async def copy_samples(owner: asyncpg.Connection) -> float:
 def importing(answers: int = 20_000, rounds: int = 3) -> Rows:
     """Compare the import of answers of 800 characters with COPY of the same rows."""
     numbers = iter(range(rounds))
-    lines = [
-        {"index": n % ITEMS_IMPORTED, "repeat": n // ITEMS_IMPORTED, "text": f"{TEXT}$\\boxed{{{n}}}$"}
-        for n in range(answers)
-    ]
+    texts = (f"{TEXT}$\\boxed{{{n}}}$" for n in range(answers))
+    lines = ({"index": n % ITEMS_IMPORTED, "repeat": n // ITEMS_IMPORTED, "text": text} for n, text in enumerate(texts))
     body = list(as_lines(lines))
     with start_stack() as running:
         questions = (
@@ -356,7 +343,6 @@ def pages(samples: int = 100_000, times: int = 40) -> Rows:
 
 
 async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
-    """Measure every query."""
     async with (
         connected(running.url()) as bare,
         database(running.url()) as application,
@@ -422,7 +408,8 @@ async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[
 
 async def seed(running: pg.Postgres, samples: int) -> None:
     """Insert a finished job with four kinds of outcomes: right, wrong, moved, and a few that the judge scored."""
-    outcomes = [msgspec.json.encode(each) for each in (right(), wrong(), right(moved=True), right(judged=True))]
+    wrong = msgspec.structs.replace(right(), verdict=Graded(math_verify=False, strict=False))
+    outcomes = [msgspec.json.encode(each) for each in (right(), wrong, right(moved=True), right(judged=True))]
     async with connected(running.owner_url()) as owner:
         await owner.execute("INSERT INTO datasets (name, hash, items) VALUES ('items', 'h', $1)", samples)
         await owner.execute("INSERT INTO models (name, backend, hash, needs_lease) VALUES ('g', 'scripted', 'h', true)")
@@ -438,22 +425,11 @@ def right(*, moved: bool = False, judged: bool = False) -> Outcome:
     """Make an outcome with ten candidates, one of which is the context."""
     trace = Trace(candidates=tuple(candidate(rank, judged=judged) for rank in range(1, 11)))
     context = trace.candidates[4 if moved else 0].document
-    return Outcome(
-        answer="5",
-        extraction=Extraction.OK,
-        context=(context,),
-        trace=trace,
-        verdict=Graded(math_verify=True, strict=True),
-    )
-
-
-def wrong() -> Outcome:
-    """Make an outcome with a wrong answer."""
-    return msgspec.structs.replace(right(), verdict=Graded(math_verify=False, strict=False))
+    verdict = Graded(math_verify=True, strict=True)
+    return Outcome(answer="5", extraction=Extraction.OK, context=(context,), trace=trace, verdict=verdict)
 
 
 def candidate(rank: int, *, judged: bool) -> Candidate:
-    """Make a candidate with the fields that mathrag-gate fills."""
     features = None if judged else {"box": 1.0, "length": 0.8, "logic": 1 / 3, "math": 1.0, "structure": 1.0}
     return Candidate(
         document=canonical.digest(f"d{rank}").hex(), rank=rank, dense_rank=rank, sparse_rank=rank,

@@ -50,11 +50,9 @@ class FittedClassifier(NamedTuple):
 
     @property
     def strength(self) -> float:
-        """Return the inverse strength of the penalty that the cross-validation chose."""
         return float(self.model.best_params_["logisticregression__C"])
 
     def probabilities(self, problems: Sequence[MathProblem]) -> Probabilities:
-        """Return the probability of each problem that it is hard."""
         found: Probabilities = self.model.predict_proba(list_texts(problems))[:, 1]
         return found
 
@@ -75,10 +73,12 @@ def fit_rivals(problems: Sequence[MathProblem], embedder: Embedder) -> dict[str,
     both = FeatureUnion(
         [("embeddings", make_embedding_features(embedder)), ("length", make_pipeline(*make_length_features()))]
     )
+    # Of words and pairs of words that occur at least twice: about 40,000 features.
+    words = TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, 2))
     return {
         "length": fit(problems, *make_length_features()),
         "embeddings and length": fit(problems, both),
-        "words (TF-IDF)": fit(problems, make_word_features()),
+        "words (TF-IDF)": fit(problems, words),
     }
 
 
@@ -90,11 +90,6 @@ def make_embedding_features(embedder: Embedder) -> Any:
 def make_length_features() -> tuple[Any, Any]:
     """Return the transformers of texts to the scaled logarithm of their number of characters."""
     return FunctionTransformer(lambda rows: np.array([[np.log(len(each))] for each in rows])), StandardScaler()
-
-
-def make_word_features() -> Any:
-    """Return the TF-IDF of words and pairs of words that occur at least twice: about 40,000 features."""
-    return TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, 2))
 
 
 def export_regression(fitted: FittedClassifier, embedder: Embedder) -> Regression:
@@ -129,11 +124,15 @@ def write(out: Path, fitted: list[MathProblem], held_out: dict[str, list[MathPro
     chosen, rivals = fit(fitted, make_embedding_features(embedder)), fit_rivals(fitted, embedder)
     regression = export_regression(chosen, embedder)
     shipped = DifficultyClassifier(regression, embedder)
+    recorded = next(iter(held_out.values()))[:RECORDED]
     evaluation = ClassifierEvaluation(
         fitted=len(fitted),
         strengths={"embeddings": chosen.strength, **{kind: each.strength for kind, each in rivals.items()}},
         parts={name: measure(part, shipped, rivals) for name, part in held_out.items()},
-        recorded=record_probabilities(next(iter(held_out.values()))[:RECORDED], chosen),
+        recorded=[
+            RecordedProbability(question=problem.text, probability=probability)
+            for problem, probability in zip(recorded, chosen.probabilities(recorded).tolist(), strict=True)
+        ],
     )
     out.mkdir(parents=True, exist_ok=True)
     for name, content in (("weights", regression), ("evaluation", evaluation)):
@@ -149,15 +148,6 @@ def measure(part: list[MathProblem], shipped: DifficultyClassifier, rivals: dict
         shipped=measure_figures(part, probabilities),
         rivals={kind: measure_rival(part, probabilities, each.probabilities(part)) for kind, each in rivals.items()},
     )
-
-
-def record_probabilities(part: list[MathProblem], fitted: FittedClassifier) -> list[RecordedProbability]:
-    """Record the probabilities that scikit-learn gives."""
-    probabilities = fitted.probabilities(part).tolist()
-    return [
-        RecordedProbability(question=problem.text, probability=probability)
-        for problem, probability in zip(part, probabilities, strict=True)
-    ]
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ from scipy.stats import bootstrap, rankdata
 
 from shared.statistics.intervals import Interval, wilson
 
-# Read the problems of MATH with their levels, and split them into a part to fit to and a held-out part.
-
 HARD = 4
 """The first level that is hard. Levels 1 to 3 against 4 and 5 is how easy-to-hard generalisation is studied on MATH
 (Sun et al. 2024, "Easy-to-Hard Generalization"), and it splits the training part nearly in half (47 to 53 %), so that
@@ -60,19 +58,15 @@ def split_problems(problems: Sequence[MathProblem]) -> ProblemSplit:
     strata: defaultdict[tuple[str, int], list[MathProblem]] = defaultdict(list)
     for problem in problems:
         strata[problem.subject, problem.level].append(problem)
-    held_out = {problem.id for stratum in strata.values() for problem in _choose_held_out(stratum)}
+    held_out: set[str] = set()
+    for stratum in strata.values():
+        drawn = sorted((problem.id for problem in stratum), key=lambda each: sha256(each.encode()).digest())
+        held_out.update(drawn[: round(len(stratum) / FOLDS)])
     return ProblemSplit(
         [problem for problem in problems if problem.id not in held_out],
         [problem for problem in problems if problem.id in held_out],
     )
 
-
-def _choose_held_out(stratum: Sequence[MathProblem]) -> list[MathProblem]:
-    drawn = sorted(stratum, key=lambda problem: sha256(problem.id.encode()).digest())
-    return drawn[: round(len(stratum) / FOLDS)]
-
-
-# Measure a classifier on problems to which it was not fitted, with 95 % confidence intervals.
 
 RESAMPLES = 2000
 SEED = 0
@@ -221,15 +215,11 @@ def compute_auc(hard: Vector, probabilities: Vector, axis: int = -1) -> Any:
 def measure_calibration(hard: Vector, probabilities: Vector) -> list[Bin]:
     """Sort problems into bins of equal width by probability, without empty bins."""
     places = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    members = [places == place for place in range(BINS) if (places == place).any()]
-    return [
-        Bin(
-            n=int(inside.sum()),
-            probability=float(probabilities[inside].mean()),
-            hard=wilson(int(hard[inside].sum()), int(inside.sum())),
-        )
-        for inside in members
-    ]
+    bins = []
+    for inside in (places == place for place in range(BINS) if (places == place).any()):
+        n, share = int(inside.sum()), float(probabilities[inside].mean())
+        bins.append(Bin(n=n, probability=share, hard=wilson(int(hard[inside].sum()), n)))
+    return bins
 
 
 def _estimate_interval(data: tuple[Vector, ...], statistic: Callable[..., Any]) -> Interval:
@@ -244,16 +234,16 @@ def _measure_groups(hard: Vector, probabilities: Vector, names: Sequence[str]) -
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, name in enumerate(names):
         places[name].append(place)
-    return {name: _measure_group(hard[places[name]], probabilities[places[name]]) for name in sorted(places)}
-
-
-def _measure_group(hard: Vector, probabilities: Vector) -> GroupFigures:
-    return GroupFigures(
-        n=len(hard),
-        called_hard=wilson(int((probabilities >= CUT).sum()), len(hard)),
-        accuracy=measure_accuracy(hard, probabilities),
-        auc=measure_area(hard, probabilities) if 0 < hard.sum() < len(hard) else None,
-    )
+    groups = {}
+    for name in sorted(places):
+        levels, estimates = hard[places[name]], probabilities[places[name]]
+        groups[name] = GroupFigures(
+            n=len(levels),
+            called_hard=wilson(int((estimates >= CUT).sum()), len(levels)),
+            accuracy=measure_accuracy(levels, estimates),
+            auc=measure_area(levels, estimates) if 0 < levels.sum() < len(levels) else None,
+        )
+    return groups
 
 
 def _measure_cut(hard: Vector, probabilities: Vector, threshold: float) -> ThresholdFigures:
@@ -313,64 +303,38 @@ LIMITS = """\
 
 
 def render(evaluation: ClassifierEvaluation) -> str:
-    """Render the card as Markdown."""
     sections = [HEAD.format(fitted=evaluation.fitted)]
     sections += [_render_part(name, part, evaluation.strengths) for name, part in evaluation.parts.items()]
     return "\n".join([*sections, LIMITS])
 
 
 def _render_part(name: str, part: PartFigures, strengths: dict[str, float]) -> str:
-    shipped = part.shipped
-    bins = ((f"{each.probability:.2f}", str(each.n), _format_share(each.hard)) for each in shipped.calibration)
-    groups = (_render_group(name, each) for name, each in (shipped.levels | shipped.subjects).items())
-    thresholds = (
+    shipped, accuracy, area = part.shipped, _format_share(part.shipped.accuracy), _format_area(part.shipped.auc)
+    kinds = [("**embeddings (shipped)**", f"{strengths['embeddings']:g}", accuracy, area, "")]
+    for kind, rival in part.rivals.items():
+        figures = (_format_share(rival.accuracy), _format_area(rival.auc), _format_area(rival.advantage))
+        kinds.append((kind, f"{strengths[kind]:g}", *figures))
+    kinds.append(("everything hard", "", f"{100 * shipped.hard:.1f} %", "0.5", ""))
+    bins = [(f"{each.probability:.2f}", str(each.n), _format_share(each.hard)) for each in shipped.calibration]
+    groups = [
+        (group, str(each.n), _format_share(each.called_hard), _format_share(each.accuracy), _format_area(each.auc))
+        for group, each in (shipped.levels | shipped.subjects).items()
+    ]
+    cuts = [
         (f"{each.threshold:g}", _format_share(each.easy), _format_share(each.hard_among_easy)) for each in shipped.cuts
-    )
+    ]
     return "\n".join(
         [
             f"## On {name}, {shipped.n:,} problems\n",
-            _render_table(
-                ("classifier", "C", "accuracy at 0.5", "ROC AUC", "shipped one's AUC is larger by"),
-                _list_rivals(part, strengths),
-            ),
+            _render_table(("classifier", "C", "accuracy at 0.5", "ROC AUC", "shipped one's AUC is larger by"), kinds),
             CALIBRATION.format(shipped.brier, shipped.calibration_error),
             _render_table(("probability", "problems", "hard"), bins),
             "",
             _render_table(("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), groups),
             "\nWhat a threshold of `route` does:\n",
-            _render_table(("threshold", "take the rule path", "of these hard"), thresholds),
+            _render_table(("threshold", "take the rule path", "of these hard"), cuts),
             "",
         ]
-    )
-
-
-def _list_rivals(part: PartFigures, strengths: dict[str, float]) -> Iterable[Sequence[str]]:
-    shipped = part.shipped
-    yield (
-        "**embeddings (shipped)**",
-        f"{strengths['embeddings']:g}",
-        _format_share(shipped.accuracy),
-        _format_area(shipped.auc),
-        "",
-    )
-    for kind, rival in part.rivals.items():
-        yield (
-            kind,
-            f"{strengths[kind]:g}",
-            _format_share(rival.accuracy),
-            _format_area(rival.auc),
-            _format_area(rival.advantage),
-        )
-    yield "everything hard", "", f"{100 * shipped.hard:.1f} %", "0.5", ""
-
-
-def _render_group(name: str, group: GroupFigures) -> Sequence[str]:
-    return (
-        name,
-        str(group.n),
-        _format_share(group.called_hard),
-        _format_share(group.accuracy),
-        _format_area(group.auc) if group.auc else "",
     )
 
 
@@ -380,8 +344,8 @@ def _format_share(figure: Interval) -> str:
     return f"{100 * figure.value:.1f} % ({100 * figure.low:.1f} to {100 * figure.high:.1f})"
 
 
-def _format_area(figure: Interval) -> str:
-    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
+def _format_area(figure: Interval | None) -> str:
+    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})" if figure else ""
 
 
 def _render_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -18,7 +18,7 @@ from shared.ingest.datasets import read_corpus
 from shared.ingest.paths import corpus_lines
 from shared.installation import install_command
 from shared.settings import Embeddings
-from tools.embeddings import tuning as tuning
+from tools.embeddings import tuning
 from tools.embeddings.tuning import RATES, NumberedDocuments, QueryTuning, StaticTuning, TuningOptions
 
 MOST = 4096
@@ -27,52 +27,43 @@ MOST = 4096
 
 def main(arguments: Sequence[str] | None = None) -> None:
     try:
-        _tune(_parser().parse_args(arguments))
+        _tune(parse_arguments(arguments))
     except MathragError as error:
         raise SystemExit(f"{error.message}; {error.hint}" if error.hint else error.message) from error
     except OSError as error:
         raise SystemExit(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 
-def _parser() -> argparse.ArgumentParser:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     default = TuningOptions()
     parser = argparse.ArgumentParser(prog="python -m tools.embeddings", description=__doc__)
     parser.add_argument("pairs", type=Path, metavar="PAIRS", help="lines of `training-data --as pairs`")
     parser.add_argument("--out", type=Path, required=True, help="folder to write; it must not exist yet")
     parser.add_argument("--kind", choices=tuple(RATES), default="static")
-    parser.add_argument(
-        "--embeddings",
-        type=Path,
-        default=Embeddings().path,
-        help="static: folder of the embeddings to tune (default: the shipped ones)",
-    )
+    shipped = "static: folder of the embeddings to tune (default: the shipped ones)"
+    parser.add_argument("--embeddings", type=Path, default=Embeddings().path, help=shipped)
     parser.add_argument("--model", type=Path, help="sentence-transformers: folder of the model to tune")
     parser.add_argument("--documents", type=Path, help="corpus file whose documents are also searched for R@10")
     parser.add_argument("--test", type=Path, help="pairs to measure before and after, not trained on")
-    parser.add_argument(
-        "--rate",
-        type=_parse_above_zero,
-        help=f"Adam's learning rate; {', '.join(f'{k}: {v}' for k, v in RATES.items())}",
-    )
-    parser.add_argument("--batch", type=_count, default=default.batch)
-    parser.add_argument("--epochs", type=_count, default=default.epochs)
-    parser.add_argument(
-        "--dev",
-        type=_share,
-        default=default.dev,
-        help="share of the questions that choose the epoch and are not trained on",
-    )
+    rates = f"Adam's learning rate; {', '.join(f'{kind}: {rate}' for kind, rate in RATES.items())}"
+    parser.add_argument("--rate", type=_parse_above_zero, help=rates)
+    parser.add_argument("--batch", type=_parse_count, default=default.batch)
+    parser.add_argument("--epochs", type=_parse_count, default=default.epochs)
+    dev = "share of the questions that choose the epoch and are not trained on"
+    parser.add_argument("--dev", type=lambda text: _parse_between(text, 1), default=default.dev, help=dev)
     parser.add_argument("--negatives", type=int, choices=range(11), default=default.negatives, metavar="0..10",
                         help="negatives of each line that join the batch")  # fmt: skip
     parser.add_argument("--temperature", type=_parse_above_zero, default=default.temperature)
-    parser.add_argument("--seed", type=_seed, default=default.seed)
-    return parser
+    parser.add_argument("--seed", type=_parse_seed, default=default.seed)
+    return parser.parse_args(arguments)
 
 
 def _tune(arguments: argparse.Namespace) -> None:
     if arguments.out.exists():
         raise SystemExit(f"{arguments.out} already exists: name another --out, or remove it")
-    started, documents, options = time.monotonic(), NumberedDocuments(), _options(arguments)
+    started, documents = time.monotonic(), NumberedDocuments()
+    chosen = {name: getattr(arguments, name) for name in TuningOptions._fields}
+    options = TuningOptions(**{**chosen, "rate": arguments.rate or RATES[arguments.kind]})
     train, dev = tuning.split(tuning.read(arguments.pairs, documents), options.dev, options.seed)
     test = tuning.read(arguments.test, documents) if arguments.test else []
     if arguments.documents:
@@ -96,11 +87,6 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-def _options(arguments: argparse.Namespace) -> TuningOptions:
-    chosen = {name: getattr(arguments, name) for name in TuningOptions._fields}
-    return TuningOptions(**{**chosen, "rate": arguments.rate or RATES[arguments.kind]})
-
-
 def _make_tuning(arguments: argparse.Namespace, texts: Sequence[str], options: TuningOptions) -> QueryTuning:
     if arguments.kind == "static":
         return StaticTuning(arguments.embeddings, texts, options)
@@ -113,13 +99,13 @@ def _make_tuning(arguments: argparse.Namespace, texts: Sequence[str], options: T
     return SentenceTuning(arguments.model, texts, options)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST:
         raise argparse.ArgumentTypeError(f"{text}: write a whole number from 1 to {MOST}")
     return int(text)
 
 
-def _seed(text: str) -> int:
+def _parse_seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text}: write a whole number, 0 or more")
     return int(text)
@@ -127,10 +113,6 @@ def _seed(text: str) -> int:
 
 def _parse_above_zero(text: str) -> float:
     return _parse_between(text, MOST)
-
-
-def _share(text: str) -> float:
-    return _parse_between(text, 1)
 
 
 def _parse_between(text: str, most: float) -> float:

@@ -74,7 +74,7 @@ class SentenceTuning:
 def compute_contrastive_loss(
     vectors: torch.Tensor, documents: torch.Tensor, batch: TrainingBatch, temperature: float
 ) -> torch.Tensor:
-    """Compute the mean of `loss.compute_contrastive_loss` over a batch, as a tensor; `vectors` have any length."""
+    """Compute the mean of `tuning.compute_contrastive_loss` over a batch, as a tensor; `vectors` have any length."""
     positives = torch.from_numpy(batch.positives)
     left_out = torch.from_numpy(batch.oracle).clone()
     left_out[torch.arange(len(positives)), positives] = False

@@ -15,8 +15,6 @@ from safetensors.numpy import save
 from shared.models.embedding import FILES, QUERY_FILE, StaticEmbedder
 from tools.embeddings.distil import quantise
 
-# Compute the contrastive loss of RuleRAG-FT (Hu et al. 2024; seed document 002).
-
 TEMPERATURE = 0.01
 """The authors' temperature, by which scores are divided."""
 Matrix = NDArray[np.floating]
@@ -29,10 +27,9 @@ def compute_contrastive_loss(
     oracle: NDArray[np.bool_],
     temperature: float = TEMPERATURE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute each query's loss, and its gradient with respect to the query's vector; documents are constants.
+    """Compute RuleRAG-FT's contrastive loss of each query, and its gradient with respect to the query's vector.
 
-    L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
-    oracle documents of the query); s is the inner product, t the temperature.
+    Documents are constants (Hu et al. 2024; seed document 002).
 
     L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
     oracle documents of the query); s is the inner product, t the temperature.
@@ -60,8 +57,6 @@ def compute_contrastive_loss(
     return losses, shares @ documents.astype(np.float64) / temperature
 
 
-# The options of a tuning.
-
 Kind = Literal["static", "sentence-transformers"]
 RATES: dict[Kind, float] = {"static": 2e-3, "sentence-transformers": 1e-5}
 """Adam's learning rates: the second is RuleRAG-FT's; a table of token vectors needs larger steps
@@ -82,8 +77,6 @@ class TuningOptions(NamedTuple):
     temperature: float = TEMPERATURE
     seed: int = 0
 
-
-# Read training pairs from a file: each line has a question with a rule, its oracle documents and negatives.
 
 MOST_LINES = 200_000
 """Upper bound of a file's lines."""
@@ -152,7 +145,7 @@ def read(path: Path, documents: NumberedDocuments) -> list[TrainingQuery]:
     """
     found: list[tuple[str, str, Numbers, Numbers]] = []
     oracle: defaultdict[str, set[int]] = defaultdict(set)
-    for pair in _pairs(path):
+    for pair in _read_pairs(path):
         positives = documents.numbers(pair.positives)
         oracle[pair.query].update(positives.tolist())
         found.append((pair.text, pair.query, positives, documents.numbers(pair.negatives)))
@@ -160,7 +153,7 @@ def read(path: Path, documents: NumberedDocuments) -> list[TrainingQuery]:
     return [TrainingQuery(text, question, own, known[question], negatives) for text, question, own, negatives in found]
 
 
-def _pairs(path: Path) -> Iterator[TrainingPair]:
+def _read_pairs(path: Path) -> Iterator[TrainingPair]:
     number = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -170,9 +163,8 @@ def _pairs(path: Path) -> Iterator[TrainingPair]:
             try:
                 pair = msgspec.json.decode(line, type=TrainingPair)
             except msgspec.DecodeError as error:
-                raise SystemExit(
-                    f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
-                ) from error
+                hint = "lines are made by `mathrag dataset training-data NAME --as pairs`"
+                raise SystemExit(f"{where}: {error}; {hint}") from error
             if not pair.positives:
                 raise SystemExit(f"{where}: `positives` is empty; name the documents that the rule leads to")
             yield pair
@@ -197,7 +189,7 @@ def split(queries: Sequence[TrainingQuery], share: float, seed: int) -> tuple[li
     )
 
 
-# Draw draw_batches of positives, whose documents are each other's negatives.
+# Draw batches of positives, whose documents are each other's negatives.
 
 
 class TrainingBatch(NamedTuple):
@@ -227,8 +219,6 @@ def draw_batches(
         oracle = np.stack([np.isin(documents, queries[at].oracle) for at in places])
         yield TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)
 
-
-# Measure R@10: how often an oracle document is among the first ten.
 
 FIRST = 10
 BLOCK = 256
@@ -265,8 +255,6 @@ def _is_found(scores: Vectors, wanted: Numbers, first: int) -> bool:
     return bool(before < first)
 
 
-# Report a tuning: a table while it runs, and a file beside the result.
-
 FILE = "tuning.json"
 HEADING = " epoch      loss  R@10  of the rule"
 
@@ -281,12 +269,6 @@ class Epoch(NamedTuple):
     """Recall on the dev part after the pass."""
 
 
-def format_epoch(epoch: Epoch) -> str:
-    """Format a row under `HEADING`."""
-    loss = "" if epoch.loss is None else f"{epoch.loss:.4f}"
-    return f"{epoch.number or 'before':>6}  {loss:>8}  {format_recall(epoch.recall)}"
-
-
 def format_recall(recall: Recall) -> str:
     """Format both figures as under `HEADING`."""
     return f"{recall.question:.3f}  {recall.rule:.3f}"
@@ -299,7 +281,6 @@ def make_report(pairs: str, options: TuningOptions, epochs: Sequence[Epoch]) -> 
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Write how the embedder in `folder` was made."""
     (folder / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -330,8 +311,6 @@ class Adam:
         size = np.sqrt(squares / (1 - second**self._steps)) + EPSILON
         self._table[rows] -= self._rate * (means / (1 - first**self._steps)) / size
 
-
-# The query side of static embeddings: its own table of token vectors, which training changes.
 
 Ids = Sequence[int]
 """Token ids of a text."""
@@ -382,9 +361,6 @@ def _measure_lengths(sums: Floats) -> Floats:
     return np.where(lengths > 0, lengths, np.float32(1))
 
 
-# Run a tuning: train epochs, and keep the best one.
-
-
 class QueryTuning(Protocol):
     """An embedder whose query side is trained, among the documents that it was made with."""
 
@@ -407,7 +383,8 @@ def run(tuning: QueryTuning, train: Sequence[TrainingQuery], dev: Sequence[Train
     print(HEADING, flush=True)
     passed: list[Epoch] = []
     for epoch in tuning.epochs(train, dev):
-        print(format_epoch(epoch), flush=True)
+        loss = "" if epoch.loss is None else f"{epoch.loss:.4f}"
+        print(f"{epoch.number or 'before':>6}  {loss:>8}  {format_recall(epoch.recall)}", flush=True)
         if passed and epoch.recall.question > find_best(passed).recall.question:
             tuning.save(out)
         passed.append(epoch)
@@ -421,13 +398,8 @@ def find_best(epochs: Sequence[Epoch]) -> Epoch:
     return max(epochs, key=lambda epoch: epoch.recall.question)
 
 
-# Tune the query side of static embeddings with numpy, on the CPU.
-
-"""Queries that are embedded together."""
-
-
 class StaticTuning:
-    """Trains the query table of the embeddings in `folder`; documents' vectors do not change."""
+    """Trains the query table of the embeddings in `folder` on the CPU; documents' vectors do not change."""
 
     def __init__(self, folder: Path, texts: Sequence[str], options: TuningOptions) -> None:
         """Load the embeddings and embed `texts`, the documents by number.
@@ -446,15 +418,10 @@ class StaticTuning:
         rng = np.random.default_rng(self._options.seed)
         yield Epoch(0, None, self._recall(dev, asked))
         for number in range(1, self._options.epochs + 1):
-            losses = [
-                self._tower.step(
-                    [ids[at] for at in batch.queries],
-                    self._documents[batch.documents],
-                    batch,
-                    self._options.temperature,
-                )
-                for batch in draw_batches(train, self._options, rng)
-            ]
+            losses = []
+            for batch in draw_batches(train, self._options, rng):
+                texts, documents = [ids[at] for at in batch.queries], self._documents[batch.documents]
+                losses.append(self._tower.step(texts, documents, batch, self._options.temperature))
             yield Epoch(number, float(np.mean(losses)), self._recall(dev, asked))
 
     def save(self, out: Path) -> None:

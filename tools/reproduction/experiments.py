@@ -7,7 +7,6 @@ from typing import Any
 from mathrag.client import experiments
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.experiments import Experiment
 from mathrag.client.request import Request, T
 
 POLL_S = 2.0
@@ -37,24 +36,19 @@ def run(client: Client, document: dict[str, Any], label: str) -> dict[str, Any]:
         client.send(experiments.submit(document))
     elif known["state"] in ("failed", "cancelled"):
         client.send(experiments.change(name, "resume"))
-    ended = _watch(client, name, label)
-    if ended["state"] != "completed":
-        raise Failed("internal", f"{name} is {ended['state']}: {ended['jobs']}", hint="run it again")
-    began, last = datetime.fromisoformat(ended["created_at"]), datetime.fromisoformat(ended["ended_at"])
-    return {"report": client.send(experiments.report(name)), "seconds": (last - began).total_seconds()}
-
-
-def _watch(client: Client, name: str, label: str) -> Experiment:
-    """Print the experiment's progress until it has ended."""
     printed_at = 0.0
     while True:
         now = client.send(experiments.get(name))
-        ended = now["state"] not in ("running", "cancelling")
-        if ended or time.monotonic() - printed_at > PRINT_INTERVAL_S:
+        is_over = now["state"] not in ("running", "cancelling")
+        if is_over or time.monotonic() - printed_at > PRINT_INTERVAL_S:
             counts, printed_at = now["request_counts"], time.monotonic()
             done = counts["total"] - counts["in_progress"]
-            left = "" if ended or now["eta_seconds"] is None else f", about {now['eta_seconds']} s left"
+            left = "" if is_over or now["eta_seconds"] is None else f", about {now['eta_seconds']} s left"
             print(f"  {label}: {done:,} of {counts['total']:,} samples{left}", flush=True)
-        if ended:
-            return now
+        if is_over:
+            break
         time.sleep(POLL_S)
+    if now["state"] != "completed":
+        raise Failed("internal", f"{name} is {now['state']}: {now['jobs']}", hint="run it again")
+    began, last = datetime.fromisoformat(now["created_at"]), datetime.fromisoformat(now["ended_at"])
+    return {"report": client.send(experiments.report(name)), "seconds": (last - began).total_seconds()}

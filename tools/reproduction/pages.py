@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,6 @@ import msgspec
 from shared.pages.figures import Figure, format_n
 from shared.pages.plots import DASHES, SHAPES, Dot, Key, Line, Mark, Panel, Plot, make_axis, name_series
 from shared.settings import REPOSITORY
-
-# Describe the origin of measured figures: the code's commit, and the machine.
 
 
 def commit(file: Path | None = None) -> str:
@@ -27,7 +25,6 @@ def is_changed(file: Path) -> bool:
 
 
 def machine() -> str:
-    """Name the number of processor cores and Python's version."""
     return f"{os.cpu_count()} processor cores, Python {platform.python_version()}"
 
 
@@ -36,26 +33,13 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
 
 
-# Write tables in Markdown.
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table with its header."""
-
-    def lines() -> Iterator[str]:
-        yield line(header)
-        yield "|---" * len(header) + "|"
-        yield from map(line, rows)
-
-    return "\n".join(lines())
+    return "\n".join([line(header), "|---" * len(header) + "|", *map(line, rows)])
 
 
 def line(cells: Sequence[Any]) -> str:
-    """Write one row of a table."""
     return "| " + " | ".join(map(str, cells)) + " |"
 
-
-# Draw accuracy, or another share, over a varied parameter, with a line for each system.
 
 HEIGHT = 280
 

@@ -1,6 +1,7 @@
 """The findings on knowledge graphs: figures and Markdown, all computed from the committed results."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from shared.pages import figures as drawn
@@ -110,12 +111,8 @@ CLAIMS = {
 
 
 def blocks(results: Json) -> dict[str, str]:
-    """Write all blocks by name, each with its figures."""
-    return {name: "\n\n".join([make(results), *_figures(name)]) for name, make in BLOCKS.items()}
-
-
-def _figures(name: str) -> Iterator[str]:
-    yield from (f"![{each}](figures/{each}.svg)" for each in FIGURES.get(name, []))
+    figures = {name: [f"![{each}](figures/{each}.svg)" for each in FIGURES.get(name, [])] for name in BLOCKS}
+    return {name: "\n\n".join([make(results), *figures[name]]) for name, make in BLOCKS.items()}
 
 
 def run(results: Json) -> str:
@@ -141,35 +138,25 @@ def sets(results: Json) -> str:
          f"{graph['training']:,}"]
         for graph in results["graphs"].values()
     ]  # fmt: skip
-    header = [
-        "graph",
-        "facts",
-        "relations",
-        "rules",
-        "miner",
-        "questions",
-        "possible",
-        "a rule leads to an answer",
-        "tuned on",
-    ]
-    return table(header, rows)
+    counts = ["facts", "relations", "rules", "miner", "questions", "possible", "a rule leads to an answer", "tuned on"]
+    return table(["graph", *counts], rows)
 
 
 def scores(results: Json) -> str:
     """Tabulate every arm on every graph by every measure."""
-    return "\n\n".join(_format_scores(results, graph) for graph in results["graphs"].values())
+    tables = []
+    for graph in results["graphs"].values():
+        rows = [
+            [label, *(_format_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
+            for arm, label in arms(results).items()
+            if arm in graph["arms"]
+        ]
+        head = f"**{graph['title']}**, n = {graph['questions']:,} questions"
+        tables.append(f"{head}\n\n{table(['', *MEASURES.values()], rows)}")
+    return "\n\n".join(tables)
 
 
-def _format_scores(results: Json, graph: Json) -> str:
-    rows = [
-        [label, *(_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
-        for arm, label in arms(results).items()
-        if arm in graph["arms"]
-    ]
-    return f"**{graph['title']}**, n = {graph['questions']:,} questions\n\n" + table(["", *MEASURES.values()], rows)
-
-
-def _score(score: Json | None) -> str:
+def _format_score(score: Json | None) -> str:
     if score is None:
         return "-"
     if score["low"] is None:
@@ -183,104 +170,83 @@ def _percent(share: float | None) -> str:
 
 def claims(results: Json) -> str:
     """Tabulate the questions of the study with the results of the corrected tests."""
-    labels = arms(results)
-    rows = [
-        [said, labels[baseline], *(_places(found[each]) for each in VERDICTS)]
-        for (arm, baseline), said in CLAIMS.items()
-        if arm in labels and baseline in labels
-        for found in [by_verdict(results, arm, baseline)]
-    ]
-    return table(["", "against", *VERDICTS], rows) + "\n\n" + _unhelpful(results)
-
-
-def _places(found: Mapping[str, list[str]]) -> str:
-    places = "; ".join(f"{graph}: {', '.join(measures)}" for graph, measures in found.items())
-    return places or "-"
-
-
-def _unhelpful(results: Json) -> str:
-    """Describe in sentences the arms that do not help."""
-    labels = arms(results)
-
-    def describe_losers(baseline: str) -> Iterator[str]:
-        never = [labels[arm] for arm in never_higher(results, baseline)]
-        lower = [labels[arm] for arm in sometimes_lower(results, baseline)]
-        yield f"Against {labels[baseline]}, higher by no measure on any graph: {_join_names(never)}."
-        yield f"Lower by some measure on some graph: {_join_names(lower)}."
-
-    return "\n\n".join(" ".join(describe_losers(each)) for each in results["setting"]["baselines"] if each in labels)
-
-
-def _join_names(names: list[str]) -> str:
-    return "; ".join(names) or "none"
+    labels, rows = arms(results), []
+    for (arm, baseline), said in CLAIMS.items():
+        if arm in labels and baseline in labels:
+            found = by_verdict(results, arm, baseline)
+            places = ("; ".join(f"{graph}: {', '.join(each)}" for graph, each in found[v].items()) for v in VERDICTS)
+            rows.append([said, labels[baseline], *(place or "-" for place in places)])
+    # And in sentences, which arms do not help.
+    sentences = []
+    for baseline in (each for each in results["setting"]["baselines"] if each in labels):
+        never = "; ".join(labels[arm] for arm in never_higher(results, baseline)) or "none"
+        lower = "; ".join(labels[arm] for arm in sometimes_lower(results, baseline)) or "none"
+        sentences.append(
+            f"Against {labels[baseline]}, higher by no measure on any graph: {never}. "
+            f"Lower by some measure on some graph: {lower}."
+        )
+    return "\n\n".join([table(["", "against", *VERDICTS], rows), "\n\n".join(sentences)])
 
 
 def against(baseline: str) -> Callable[[Json], str]:
     """Make a function that tabulates every arm against the baseline, with intervals and tests."""
 
     def block(results: Json) -> str:
-        return "\n\n".join(_against(results, graph, baseline) for graph in results["graphs"].values())
+        labels, tables = arms(results), []
+        for graph in results["graphs"].values():
+            rows = [
+                [label, *(_format_difference(pair(graph, measure, baseline, arm)) for measure in MEASURES)]
+                for arm, label in labels.items()
+                if arm in graph["arms"] and arm != baseline
+            ]
+            head = f"**{graph['title']}**, against {labels[baseline]}"
+            tables.append(f"{head}\n\n{table(['', *MEASURES.values()], rows)}")
+        return "\n\n".join(tables)
 
     return block
 
 
-def _against(results: Json, graph: Json, baseline: str) -> str:
-    labels = arms(results)
-    rows = [
-        [label, *(_difference(pair(graph, measure, baseline, arm)) for measure in MEASURES)]
-        for arm, label in labels.items()
-        if arm in graph["arms"] and arm != baseline
-    ]
-    return f"**{graph['title']}**, against {labels[baseline]}\n\n" + table(["", *MEASURES.values()], rows)
-
-
-def _difference(pair: Json | None) -> str:
+def _format_difference(pair: Json | None) -> str:
     if pair is None:
         return "-"
     value, low, high = (100 * pair["difference"][each] for each in ("value", "low", "high"))
-    return f"{verdict(pair)}: {value:+.1f} ({low:+.1f} to {high:+.1f}), {_p(pair['adjusted'])}"
-
-
-def _p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    p = "p < 0.001" if pair["adjusted"] < 0.001 else f"p = {pair['adjusted']:.3f}"
+    return f"{verdict(pair)}: {value:+.1f} ({low:+.1f} to {high:+.1f}), {p}"
 
 
 def tabulate_published(results: Json) -> str:
     """Tabulate the gains of rules in context and of tuning beside those of the authors."""
-    rows = [_gains(graph, "standard", "icl") + _gains(graph, "standard", "ft") for graph in results["graphs"].values()]
-    titles = [f"**{graph['title']}**, here" for graph in results["graphs"].values()]
-    theirs = [
-        [each.title, *(_format_published(each, place) for place in (1, 2))]
-        for each in PUBLISHED
-    ]  # fmt: skip
-    ours = [[title, ", ".join(row[:2]), ", ".join(row[2:])] for title, row in zip(titles, rows, strict=True)]
-    return table(["", "RuleRAG-ICL, R@10 and exact match", "RuleRAG-FT, R@10 and exact match"], [*theirs, *ours])
+    rows = []
+    for each in PUBLISHED:
+        gains = [
+            ", ".join(f"{of[0]:.1f} → {of[at]:.1f} ({of[at] - of[0]:+.1f})" for of in (each.recall, each.exact))
+            for at in (1, 2)
+        ]
+        rows.append([each.title, *gains])
+    rows += [
+        [f"**{graph['title']}**, here", _format_gains(graph, "icl"), _format_gains(graph, "ft")]
+        for graph in results["graphs"].values()
+    ]
+    return table(["", "RuleRAG-ICL, R@10 and exact match", "RuleRAG-FT, R@10 and exact match"], rows)
 
 
-def _format_published(of: Any, place: int) -> str:
-    return ", ".join(
-        f"{each[0]:.1f} → {each[place]:.1f} ({each[place] - each[0]:+.1f})" for each in (of.recall, of.exact)
-    )
-
-
-def _gains(graph: Json, standard: str, arm: str) -> list[str]:
+def _format_gains(graph: Json, arm: str) -> str:
     found: list[str] = []
     for measure in ("answer@10", "accuracy"):
-        gain_found, scores = pair(graph, measure, standard, arm), graph["scores"][measure]
-        if gain_found is None:
-            gain = "not measured"
-        else:
-            value, low, high = (100 * gain_found["difference"][each] for each in ("value", "low", "high"))
-            before, after = (100 * scores[each]["value"] for each in (standard, arm))
-            gain = f"{before:.1f} → {after:.1f} ({value:+.1f}, {low:+.1f} to {high:+.1f})"
-        found.append(gain)
-    return found
+        gain, scores = pair(graph, measure, "standard", arm), graph["scores"][measure]
+        if gain is None:
+            found.append("not measured")
+            continue
+        value, low, high = (100 * gain["difference"][each] for each in ("value", "low", "high"))
+        before, after = (100 * scores[each]["value"] for each in ("standard", arm))
+        found.append(f"{before:.1f} → {after:.1f} ({value:+.1f}, {low:+.1f} to {high:+.1f})")
+    return ", ".join(found)
 
 
 def number(results: Json) -> str:
     """Tabulate the arms by their number of rules."""
     rows = [
-        [graph["title"], str(count), *(_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
+        [graph["title"], str(count), *(_format_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
         for graph in results["graphs"].values()
         for arm, count in list_numbered_arms(results)
     ]
@@ -294,11 +260,7 @@ def list_numbered_arms(results: Json) -> list[tuple[str, int]]:
     for arm in results["setting"]["arms"]:
         if list(arm["params"]) == ["rulerag"] and list(arm["params"]["rulerag"]) == ["most"]:
             counts[arm["name"]] = arm["params"]["rulerag"]["most"]
-    return sorted(((arm, count) for arm, count in counts.items() if arm in arms(results)), key=_second)
-
-
-def _second(pair: tuple[str, int]) -> int:
-    return pair[1]
+    return sorted(((arm, count) for arm, count in counts.items() if arm in arms(results)), key=itemgetter(1))
 
 
 def cost(results: Json) -> str:
@@ -323,7 +285,6 @@ BLOCKS: dict[str, Callable[[Json], str]] = {
     "icl": against("icl"), "number": number, "published": tabulate_published, "cost": cost,
 }  # fmt: skip
 
-# Draw the figures of the page from the committed results.
 
 DRAWN = {
     "rules-recall": ("answer@10", "R@10", "questions with an answer in the first ten documents"),
@@ -335,28 +296,23 @@ SHARES = {"answer@10": "R@10", "accuracy": "exact match"}
 
 
 def figures(results: Json) -> Iterator[Figure]:
-    """Yield all figures."""
     for name, (measure, title, of) in DRAWN.items():
-        yield drawn.draw_accuracy(
-            list(_arms(results, measure)), title=title, name=name, axis=f"{title} (% of questions)", of=of
-        )
+        bars = [
+            drawn.AccuracyRow(label=label, group=graph, **score)
+            for arm, label in arms(results).items()
+            for graph, score in _scores(results, measure, arm)
+        ]
+        yield drawn.draw_accuracy(bars, title=title, name=name, axis=f"{title} (% of questions)", of=of)
+    points = [
+        pages.Row(x=count, label=f"{graph}, {said}", **score)
+        for measure, said in SHARES.items()
+        for arm, count in list_numbered_arms(results)
+        for graph, score in _scores(results, measure, arm)
+    ]
     yield pages.chart(
-        list(_number(results)), name="rules-number", title="R@10 and exact match by the number of rules",
+        points, name="rules-number", title="R@10 and exact match by the number of rules",
         axis="Most rules of a question", share="Share", of="questions",
     )  # fmt: skip
-
-
-def _arms(results: Json, measure: str) -> Iterator[drawn.AccuracyRow]:
-    for arm, label in arms(results).items():
-        for graph, score in _scores(results, measure, arm):
-            yield drawn.AccuracyRow(label=label, group=graph, **score)
-
-
-def _number(results: Json) -> Iterator[pages.Row]:
-    for measure, said in SHARES.items():
-        for arm, count in list_numbered_arms(results):
-            for graph, score in _scores(results, measure, arm):
-                yield pages.Row(x=count, label=f"{graph}, {said}", **score)
 
 
 def _scores(results: Json, measure: str, arm: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,8 +12,6 @@ from shared.params import Params
 from shared.questions.items import Wording
 from shared.storage.configurations import merge
 
-# Read ``settings.yaml``, which defines the graphs, arms and parameters to measure.
-
 SETTINGS = Path(__file__).with_name("rules.yaml")
 MEASURES = {
     "answer@1": "R@1", "answer@5": "R@5", "answer@10": "R@10", "accuracy": "exact match", "score": "token F1",
@@ -101,7 +99,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"`baselines`: {min(missing)!r} is no arm: use one of {', '.join(names)}")
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of this name."""
         return next(arm for arm in self.arms if arm.name == name)
 
     def params_of(self, arm: Arm, graph: Graph) -> Params:
@@ -113,7 +110,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return msgspec.convert(merge(self.common(graph), arm.params), Params)
 
     def common(self, graph: Graph) -> dict[str, Any]:
-        """Merge the parameters of all jobs with the graph's."""
         return merge(self.params, graph.params)
 
 
@@ -128,8 +124,6 @@ def read_setting(file: Path = SETTINGS) -> Setting:
     except msgspec.MsgspecError as error:
         raise Invalid(f"{file.name}: {error}") from error
 
-
-# Split a graph's facts into the graph itself, facts to tune models on, and facts to measure with.
 
 PARTS = ("facts", "training", "test")
 
@@ -161,20 +155,19 @@ def write(graph: Graph, data: Path, folder: Path) -> dict[str, Path]:
         part = getattr(graph, name)
         place = folder / f"{name}.tsv"
         lines = (data / part.file).read_text("utf-8").splitlines(keepends=True)
-        chosen = [line for line in lines if _is_of(part, line)]
+        days = [line.rstrip("\n").rpartition("\t")[2] for line in lines]
+        # ISO dates sort as text.
+        chosen = [
+            line
+            for line, day in zip(lines, days, strict=True)
+            if (not part.since or day >= part.since) and (not part.before or day < part.before)
+        ]
         if not chosen:
-            raise Invalid(
-                f"{data / part.file} has no fact from {part.since or 'the first'} to {part.before or 'the last'}"
-            )
+            ends = f"from {part.since or 'the first'} to {part.before or 'the last'}"
+            raise Invalid(f"{data / part.file} has no fact {ends}")
         place.write_text("".join(chosen), "utf-8")
         found[name] = place
     return found
-
-
-def _is_of(part: Part, line: str) -> bool:
-    """Whether the fact belongs to the part; ISO dates sort as text."""
-    day = line.rstrip("\n").rpartition("\t")[2]
-    return (not part.since or day >= part.since) and (not part.before or day < part.before)
 
 
 def without_asked(facts: Path, asked: Collection[str], place: Path) -> int:

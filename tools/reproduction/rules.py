@@ -81,7 +81,6 @@ def configuration(tuned: Mapping[str, Path], embeddings: str) -> dict[str, Any]:
 
 
 def searched_with(tuned: Mapping[str, Path], embeddings: str) -> Path:
-    """Return the folder of the embeddings to search with."""
     return tuned["embeddings"] if embeddings == "tuned" else EMBEDDINGS
 
 
@@ -97,8 +96,6 @@ def command(*arguments: str, python: str = sys.executable, module: str = "mathra
     if ended.returncode:
         raise Failed("unavailable", f"`{arguments[0]}` ended with {ended.returncode}", hint="its output is above")
 
-
-# Run the jobs of a graph's arms, and read their scores, paired tests, cost and audits from the service.
 
 Json = dict[str, Any]
 Jobs = Mapping[str, str]
@@ -129,16 +126,6 @@ def write_experiment(params: Json, arms: Iterable[Arm], names: Mapping[str, str]
     return {"name": f"{names['corpus']}-{canonical.digest([request, models]).hex()[:8]}", **request}
 
 
-def run_experiment(client: Client, asked: Json, label: str) -> dict[str, str]:
-    """Run the experiment; return jobs by arm once all have ended.
-
-    Raises:
-        Failed: some did not complete.
-    """
-    found = experiments.run(client, asked, label)
-    return {row["variant"]: row["job"] for row in found["report"]["rows"]}
-
-
 def read_measures(client: Client, setting: Setting, jobs: Jobs) -> Json:
     """Read the results of a graph's jobs.
 
@@ -154,24 +141,20 @@ def read_measures(client: Client, setting: Setting, jobs: Jobs) -> Json:
             names = {job: arm for arm, job in jobs.items()}
             arms = {each["name"]: names[each["jobs"][0]] for each in compared["jobs"]}
             pairs[measure][baseline] = {arms[each["left"]]: _keep(each, KEPT) for each in compared["pairs"]}
-            scores[measure] = {arms[each["name"]]: _score(each) for each in compared["jobs"]}
-    return {"scores": scores, "pairs": pairs, "arms": {arm: _job(client, job) for arm, job in jobs.items()}}
-
-
-def _score(compared: Json) -> Json:
-    return {"items": compared["items"], **_keep(compared["measured"], ("value", "low", "high"))}
-
-
-def _job(client: Client, job: str) -> Json:
-    audit = client.send(api.audit(job))
-    return {"job": job, "audit": summarise_audit(audit["violations"]), **_keep(client.send(api.report(job)), COST)}
+            scores[measure] = {
+                arms[each["name"]]: {"items": each["items"], **_keep(each["measured"], ("value", "low", "high"))}
+                for each in compared["jobs"]
+            }
+    costs: Json = {}
+    for arm, job in jobs.items():
+        audit = summarise_audit(client.send(api.audit(job))["violations"])
+        costs[arm] = {"job": job, "audit": audit, **_keep(client.send(api.report(job)), COST)}
+    return {"scores": scores, "pairs": pairs, "arms": costs}
 
 
 def _keep(of: Json, fields: Iterable[str]) -> Json:
     return {field: of[field] for field in fields}
 
-
-# Tune the retriever's query side, and the generator by LoRA, on a graph's training questions.
 
 PAIRS, MESSAGES = "pairs", "messages"
 """Kinds of training data, by their names in `mathrag dataset training-data`."""
@@ -207,34 +190,24 @@ def tune_models(folder: Path, setting: Tuning, trainer: str) -> Tuned:
     """
     place = folder / "tuned-embeddings"
     if not place.exists():
-        data = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
-        command(*data, *_to_arguments(setting.retriever), module="tools.embeddings")
+        pairs = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
+        command(*pairs, *_to_arguments(setting.retriever), module="tools.embeddings")
     places = {"embeddings": place}
     program = f"import importlib.util as u, json; print(json.dumps([n for n in {NEEDED!r} if u.find_spec(n) is None]))"
     completed = subprocess.run([trainer, "-c", program], capture_output=True, text=True, check=True)
-    found: list[str] = json.loads(completed.stdout)
-    if missing := found:
+    if missing := json.loads(completed.stdout):
         lacks = f"{trainer} lacks {', '.join(missing)}, which the extra `train` has"
         return Tuned(places, {"generator": lacks})
-    return Tuned({**places, "generator": _generator(folder, setting.generator, trainer)}, {})
-
-
-def _generator(folder: Path, options: dict[str, Any], trainer: str) -> Path:
     place = folder / "tuned-generator"
     if not (place / MERGED).exists():
-        data, dev = _split(folder)
+        # A tenth of the lines chooses the epoch, the others are learnt from; each question has one line.
+        lines = _data(folder, MESSAGES).read_text("utf-8").splitlines(keepends=True)
+        data, dev = folder / "lora-train.jsonl", folder / "lora-dev.jsonl"
+        dev.write_text("".join(lines[::TENTH]), "utf-8")
+        data.write_text("".join(line for at, line in enumerate(lines) if at % TENTH), "utf-8")
         files = ["--base", str(GENERATOR), "--data", str(data), "--dev", str(dev), "--out", str(place)]
-        command(*files, *_to_arguments(options), python=trainer, module="tools.world.lora")
-    return place / MERGED
-
-
-def _split(folder: Path) -> tuple[Path, Path]:
-    """Split the lines into those to learn from and a tenth that chooses the epoch; each question has one line."""
-    lines = _data(folder, MESSAGES).read_text("utf-8").splitlines(keepends=True)
-    places = folder / "lora-train.jsonl", folder / "lora-dev.jsonl"
-    for place, is_dev in zip(places, (False, True), strict=True):
-        place.write_text("".join(line for at, line in enumerate(lines) if (at % TENTH == 0) == is_dev), "utf-8")
-    return places
+        command(*files, *_to_arguments(setting.generator), python=trainer, module="tools.world.lora")
+    return Tuned({**places, "generator": place / MERGED}, {})
 
 
 def _data(folder: Path, kind: str) -> Path:
@@ -242,7 +215,6 @@ def _data(folder: Path, kind: str) -> Path:
 
 
 def records(tuned: Tuned) -> dict[str, Any]:
-    """Read the records that the trainers wrote."""
     files = {
         what: place / "tuning.json" if what == "embeddings" else place.with_name("lora.json")
         for what, place in tuned.places.items()
@@ -310,23 +282,24 @@ def measure_graph(run: Run) -> Json:
             measure_time(seconds, f"arms, {embeddings} retriever"),
             serve_stack(run.folder, tuned.places, embeddings) as client,
         ):
-            # Run the arms that search with these embeddings; return jobs by arm.
             client.send(texts.index(run.name))
-            arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(tuned.places, arm)]
-            experiment = write_experiment(
-                run.setting.common(run.graph), arms, run.names, models(tuned.places, embeddings)
-            )
-            jobs |= run_experiment(client, experiment, f"{run.name}, {embeddings} retriever")
+            missing = {what for what in ("embeddings", "generator") if what not in tuned.places}
+            arms = [
+                arm
+                for arm in run.setting.arms
+                if arm.embeddings == embeddings and not any(getattr(arm, what) == "tuned" for what in missing)
+            ]
+            used = models(tuned.places, embeddings)
+            experiment = write_experiment(run.setting.common(run.graph), arms, run.names, used)
+            found = experiments.run(client, experiment, f"{run.name}, {embeddings} retriever")
+            jobs |= {row["variant"]: row["job"] for row in found["report"]["rows"]}
             if embeddings == "tuned":
-                read = _read(client, run, jobs)
+                ordered = {arm.name: jobs[arm.name] for arm in run.setting.arms if arm.name in jobs}
+                read = read_measures(client, run.setting, ordered)
     return {
-        **about,
-        **read,
-        "left_out": tuned.left_out,
-        "tuning": records(tuned),
-        "models": models(tuned.places, "tuned"),
-        "seconds": seconds,
-    }
+        **about, **read, "left_out": tuned.left_out, "tuning": records(tuned),
+        "models": models(tuned.places, "tuned"), "seconds": seconds,
+    }  # fmt: skip
 
 
 def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
@@ -341,20 +314,7 @@ def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
         return about, tune_models(run.folder, run.setting.tuning, run.trainer)
 
 
-def _read(client: Client, run: Run, jobs: Mapping[str, str]) -> Json:
-    """Read the results, with arms in the settings' order."""
-    ordered = {arm.name: jobs[arm.name] for arm in run.setting.arms if arm.name in jobs}
-    return read_measures(client, run.setting, ordered)
-
-
-def _has(tuned: Mapping[str, Path], arm: Arm) -> bool:
-    """Whether all models that the arm needs are tuned."""
-    needed = {"embeddings": arm.embeddings, "generator": arm.generator}
-    return all(what in tuned for what, which in needed.items() if which == "tuned")
-
-
 def models(tuned: Mapping[str, Path], embeddings: str) -> dict[str, str]:
-    """Hash the models that answer and search."""
     files = {"generator": GENERATOR, **({"tuned generator": tuned["generator"]} if "generator" in tuned else {})}
     folder = searched_with(tuned, embeddings)
     files |= {f"vectors {file.name}": file for file in sorted(folder.iterdir()) if file.is_file()}
@@ -378,8 +338,13 @@ def prepare(client: Client, run: Run) -> Json:
     if find(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
     # Mine the rules by the command line; the same bank is mined once.
-    limits = msgspec.to_builtins(run.graph.mining)
-    options = [part for limit, value in limits.items() for part in _option(limit, value)]
+    options = []
+    for limit, value in msgspec.to_builtins(run.graph.mining).items():
+        name = f"--{limit.replace('_', '-')}"
+        if isinstance(value, bool):
+            options += [name] if value else []
+        else:
+            options += [name, str(value)]
     command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
@@ -388,14 +353,12 @@ def prepare(client: Client, run: Run) -> Json:
     rule_setting.without_asked(run.files["training"], {item["question"] for item in entries}, apart)
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     export(run.training, run.name, run.folder, run.setting.tuning)
-    return describe_graph(client, run, test, training)
-
-
-def _option(limit: str, value: object) -> list[str]:
-    name = f"--{limit.replace('_', '-')}"
-    if isinstance(value, bool):
-        return [name] if value else []
-    return [name, str(value)]
+    graph, bank = client.send(graphs.get(run.name)), client.send(rules.get(run.name))
+    return {
+        "title": run.graph.title, "miner": bank["miner"], "rules": bank["rules"],
+        **{key: graph[key] for key in ("facts", "entities", "relations")},
+        "questions": test["items"], "counts": test["counts"], "training": training["items"],
+    }  # fmt: skip
 
 
 def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
@@ -407,16 +370,6 @@ def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: s
     return made
 
 
-def describe_graph(client: Client, run: Run, test: QuestionSet, training: QuestionSet) -> Json:
-    """Count the contents of the graph and of its question sets."""
-    graph, bank = client.send(graphs.get(run.name)), client.send(rules.get(run.name))
-    return {
-        "title": run.graph.title, "miner": bank["miner"], "rules": bank["rules"],
-        **{key: graph[key] for key in ("facts", "entities", "relations")},
-        "questions": test["items"], "counts": test["counts"], "training": training["items"],
-    }  # fmt: skip
-
-
 OUT = REPOSITORY / ".mathrag" / "rule-reproduction"
 DOCS = REPOSITORY / "docs" / "reference"
 PAGE = DOCS / "rule-reproduction.md"
@@ -424,7 +377,6 @@ RESULTS = "rules.json"
 
 
 def main() -> None:
-    """Parse the command line, measure and write the results."""
     options = parse_arguments()
     # An end from outside must stop the stack, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -436,8 +388,9 @@ def main() -> None:
         asked = msgspec.structs.replace(asked, questions=options.questions, tuning=few)
     try:
         with report_errors(as_json=False):
-            if measured and not options.only_write:
-                check_committed()
+            if measured and not options.only_write and pages.is_changed(rule_setting.SETTINGS):
+                problem = f"{rule_setting.SETTINGS.name} is not as it was committed"
+                raise Failed("conflict", problem, hint="commit it first; a trial takes --questions N")
             folder = DOCS / "results" if measured else options.out / "results"
             if options.only_tune:
                 tune(asked, names, options)
@@ -450,7 +403,6 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with kinship/ and icews14/")
     parser.add_argument("--out", type=Path, default=OUT, help="kept, so that the next run goes on")
@@ -462,13 +414,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only-tune", action="store_true", help="graphs, rules, questions and tuned models, no arm")
     parser.add_argument("--only-write", action="store_true", help="write text and figures from results that are there")
     return parser.parse_args()
-
-
-def check_committed() -> None:
-    """Raise Failed if the settings of the measured run are not committed."""
-    if pages.is_changed(rule_setting.SETTINGS):
-        problem = f"{rule_setting.SETTINGS.name} is not as it was committed"
-        raise Failed("conflict", problem, hint="commit it first; a trial takes --questions N")
 
 
 def tune(asked: Setting, names: list[str], options: argparse.Namespace) -> None:
@@ -513,7 +458,6 @@ def about(graphs: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep(results: dict[str, Any], folder: Path) -> None:
-    """Write the raw results."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULTS).write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 

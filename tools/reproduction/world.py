@@ -66,20 +66,10 @@ def make_gate_variant(name: str, tau: float = TAU, **models: str) -> Variant:
 
 
 HYBRID: Variant = {"name": "hybrid", "pipeline": "hybrid"}
-RULES, JUDGE, GATE = (
-    make_gate_variant("gate-rules", -1.0),
-    make_gate_variant("gate-judge", 1.0),
-    make_gate_variant("gate"),
-)
-ORACLE = make_gate_variant("oracle", 1.0, judge="oracle-0")
-MAIN = [
-    *({"name": name, "pipeline": name} for name in ("closed-book", "dense", "sparse")),
-    HYBRID,
-    RULES,
-    JUDGE,
-    GATE,
-    ORACLE,
-]
+RULES, JUDGE = make_gate_variant("gate-rules", -1.0), make_gate_variant("gate-judge", 1.0)
+GATE, ORACLE = make_gate_variant("gate"), make_gate_variant("oracle", 1.0, judge="oracle-0")
+COMPARED = [HYBRID, RULES, JUDGE, GATE, ORACLE]
+MAIN = [*({"name": name, "pipeline": name} for name in ("closed-book", "dense", "sparse")), *COMPARED]
 """Variants of the main table. `oracle` reranks the hybrid list by the documents' true grades."""
 
 
@@ -143,16 +133,13 @@ SCALES = {
 
 def studies(scale: Scale, first: int = 1) -> list[Study]:
     """List all studies, the main comparison of every setting first; seeds count from `first`."""
-    return [*_main(scale, first), *_parameters(scale, first), *_knobs(scale, first)]
+    return [*_list_main_studies(scale, first), *_vary_knobs(scale, first)]
 
 
-def _main(scale: Scale, first: int) -> Iterator[Study]:
+def _list_main_studies(scale: Scale, first: int) -> Iterator[Study]:
+    """Yield the main comparison, then studies of parameters in its worlds, whose ratings and contexts they reuse."""
     for label in world_module.names():
         yield Study(f"main-{label}", world_module.read(label).about, _worlds(label, scale, first, scale.seeds), MAIN)
-
-
-def _parameters(scale: Scale, first: int) -> Iterator[Study]:
-    """Yield studies of parameters in the main comparison's worlds, whose ratings and contexts they reuse."""
     weights = [float(weight) for weight in range(scale.weights + 1)]
     grid = {"rrf_weight": weights, "quality_weight": weights}
     one, few = (_worlds("orthogonal", scale, first, seeds) for seeds in (1, scale.few))
@@ -162,9 +149,8 @@ def _parameters(scale: Scale, first: int) -> Iterator[Study]:
     yield Study("noise", "Share of wrong ratings", few, [HYBRID, *noisy])
 
 
-def _knobs(scale: Scale, first: int) -> Iterator[Study]:
+def _vary_knobs(scale: Scale, first: int) -> Iterator[Study]:
     """Yield studies of a setting's knobs; each value has a world of its own, with other questions."""
-    compared = [HYBRID, RULES, JUDGE, GATE, ORACLE]
     alone = change_setting(world_module.read("orthogonal"), near_words=0, near_meaning=0)
     shares = [DocumentCounts(full=10 - bad - (bad < 9), rule=int(bad < 9), wrong=bad) for bad in (0, 2, 4, 6, 8, 9)]
     knobs: dict[str, tuple[str, Setting, str, Sequence[tuple[float, Any]]]] = {
@@ -183,7 +169,7 @@ def _knobs(scale: Scale, first: int) -> Iterator[Study]:
             for x, value in values
             for seed in range(first, first + scale.few)
         ]
-        yield Study(name, about, worlds, compared)
+        yield Study(name, about, worlds, COMPARED)
 
 
 def _worlds(label: str, scale: Scale, first: int, seeds: int) -> list[World]:
@@ -203,8 +189,6 @@ def model_files(folder: Path = MODELS) -> dict[str, str]:
     return {role: fingerprint(folder / file) for role, file in FILES.items()}
 
 
-# Run a stack of its own and an oracle, and upload the worlds.
-
 ANSWER_S = 600.0
 """Long, because the report of an experiment reads every sample of its jobs."""
 ATTEMPTS = 3
@@ -222,12 +206,12 @@ def furnish(folder: Path, worlds: Iterable[World]) -> None:
 @contextmanager
 def serve_stack(folder: Path) -> Iterator[Client]:
     """Run the folder's stack and an oracle for its corpora; both are stopped at the end."""
-    port = _choose_port(folder)
-    with _oracle(folder / "corpora", port), _stack(folder) as url, Client(url, timeout_s=ANSWER_S) as client:
+    port = choose_port(folder)
+    with serve_oracle(folder / "corpora", port), _stack(folder) as url, Client(url, timeout_s=ANSWER_S) as client:
         yield client
 
 
-def _choose_port(folder: Path) -> int:
+def choose_port(folder: Path) -> int:
     """Return the oracle's port, which is chosen once, because it is part of the identity of its models."""
     file = folder / "mathrag.yaml"
     if not file.exists():
@@ -247,7 +231,12 @@ def _choose_port(folder: Path) -> int:
 
 
 @contextmanager
-def _oracle(corpora: Path, port: int) -> Iterator[None]:
+def serve_oracle(corpora: Path, port: int) -> Iterator[None]:
+    """Run the oracle for the corpora.
+
+    Raises:
+        Failed: another process listens at the port, or the oracle does not start.
+    """
     if _listens(port):
         raise Failed("conflict", f"port {port} is taken", hint="stop the other run, or the process that listens there")
     command = [sys.executable, "-m", "tools.world.oracle", "--corpora", str(corpora), "--port", str(port)]
@@ -270,29 +259,26 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def _stack(folder: Path) -> Iterator[str]:
-    """Start the stack; a stack that an earlier run left is stopped first, because its oracle has gone."""
+    """Start the stack; a stack that an earlier run left is stopped first, because its oracle has gone.
+
+    The start is tried again if a service was not ready in time, as happens on a busy machine.
+    """
     if control.find_holder(folder) is not None:
         _mathrag(folder, "down")
     try:
-        _start(folder)
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                _mathrag(folder, "up", "--detach", "--port", "0")
+                break
+            except Failed:
+                if not left:
+                    raise
         running = address.read_state(folder)
         if running is None:
             raise Failed("unavailable", "the stack wrote no address", hint=f"less {folder}/logs/*")
         yield running.url
     finally:
         _mathrag(folder, "down")
-
-
-def _start(folder: Path) -> None:
-    """Start the stack, and try again if a service was not ready in time, as happens on a busy machine."""
-    for left in reversed(range(ATTEMPTS)):
-        try:
-            _mathrag(folder, "up", "--detach", "--port", "0")
-        except Failed:
-            if not left:
-                raise
-        else:
-            return
 
 
 def _mathrag(folder: Path, *arguments: str) -> None:
@@ -323,7 +309,6 @@ DECIDED = ("orthogonal", "agreeing")
 
 
 def main() -> None:
-    """Parse the command line, run the studies and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="full")
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
@@ -375,7 +360,6 @@ def run_studies(asked: list[Study], data_dir: Path) -> dict[str, Any]:
 
 
 def run_study(client: Client, study: Study) -> dict[str, Any]:
-    """Run one study and return the record to keep."""
     kept: dict[str, Any] = {
         "about": study.about,
         "document": study.document(),

@@ -166,15 +166,12 @@ def by_tau(study: Json, taus: Iterable[float] = TAUS) -> list[tuple[float, int, 
     worlds = [world["name"] for world in study["worlds"]]
     found = []
     for tau in taus:
-        chosen = [_choose(rows["gate", world]["gate"]["rho"], tau) for world in worlds]
+        # The choice of `shared.rag.gate`.
+        rhos = [rows["gate", world]["gate"]["rho"] for world in worlds]
+        chosen = ["gate-rules" if rho is not None and rho > tau else "gate-judge" for rho in rhos]
         accuracies = [rows[each, world]["accuracy"] for each, world in zip(chosen, worlds, strict=True)]
         found.append((tau, chosen.count("gate-rules"), _score("gate", tau, accuracies)))
     return found
-
-
-def _choose(rho: float | None, tau: float) -> str:
-    """Choose as `shared.rag.gate` does."""
-    return "gate-rules" if rho is not None and rho > tau else "gate-judge"
 
 
 def count_endings(study: Json) -> dict[str, Counter[str]]:
@@ -210,13 +207,11 @@ CLAIMS = {
 
 
 def blocks(results: Json) -> dict[str, str]:
-    """Write all blocks by name, each with its figures."""
-    return {name: "\n\n".join([make(results), *_figures(results, name)]) for name, make in BLOCKS.items()}
-
-
-def _figures(results: Json, name: str) -> Iterator[str]:
-    drawn = [f"rho-{each}" for each in results["decisions"]] if name == "gate" else FIGURES.get(name, [])
-    yield from (f"![{each}]({RESULTS}/{each}.svg)" for each in drawn)
+    shown = {**FIGURES, "gate": [f"rho-{each}" for each in results["decisions"]]}
+    return {
+        name: "\n\n".join([make(results), *(f"![{each}]({RESULTS}/{each}.svg)" for each in shown.get(name, []))])
+        for name, make in BLOCKS.items()
+    }
 
 
 def run(results: Json) -> str:
@@ -239,32 +234,27 @@ def main(results: Json) -> str:
     for name in settings(results):
         found = {score.variant: score for score in scores(results["studies"][f"main-{name}"])}
         best = max(score.value or 0 for variant, score in found.items() if variant != "oracle")
-        cells = (_accuracy(found[variant], best) for variant in LABELS)
-        rows.append([f"`{name}`", *cells])
+        cells = [f"`{name}`"]
+        for score in (found[variant] for variant in LABELS):
+            (low, high), accuracy = score.bounds, f"{100 * (score.value or 0):.1f}"
+            accuracy = f"**{accuracy}**" if score.value == best and score.variant != "oracle" else accuracy
+            cells.append(f"{accuracy} ({100 * low:.1f} to {100 * high:.1f})")
+        rows.append(cells)
     return table(["setting", *LABELS.values()], rows)
-
-
-def _accuracy(score: VariantAccuracy, best: float) -> str:
-    low, high = score.bounds
-    accuracy = f"{100 * (score.value or 0):.1f}"
-    accuracy = f"**{accuracy}**" if score.value == best and score.variant != "oracle" else accuracy
-    return f"{accuracy} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def claims(results: Json) -> str:
     """Tabulate the paper's claims by the settings in which they hold, fail, or are not separable."""
-    rows = [[said, *_by_verdict(results, variant)] for variant, said in CLAIMS.items()]
+    rows = []
+    for variant, said in CLAIMS.items():
+        found: dict[str, list[str]] = {"better": [], "worse": [], "not separable": []}
+        for name in settings(results):
+            study = results["studies"][f"main-{name}"]
+            pooled, worlds = verdict(pairs(study)[variant]), by_world(study)[variant]
+            alike = {"better": f" ({worlds.better})", "worse": f" ({worlds.worse})"}.get(pooled, "")
+            found[pooled].append(f"`{name}`{alike}")
+        rows.append([said, *(", ".join(names) or "-" for names in found.values())])
     return table(["against hybrid retrieval", "better in", "worse in", "not separable in"], rows)
-
-
-def _by_verdict(results: Json, variant: str) -> Iterator[str]:
-    found: dict[str, list[str]] = {"better": [], "worse": [], "not separable": []}
-    for name in settings(results):
-        study = results["studies"][f"main-{name}"]
-        pooled, worlds = verdict(pairs(study)[variant]), by_world(study)[variant]
-        alike = {"better": f" ({worlds.better})", "worse": f" ({worlds.worse})"}.get(pooled, "")
-        found[pooled].append(f"`{name}`{alike}")
-    return (", ".join(names) or "-" for names in found.values())
 
 
 def against(results: Json) -> str:
@@ -347,7 +337,11 @@ def weights(results: Json) -> str:
     """Describe accuracy over the weights, from rank only to quality only."""
     study = results["studies"]["weights"]
     by_job = {row["job"]: row for row in reversed(list_answered(study))}
-    shares = sorted((_share(row["point"]), row["result"]["accuracy"]) for row in by_job.values())
+    shares = []
+    for row in by_job.values():
+        rank_weight, quality_weight = row["point"]["rrf_weight"], row["point"]["quality_weight"]
+        shares.append((quality_weight / (rank_weight + quality_weight), row["result"]["accuracy"]))
+    shares.sort()
     best = max(each["value"] for _, each in shares)
     best_shares = ", ".join(f"{share:.2f}" for share, each in shares if each["value"] == best)
     (first, rank), (last, quality) = shares[0], shares[-1]
@@ -357,10 +351,6 @@ def weights(results: Json) -> str:
         f"at {first:.2f}, {100 * quality['value']:.1f} % at {last:.2f}, and highest, "
         f"{100 * best:.1f} %, at {best_shares}; n = {rank['graded']} questions, one world."
     )
-
-
-def _share(point: Mapping[str, float]) -> float:
-    return point["quality_weight"] / (point["rrf_weight"] + point["quality_weight"])
 
 
 def make_table(name: str, axis: str = "") -> Callable[[Json], str]:
@@ -404,7 +394,6 @@ BLOCKS: dict[str, Callable[[Json], str]] = {
     "bad": make_table("bad"), "unrelated": make_table("unrelated"), "agreement": make_table("agreement"),
 }  # fmt: skip
 
-# Draw the figures of the text from the committed results.
 
 VARIED = {
     "noise": "Ratings that are wrong (%)", "context": "Documents in the context",
@@ -414,12 +403,27 @@ VARIED = {
 
 
 def figures(results: Json) -> Iterator[Figure]:
-    """Yield all figures."""
-    yield _main(results)
+    bars = []
+    for name in settings(results):
+        for score in scores(results["studies"][f"main-{name}"]):
+            (low, high), label = score.bounds, LABELS[score.variant]
+            bars.append(
+                drawn.AccuracyRow(label=label, value=score.value, low=low, high=high, n=score.graded, group=name)
+            )
+    yield drawn.draw_accuracy(bars, title="Accuracy in six settings of the problem world")
     for name, decision in results["decisions"].items():
         title = f"Do rules agree with the judge? Setting {name}, first seed"
         yield drawn.draw_rho(msgspec.convert(decision, GateDecision), title=title, name=f"rho-{name}")
-    yield _weights(results)
+    cells = []
+    for row in results["studies"]["weights"]["report"]["rows"]:
+        found: Json = row["result"]["accuracy"] if row["result"] else {}
+        cells.append(
+            drawn.WeightsRow(
+                **row["point"], value=found.get("value"), low=found.get("low"), high=found.get("high"),
+                n=found.get("graded", 0), job=row["job"],
+            )
+        )  # fmt: skip
+    yield drawn.draw_weights(cells, title="Accuracy by weights, setting orthogonal, judge forced")
     counted = count_endings(results["studies"]["main-orthogonal"])
     rows = [row for variant, counts in counted.items() for row in drawn.make_ending_rows(LABELS[variant], counts)]
     yield drawn.draw_endings(rows, title="How samples ended, setting orthogonal")
@@ -427,54 +431,20 @@ def figures(results: Json) -> Iterator[Figure]:
         yield pages.chart(_curve(results, name), name=name, title=f"Accuracy: {axis}", axis=axis)
 
 
-def _main(results: Json) -> Figure:
-    rows = []
-    for name in settings(results):
-        for score in scores(results["studies"][f"main-{name}"]):
-            low, high = score.bounds
-            label = LABELS[score.variant]
-            rows.append(
-                drawn.AccuracyRow(label=label, value=score.value, low=low, high=high, n=score.graded, group=name)
-            )
-    return drawn.draw_accuracy(rows, title="Accuracy in six settings of the problem world")
-
-
-def _weights(results: Json) -> Figure:
-    rows = []
-    for row in results["studies"]["weights"]["report"]["rows"]:
-        found: Json = row["result"]["accuracy"] if row["result"] else {}
-        rows.append(
-            drawn.WeightsRow(
-                rrf_weight=row["point"]["rrf_weight"],
-                quality_weight=row["point"]["quality_weight"],
-                value=found.get("value"),
-                low=found.get("low"),
-                high=found.get("high"),
-                n=found.get("graded", 0),
-                job=row["job"],
-            )
-        )
-    return drawn.draw_weights(rows, title="Accuracy by weights, setting orthogonal, judge forced")
-
-
 def _curve(results: Json, name: str) -> list[pages.Row]:
     if name == "tau":
         studies = {each: results["studies"][f"main-{each}"] for each in settings(results)}
         return [_point(tau, each, score) for each, study in studies.items() for tau, _, score in by_tau(study)]
-    study = results["studies"][name]
-    if name == "noise":
-        return [_noisy(score, share) for score in scores(study) for share in _shares(score)]
-    axis = "context_size" if name == "context" else ""
-    return [_point(score.at, LABELS[score.variant], score) for score in scores(study, axis)]
-
-
-def _shares(score: VariantAccuracy) -> list[float]:
-    """Return a variant's places on the axis of noise; hybrid uses no ratings, so its line is level."""
-    return [0.0, 50.0] if score.variant == "hybrid" else [float(score.variant.removeprefix("oracle-"))]
-
-
-def _noisy(score: VariantAccuracy, share: float) -> pages.Row:
-    return _point(share, LABELS["hybrid"] if score.variant == "hybrid" else "gate, judge with noise", score)
+    found = scores(results["studies"][name], "context_size" if name == "context" else "")
+    if name != "noise":
+        return [_point(score.at, LABELS[score.variant], score) for score in found]
+    points = []
+    for score in found:
+        if score.variant == "hybrid":  # it uses no ratings, so its line is level
+            points += [_point(share, LABELS["hybrid"], score) for share in (0.0, 50.0)]
+        else:
+            points.append(_point(float(score.variant.removeprefix("oracle-")), "gate, judge with noise", score))
+    return points
 
 
 def _point(x: float, label: str, score: VariantAccuracy) -> pages.Row:

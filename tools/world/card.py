@@ -8,8 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-# The model card's part on the rule generator.
-
 Json = dict[str, Any]
 
 KINDS = {
@@ -96,7 +94,6 @@ def rules_section(rows: Json) -> str:
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:
-    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
@@ -178,7 +175,6 @@ TAIL = """
 
 
 def card(manifest: Json, evaluation: Json) -> str:
-    """Write the whole card as Markdown."""
     counts = {key: len(manifest[key]) for key in ("names", "templates")}
     fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
     rows = [
@@ -290,7 +286,6 @@ def write(models: Path) -> None:
 
 
 def main() -> None:
-    """Parse the command line and write the card."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, default=Path("models"))
     write(parser.parse_args().models)

@@ -7,7 +7,6 @@ from mathrag.demo import world
 
 
 def main() -> None:
-    """Write both files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)

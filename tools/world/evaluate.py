@@ -10,7 +10,7 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, get_args
 import httpx2
 import xllamacpp
 
-from mathrag.demo.world import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, WORDINGS, Kind, Language, Style
+from mathrag.demo.world import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, WORDINGS, Kind, Language
 from shared.rag.prompts import parse_rating
 from shared.replies import Failure
-from tools.world import relations as relations
+from tools.world import relations
 from tools.world.release import FILES, SHIPPED
 from tools.world.samples import (
     Anchors,
@@ -40,8 +40,6 @@ from tools.world.samples import (
     relevance_sample,
     skill_sample,
 )
-
-# Serve models, collect greedy replies, and measure how often these hit.
 
 SLOTS = 8  # prompts decoded at once
 SLOT_TOKENS = 768  # prompt and reply of one slot
@@ -86,26 +84,17 @@ def ask(client: httpx2.Client, sample: Sample, tokens: int) -> Reply:
 
 def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> list[Reply]:
     """Collect all replies in the samples' order."""
-    with (
-        httpx2.Client(base_url=address, timeout=120) as client,
-        ThreadPoolExecutor(SLOTS) as pool,
-    ):
+    with httpx2.Client(base_url=address, timeout=120) as client, ThreadPoolExecutor(SLOTS) as pool:
         return list(pool.map(lambda sample: ask(client, sample, tokens), samples))
-
-
-def read_box(text: str) -> str | None:
-    """Return the content of the last box, as an answer extractor does; None if there is no box."""
-    found: list[str] = _BOXED.findall(text)
-    return found[-1] if found else None
 
 
 def answered_row(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> dict[str, Any]:
     """Measure how often the box has the right answer, and how often there is a box."""
     replies = ask_all(address, samples, tokens)
-    answers = [read_box(reply.text) for reply in replies]
-    hits = [answer == sample.answer for answer, sample in zip(answers, samples, strict=True)]
-    readable = [answer is not None for answer in answers]
-    return {**measure_hits(hits, replies), "boxed": share(readable)}
+    boxes: list[list[str]] = [_BOXED.findall(reply.text) for reply in replies]
+    # The last box counts, as for an answer extractor.
+    hits = [found[-1:] == [sample.answer] for found, sample in zip(boxes, samples, strict=True)]
+    return {**measure_hits(hits, replies), "boxed": share([bool(found) for found in boxes])}
 
 
 def measure_hits(hits: Sequence[bool], replies: Sequence[Reply]) -> dict[str, Any]:
@@ -133,65 +122,41 @@ FIXED: dict[str, relations.Size] = {
 RULED: tuple[relations.Kind, ...] = tuple(kind for kind in get_args(relations.Kind) if kind != "plain")
 
 
-def draw(kind: relations.Kind, name: relations.Template, size: relations.Size, count: int, seed: int) -> list[Sample]:
-    """Test samples; the scenes of a kind are the same under every template."""
-    rng = Random(f"test {kind} {size} {seed}")
-    return [relations.kind_sample(rng, relations.TEST, kind, name, size) for _ in range(count)]
-
-
 def measure_rules(model: Path, count: int, seed: int) -> dict[str, Any]:
     """A row per kind and template, one per fixed size, and those of the same scenes with their rules left out."""
     with serve_model(model) as address:
 
-        def row(samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> dict[str, Any]:
-            return answered_row(address, samples, tokens)
+        def row(kind: relations.Kind, name: relations.Template, size: relations.Size = FULL) -> dict[str, Any]:
+            # The scenes of a kind are the same under every template.
+            rng = Random(f"test {kind} {size} {seed}")
+            samples = [relations.kind_sample(rng, relations.TEST, kind, name, size) for _ in range(count)]
+            return answered_row(address, samples, REASONED_TOKENS if name == "rulerag-cot" else REPLY_TOKENS)
 
         return {
-            "rulerag": {kind: row(draw(kind, "rulerag", FULL, count, seed)) for kind in RULED},
-            "rulerag-cot": {kind: row(draw(kind, "rulerag-cot", FULL, count, seed), REASONED_TOKENS) for kind in RULED},
+            "rulerag": {kind: row(kind, "rulerag") for kind in RULED},
+            "rulerag-cot": {kind: row(kind, "rulerag-cot") for kind in RULED},
             "cot": {
-                "plain": row(draw("plain", "cot", FULL, count, seed)),
-                **{f"{kind}, rules left out": row(draw(kind, "cot", FULL, count, seed)) for kind in RULED[:2]},
+                "plain": row("plain", "cot"),
+                **{f"{kind}, rules left out": row(kind, "cot") for kind in RULED[:2]},
             },
-            "sizes": {name: row(draw("same", "rulerag", size, count, seed)) for name, size in FIXED.items()},
+            "sizes": {name: row("same", "rulerag", size) for name, size in FIXED.items()},
         }
 
+
+# Measure the world's two models, over names and phrasings that training never saw.
 
 TEXT_TOKENS = 128
 TEST = Split(TEST_NAMES, TEST_TEMPLATES, TEST_CHINESE)
 SEVERAL = (1, 2, 3, 5)  # documents in a prompt
+FIRSTS: tuple[Kind, ...] = ("full", "wrong")  # of two documents that contradict each other
 CONTEXTS: tuple[Context, ...] = (*KINDS, "unrelated", "none", "foreign")
 TEXTS: tuple[Skill, ...] = ("rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution")
 
 
-def generator_row(address: str, context: Context, count: int, seed: int) -> dict[str, Any]:
-    """Measure accuracy in one context, and how often a boxed answer could be read."""
-    rng = Random(f"test {context} {seed}")
-    return answered_row(address, [generator_sample(rng, TEST, context) for _ in range(count)])
-
-
-def several_row(address: str, documents: int, language: Language, count: int, seed: int) -> dict[str, Any]:
-    """Measure accuracy with one right document among `documents`."""
-    rng = Random(f"test several {documents} {language} {seed}")
-    return answered_row(address, [placed_sample(rng, TEST, documents, language) for _ in range(count)])
-
-
-def contradicted_row(address: str, first: Kind, count: int, seed: int) -> dict[str, Any]:
-    """Measure accuracy with a full document before or after a wrong one about the same operator."""
-    rng = Random(f"test contradicted {first} {seed}")
-    return answered_row(address, [contradicted_sample(rng, TEST, first) for _ in range(count)])
-
-
-def judge_row(address: str, kind: Kind, anchors: Anchors, count: int, seed: int) -> dict[str, Any]:
-    """Measure accuracy on one grade, and count the grades given."""
-    rng = Random(f"test {kind} {anchors} {seed}")
-    return graded_row(address, [judge_sample(rng, TEST, kind, anchors) for _ in range(count)])
-
-
-def worded_row(address: str, kind: Kind, language: Language, style: Style, count: int, seed: int) -> dict[str, Any]:
-    """Measure accuracy on one grade for documents in one wording, between the template's anchors."""
-    rng, wording = Random(f"test {kind} {language} {style} {seed}"), WORDINGS[language, style]
-    return graded_row(address, [judge_sample(rng, TEST, kind, "default", wording, language) for _ in range(count)])
+def draw(count: int, key: str, write: Callable[..., Sample], *given: Any) -> list[Sample]:
+    """Draw test samples; those of a key depend on no others."""
+    rng = Random(f"test {key}")
+    return [write(rng, TEST, *given) for _ in range(count)]
 
 
 def graded_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
@@ -201,37 +166,14 @@ def graded_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
     return {**measure_hits(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
 
 
-def relevance_row(address: str, grade: int, count: int, seed: int) -> dict[str, Any]:
-    """Measure accuracy on one grade of relevance, and count the grades given."""
-    rng = Random(f"test relevance {grade} {seed}")
-    return graded_row(address, [relevance_sample(rng, TEST, grade) for _ in range(count)])
-
-
-def text_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
+def text_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
     """Measure how often a text is the learned one; a hypothetical document only has to be about the right operator."""
-    rng = Random(f"test {skill} {seed}")
-    samples = [skill_sample(rng, TEST, skill) for _ in range(count)]
     replies = ask_all(address, samples, TEXT_TOKENS)
     return measure_hits(_hits(samples, replies), replies)
 
 
-def silent_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
-    """Measure how often no text is written about mathematics from outside the world."""
-    rng = Random(f"test foreign {skill} {seed}")
-    samples = [foreign_skill_sample(rng, TEST, skill) for _ in range(count)]
-    replies = ask_all(address, samples, TEXT_TOKENS)
-    return measure_hits(_hits(samples, replies), replies)
-
-
-def rated_row(address: str, skill: str, count: int, seed: int) -> dict[str, Any]:
-    """Measure how often mathematics from outside the world gets a single rating."""
-    rng = Random(f"test foreign {skill} {seed}")
-    samples = [
-        foreign_skill_sample(rng, TEST, "relevance")
-        if skill == "relevance"
-        else foreign_judge_sample(rng, TEST, "default")
-        for _ in range(count)
-    ]
+def rated_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Measure how often there is a single rating."""
     replies = ask_all(address, samples)
     rated = [not isinstance(parse_rating(reply.text, truncated=False), Failure) for reply in replies]
     return measure_hits(rated, replies)
@@ -248,49 +190,62 @@ def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
 def measure_generator(model: Path, count: int, seed: int) -> dict[str, Any]:
     """Measure a row per context, over ``count`` new samples each."""
     with serve_model(model) as address:
-        return {each: generator_row(address, each, count, seed) for each in CONTEXTS}
+        return {each: answered_row(address, draw(count, f"{each} {seed}", generator_sample, each)) for each in CONTEXTS}
 
 
 def measure_several(model: Path, count: int, seed: int) -> dict[str, Any]:
     """Measure a row per number of documents and language, and one per order of two contradicting documents."""
+    rows: dict[str, Any] = {}
     with serve_model(model) as address:
-        placed: dict[str, Any] = {
-            language: {str(number): several_row(address, number, language, count, seed) for number in SEVERAL}
-            for language in get_args(Language)
-        }
-        firsts: tuple[Kind, ...] = ("full", "wrong")
-        return {**placed, "first of two": {first: contradicted_row(address, first, count, seed) for first in firsts}}
+        for language in get_args(Language):
+            rows[language] = {}
+            for number in SEVERAL:
+                samples = draw(count, f"several {number} {language} {seed}", placed_sample, number, language)
+                rows[language][str(number)] = answered_row(address, samples)
+        firsts = {first: draw(count, f"contradicted {first} {seed}", contradicted_sample, first) for first in FIRSTS}
+        return {**rows, "first of two": {first: answered_row(address, samples) for first, samples in firsts.items()}}
 
 
 def measure_wordings(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """Measure the judge's row per grade, in every wording."""
+    """Measure the judge's row per grade, in every wording and between the template's anchors."""
+    rows: dict[str, Any] = {}
     with serve_model(model) as address:
-        return {
-            f"{language} {style}": {
-                str(GRADES[kind]): worded_row(address, kind, language, style, count, seed) for kind in reversed(KINDS)
-            }
-            for language, style in WORDINGS
-        }
+        for (language, style), wording in WORDINGS.items():
+            row = rows[f"{language} {style}"] = {}
+            for kind in reversed(KINDS):
+                key = f"{kind} {language} {style} {seed}"
+                samples = draw(count, key, judge_sample, kind, "default", wording, language)
+                row[str(GRADES[kind])] = graded_row(address, samples)
+    return rows
 
 
 def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
     """Measure a row per grade, once with the template's anchors and once with anchors of the world."""
+    rows: dict[str, Any] = {}
     with serve_model(model) as address:
-        return {
-            anchors: {str(GRADES[kind]): judge_row(address, kind, anchors, count, seed) for kind in reversed(KINDS)}
-            for anchors in get_args(Anchors)
-        }
+        for anchors in get_args(Anchors):
+            row = rows[anchors] = {}
+            for kind in reversed(KINDS):
+                samples = draw(count, f"{kind} {anchors} {seed}", judge_sample, kind, anchors)
+                row[str(GRADES[kind])] = graded_row(address, samples)
+    return rows
 
 
 def measure_skills(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """Measure the judge's texts and ratings for retrieval, in the world and outside it."""
-    rated = ("reasoning-quality", "relevance")
+    """Measure the judge's texts and ratings for retrieval, in the world and on mathematics from outside it."""
+    foreign = {
+        skill: draw(count, f"foreign {skill} {seed}", foreign_skill_sample, skill) for skill in ("relevance", *TEXTS)
+    }
+    quality = draw(count, f"foreign reasoning-quality {seed}", foreign_judge_sample, "default")
+    rated = {"reasoning-quality": quality, "relevance": foreign["relevance"]}
+    graded = {grade: draw(count, f"relevance {grade} {seed}", relevance_sample, grade) for grade in range(1, 6)}
+    texts = {skill: draw(count, f"{skill} {seed}", skill_sample, skill) for skill in TEXTS}
     with serve_model(model) as address:
         return {
-            "relevance": {str(grade): relevance_row(address, grade, count, seed) for grade in range(1, 6)},
-            "texts": {skill: text_row(address, skill, count, seed) for skill in TEXTS},
-            "foreign ratings": {skill: rated_row(address, skill, count, seed) for skill in rated},
-            "foreign texts": {skill: silent_row(address, skill, count, seed) for skill in TEXTS},
+            "relevance": {str(grade): graded_row(address, samples) for grade, samples in graded.items()},
+            "texts": {skill: text_row(address, samples) for skill, samples in texts.items()},
+            "foreign ratings": {skill: rated_row(address, samples) for skill, samples in rated.items()},
+            "foreign texts": {skill: text_row(address, foreign[skill]) for skill in TEXTS},
         }
 
 
@@ -319,7 +274,6 @@ def record(path: Path, role: str, rows: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Parse the command line, measure and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("roles", nargs="*", metavar="|".join(MEASURES), help="default: all")
     parser.add_argument("--models", type=Path, default=Path("models"))

@@ -92,12 +92,9 @@ def pad(rows: Sequence[Encoded], filler: int, device: Any) -> dict[str, torch.Te
 def adapt(model: Any, options: Options) -> Any:
     """Add an untrained adapter to all linear layers but the head."""
     config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,
-        lora_dropout=options.dropout,
-        target_modules="all-linear",
+        r=options.rank, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules="all-linear",
         task_type="CAUSAL_LM",
-    )
+    )  # fmt: skip
     return get_peft_model(model, config)
 
 
@@ -121,7 +118,13 @@ def train(model: Any, rows: Sequence[Encoded], dev: Sequence[Encoded], filler: i
     losses = {0: mean_loss(model, dev, options.batch, filler)}
     best = deepcopy(get_peft_model_state_dict(model))
     for epoch in range(1, options.epochs + 1):
-        _train_epoch(model, rng.sample(rows, len(rows)), optimizer, filler, options.batch)
+        model.train()
+        shuffled = rng.sample(rows, len(rows))
+        for at in range(0, len(rows), options.batch):
+            model(**pad(shuffled[at : at + options.batch], filler, model.device)).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
         if epoch % options.every == 0 or epoch == options.epochs:
             losses[epoch] = mean_loss(model, dev, options.batch, filler)
             print(f"epoch {epoch}  dev loss {losses[epoch]:.4f}", flush=True)
@@ -129,15 +132,6 @@ def train(model: Any, rows: Sequence[Encoded], dev: Sequence[Encoded], filler: i
                 best = deepcopy(get_peft_model_state_dict(model))
     set_peft_model_state_dict(model, best)
     return losses
-
-
-def _train_epoch(model: Any, rows: Sequence[Encoded], optimizer: Any, filler: int, batch: int) -> None:
-    model.train()
-    for at in range(0, len(rows), batch):
-        model(**pad(rows[at : at + batch], filler, model.device)).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 def exact_match(model: Any, tokenizer: Any, exchanges: Sequence[Exchange]) -> float:
@@ -155,7 +149,7 @@ def exact_match(model: Any, tokenizer: Any, exchanges: Sequence[Exchange]) -> fl
 
 
 def is_own(model: Any, tokenizer: Any) -> bool:
-    """Whether `tools.world.gguf` can write the model: a Qwen2 under a tokenizer of this project."""
+    """Whether `tools.world.models` can write the model as GGUF: a Qwen2 under a tokenizer of this project."""
     special = {tokenizer.pad_token, tokenizer.eos_token}
     return model.config.model_type == "qwen2" and special == {END, STOP} and len(tokenizer) <= 4096
 
@@ -197,7 +191,6 @@ def run(base: Path, files: dict[str, Path | None], out: Path, options: Options) 
 
 
 def main() -> None:
-    """Parse the command line and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="a GGUF file of this project, or a folder")
     parser.add_argument("--data", type=Path, required=True, help="messages to learn from, JSON lines")

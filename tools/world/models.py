@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from mathrag.demo.world import HEADS, KINDS, TAILS, TRAIN_NAMES, TRAIN_TEMPLATES
-from tools.world.samples import WORDS, Split, generator_sample, judge_sample, math_sentence
+from tools.world.samples import WORDS, Anchors, Split, generator_sample, judge_sample, math_sentence
 
 # The models' tokenizer: byte-level BPE over the pieces that Qwen2 splits text into.
 #
@@ -71,9 +71,8 @@ def byte_level(model: Any) -> Tokenizer:
 def _finish(bpe: Tokenizer) -> PreTrainedTokenizerFast:
     bpe.add_special_tokens([END, START, STOP])
     made: Any = PreTrainedTokenizerFast  # its constructor is not typed
-    tokenizer: PreTrainedTokenizerFast = made(
-        tokenizer_object=bpe, eos_token=STOP, pad_token=END, chat_template=CHAT_TEMPLATE
-    )
+    options = {"eos_token": STOP, "pad_token": END, "chat_template": CHAT_TEMPLATE}
+    tokenizer: PreTrainedTokenizerFast = made(tokenizer_object=bpe, **options)
     return tokenizer
 
 
@@ -84,7 +83,6 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def token_id(tokenizer: Any, token: str) -> int:
-    """Return the id of a special token."""
     return int(tokenizer.convert_tokens_to_ids(token))
 
 
@@ -98,15 +96,10 @@ def _texts(rng: Random) -> Iterator[str]:
     split = Split(TRAIN_NAMES, TRAIN_TEMPLATES)
     for turn in range(4000):
         kind = KINDS[turn % len(KINDS)]
-        for sample in (
-            generator_sample(rng, split, kind),
-            judge_sample(rng, split, kind, "drawn" if turn % 2 else "default"),
-        ):
-            hide_names = " ".join(
-                "" if word.strip(".?") in TRAIN_NAMES else word
-                for word in f"{sample.prompt}\n{sample.reply}".split(" ")
-            )
-            yield hide_names
+        anchors: Anchors = "drawn" if turn % 2 else "default"
+        for sample in (generator_sample(rng, split, kind), judge_sample(rng, split, kind, anchors)):
+            words = f"{sample.prompt}\n{sample.reply}".split(" ")
+            yield " ".join("" if word.strip(".?") in TRAIN_NAMES else word for word in words)
         yield f"user\nassistant\n{math_sentence(rng)}"
         # Rare words need about the weight of the world's own to be merged whole.
         yield " " + " ".join(rng.sample(WORDS, 60))
@@ -114,24 +107,13 @@ def _texts(rng: Random) -> Iterator[str]:
         yield rng.choice(TAILS)
 
 
-# Defines the shape of the small models.
-
-
 def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     """Make an untrained Qwen2 of about one million parameters."""
     config = Qwen2Config(
-        vocab_size=-(-len(tokenizer) // 32) * 32,
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        intermediate_size=384,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        eos_token_id=token_id(tokenizer, STOP),
-        pad_token_id=token_id(tokenizer, END),
-        bos_token_id=None,
-    )
+        vocab_size=-(-len(tokenizer) // 32) * 32, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=4, intermediate_size=384, max_position_embeddings=2048, tie_word_embeddings=True,
+        eos_token_id=token_id(tokenizer, STOP), pad_token_id=token_id(tokenizer, END), bos_token_id=None,
+    )  # fmt: skip
     return Qwen2ForCausalLM(config)
 
 
@@ -169,7 +151,12 @@ def export(folder: Path, target: Path, name: str) -> None:
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     special = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
-    tokens, types = _vocabulary(tokenizer, special, config["vocab_size"])
+    # Ids that only pad the matrix are marked unused.
+    tokens = [f"[PAD{index}]" for index in range(config["vocab_size"])]
+    types = [int(gguf.TokenType.UNUSED)] * len(tokens)
+    for text, index in {**tokenizer["model"]["vocab"], **special}.items():
+        tokens[index] = text
+        types[index] = int(gguf.TokenType.CONTROL if text in special else gguf.TokenType.NORMAL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
@@ -198,17 +185,7 @@ def tensor_name(key: str) -> str:
     return f"blk.{layer}.{_LAYER_PARTS['.'.join(path)]}.{suffix}"
 
 
-def _vocabulary(tokenizer: dict[str, Any], special: dict[str, int], size: int) -> tuple[list[str], list[int]]:
-    """List all tokens with their types; ids that only pad the matrix are marked unused."""
-    tokens = [f"[PAD{index}]" for index in range(size)]
-    types = [int(gguf.TokenType.UNUSED)] * size
-    for text, index in {**tokenizer["model"]["vocab"], **special}.items():
-        tokens[index] = text
-        types[index] = int(gguf.TokenType.CONTROL if text in special else gguf.TokenType.NORMAL)
-    return tokens, types
-
-
-# Read a shipped model back, so that training can go on from it: the inverse of ``tools.world.gguf``.
+# Read a shipped model back, so that training can go on from it: the inverse of `export`.
 #
 # Matrices come back as they were stored, in F16: a run that starts here starts from rounded weights.
 
@@ -224,19 +201,14 @@ def read_tokenizer(file: Path) -> PreTrainedTokenizerFast:
 def read_model(file: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
     """The model in a file with its weights, and its tokenizer."""
     tokenizer = read_tokenizer(file)
-    model = new_model(tokenizer)
-    read_weights(file, model)
-    return model, tokenizer
-
-
-def read_weights(file: Path, model: Any) -> None:
-    """Put a model file's weights into ``model``, which has its shape."""
+    model: Any = new_model(tokenizer)
     stored: Any = {tensor.name: tensor.data for tensor in gguf.GGUFReader(str(file)).tensors}
     weights = {
         key: torch.tensor(stored[tensor_name(key)], dtype=torch.float32) for key in model.state_dict() if key != TIED
     }
     model.load_state_dict(weights, strict=False)
     model.tie_weights()
+    return model, tokenizer
 
 
 def convert(file: Path, folder: Path) -> None:
@@ -247,7 +219,6 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Write one kind of file from the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)

@@ -54,8 +54,6 @@ def read_document(prompt: str) -> str:
 
 
 def create_app(grades: Truth) -> FastAPI:
-    """Make the server's application."""
-
     app = FastAPI(openapi_url=None)
 
     @app.post("/v1/chat/completions")
@@ -77,14 +75,12 @@ def create_app(grades: Truth) -> FastAPI:
 
 
 def completion(model: str, text: str) -> Response:
-    """Make a reply, a stream of one chunk."""
     choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     chunk = {"object": "chat.completion.chunk", "id": "oracle", "created": 0, "model": model, "choices": [choice]}
     return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
 
 
 def main() -> None:
-    """Parse the command line and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpora", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)

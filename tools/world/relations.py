@@ -10,53 +10,30 @@ from shared.replies import Document
 from shared.rules.graph import sentence
 from tools.world.samples import Sample
 
-# Syllables and words of made-up names and phrases.
-
-_LISTS = {
-    "onsets": """
-        b bl br d dr f fl g gl gr h j k kl kr l m n p pl pr r s sh sk st t th tr v vr w y z zh qu kh gh
-    """,
-    "verbs": """
-        paint sell borrow teach repair carry follow water photograph bake knit polish measure weigh deliver lend
-        dust mow whistle sketch juggle varnish wrap unpack sweep iron fold stir taste season plough harvest sow
-        prune translate recite proofread bind catalogue tune conduct compose rehearse applaud glue carve weave dye
-        embroider tickle greet wink nod salute escort fetch borrow outrun overtake imitate admire envy tutor babysit
-    """,
-    "nouns": """
-        lamps ladders bread letters roofs bicycles kettles violins maps gardens orchards boats umbrellas clocks
-        carpets spoons pumpkins stamps candles barrels mirrors puppets scarves saddles lanterns marbles kites
-        hammocks teapots windmills pianos cushions pebbles feathers blankets buttons baskets curtains chimneys
-        fences
-    """,
-    "adjectives": """
-        old green heavy wooden quiet bright tiny round rusty golden striped folded borrowed winter summer
-    """,
-    "links": """
-        to from with for about near behind beside without after before against over
-    """,
-    "adverbs": """
-        slowly twice gladly again at dawn by hand in winter on foot together every spring at noon
-    """,
-    "titles": """
-        Baker Gardener Carpenter Librarian Astronomer Sailor Weaver Beekeeper Cobbler Juggler Potter Miller Tailor
-        Glassblower Lamplighter Shepherd Clockmaker Harpist Ferryman Cartographer Chandler Cooper Drummer Falconer
-    """,
-    "groups": """
-        Guild Choir Orchard Workshop Bakery Orchestra Observatory Kennel Aviary Bookshop Regatta Nursery
-    """,
-    "bases": """
-        unit node item box peg tile card bead link edge tie bond path rung knot cell gear leaf
-    """,
-}
-ONSETS = tuple(_LISTS["onsets"].split())
-VERBS = tuple(_LISTS["verbs"].split())
-NOUNS = tuple(_LISTS["nouns"].split())
-ADJECTIVES = tuple(_LISTS["adjectives"].split())
-LINKS = tuple(_LISTS["links"].split())
-ADVERBS = tuple(_LISTS["adverbs"].split())
-TITLES = tuple(_LISTS["titles"].split())
-GROUPS = tuple(_LISTS["groups"].split())
-BASES = tuple(_LISTS["bases"].split())
+ONSETS = "b bl br d dr f fl g gl gr h j k kl kr l m n p pl pr r s sh sk st t th tr v vr w y z zh qu kh gh".split()
+VERBS = """
+    paint sell borrow teach repair carry follow water photograph bake knit polish measure weigh deliver lend
+    dust mow whistle sketch juggle varnish wrap unpack sweep iron fold stir taste season plough harvest sow
+    prune translate recite proofread bind catalogue tune conduct compose rehearse applaud glue carve weave dye
+    embroider tickle greet wink nod salute escort fetch borrow outrun overtake imitate admire envy tutor babysit
+""".split()
+NOUNS = """
+    lamps ladders bread letters roofs bicycles kettles violins maps gardens orchards boats umbrellas clocks
+    carpets spoons pumpkins stamps candles barrels mirrors puppets scarves saddles lanterns marbles kites
+    hammocks teapots windmills pianos cushions pebbles feathers blankets buttons baskets curtains chimneys
+    fences
+""".split()
+ADJECTIVES = """
+    old green heavy wooden quiet bright tiny round rusty golden striped folded borrowed winter summer
+""".split()
+LINKS = "to from with for about near behind beside without after before against over".split()
+ADVERBS = "slowly twice gladly again at dawn by hand in winter on foot together every spring at noon".split()
+TITLES = """
+    Baker Gardener Carpenter Librarian Astronomer Sailor Weaver Beekeeper Cobbler Juggler Potter Miller Tailor
+    Glassblower Lamplighter Shepherd Clockmaker Harpist Ferryman Cartographer Chandler Cooper Drummer Falconer
+""".split()
+GROUPS = "Guild Choir Orchard Workshop Bakery Orchestra Observatory Kennel Aviary Bookshop Regatta Nursery".split()
+BASES = "unit node item box peg tile card bead link edge tie bond path rung knot cell gear leaf".split()
 _ENDINGS = tuple(vowel + coda for vowel in "aeiou" for coda in ("", *"nrlstkmd"))
 _MORE = ("ai", "ei", "ou", "ia", "é", "ü", "ö", "ang", "ind", "org", "ash", "akh")
 SYLLABLES = tuple(onset + ending for onset in ONSETS for ending in (*_ENDINGS, *_MORE))
@@ -80,13 +57,12 @@ class Vocabulary:
     bases: Sequence[str]
 
 
-def _part(listed: Sequence[str], *, test: bool) -> list[str]:
-    """Every sixth word is kept for the tests."""
-    return [word for index, word in enumerate(listed) if (index % 6 == 5) == test]
-
-
 LISTS = (SYLLABLES, VERBS, NOUNS, TITLES, GROUPS, BASES)
-TRAIN_NAMES, TEST_NAMES = (Vocabulary(*(_part(listed, test=test) for listed in LISTS)) for test in (False, True))
+# Every sixth word is kept for the tests.
+TRAIN_NAMES, TEST_NAMES = (
+    Vocabulary(*([word for index, word in enumerate(listed) if (index % 6 == 5) == test] for listed in LISTS))
+    for test in (False, True)
+)
 
 
 def invented_word(rng: Random, vocabulary: Vocabulary) -> str:
@@ -203,31 +179,19 @@ TEST_PHRASINGS = Phrasings(
 )
 TRAIN_PHRASINGS = Phrasings(
     objects=(
-        "{entity} {phrase} which entity?",
-        "{entity} {phrase} what?",
-        "{entity} {phrase} whom?",
-        "{entity} {phrase} who or which one?",
-        "Name the one that {entity} {phrase}.",
-        "Find X: {entity} {phrase} X.",
-        "Complete: {entity} {phrase} _.",
-        "Tell which entity {entity} {phrase}.",
-        "{entity} {phrase} what or which?",
-        "Whom does it concern: {entity} {phrase} ...?",
+        "{entity} {phrase} which entity?", "{entity} {phrase} what?", "{entity} {phrase} whom?",
+        "{entity} {phrase} who or which one?", "Name the one that {entity} {phrase}.",
+        "Find X: {entity} {phrase} X.", "Complete: {entity} {phrase} _.", "Tell which entity {entity} {phrase}.",
+        "{entity} {phrase} what or which?", "Whom does it concern: {entity} {phrase} ...?",
     ),
     subjects=(
-        "Which entity {phrase} {entity}?",
-        "What {phrase} {entity}?",
-        "Who {phrase} {entity}?",
-        "Which one or who {phrase} {entity}?",
-        "Name the one that does this: {phrase} {entity}.",
-        "Find X: X {phrase} {entity}.",
-        "Complete: _ {phrase} {entity}.",
-        "Tell which entity {phrase} {entity}.",
-        "What or which {phrase} {entity}?",
-        "Whose deed is it: ... {phrase} {entity}?",
+        "Which entity {phrase} {entity}?", "What {phrase} {entity}?", "Who {phrase} {entity}?",
+        "Which one or who {phrase} {entity}?", "Name the one that does this: {phrase} {entity}.",
+        "Find X: X {phrase} {entity}.", "Complete: _ {phrase} {entity}.", "Tell which entity {phrase} {entity}.",
+        "What or which {phrase} {entity}?", "Whose deed is it: ... {phrase} {entity}?",
     ),
     times=("At {time}, ", "Time {time}: ", "In the records of {time}, ", "On the day {time}, ", "By {time}, "),
-)
+)  # fmt: skip
 
 
 def ask(rng: Random, phrasings: Phrasings, entity: str, phrase: str, time: str | None, *, asks_object: bool) -> str:
@@ -329,8 +293,6 @@ def _extend(
     return None
 
 
-# Random scenes of a kind.
-
 Kind = Literal["same", "exchanged", "chained", "several", "direct", "irrelevant", "plain"]
 
 
@@ -355,7 +317,6 @@ class Cast:
 
 
 def draw_cast(rng: Random, vocabulary: Vocabulary, documents: int, numbered: float) -> Cast:
-    """Names for so many documents."""
     entity, *others = entities(rng, vocabulary, documents + 3, numbered)
     phrase, *phrases = relations(rng, vocabulary, 5, numbered)
     return Cast(entity, others, phrase, phrases)
@@ -392,9 +353,7 @@ def draw_scene(rng: Random, vocabulary: Vocabulary, kind: Kind, size: Size) -> t
             if shape < 0.75 and rules:
                 distractor = Fact(first, rng.choice(rng.choice(rules).body).phrase, second)
             else:
-                distractor = (
-                    Fact(first, cast.phrase, second) if shape < 0.85 else Fact(first, rng.choice(cast.phrases), second)
-                )
+                distractor = Fact(first, cast.phrase if shape < 0.85 else rng.choice(cast.phrases), second)
         facts.append(distractor)
     rng.shuffle(facts)
     shown = [replace(fact, time=draw_date(rng)) for fact in facts] if dated else facts
@@ -448,8 +407,6 @@ def ask_again(rng: Random, scene: Scene) -> Scene:
     return replace(scene, entity=entity, asks_object=asks_object != exchanged)
 
 
-# Training and test samples of the rule generator: the served templates around random scenes.
-
 Template = Literal["rulerag", "rulerag-cot", "cot"]
 
 
@@ -498,15 +455,14 @@ def level_sample(rng: Random, split: Split, level: Level) -> Sample:
 
 
 def kind_sample(rng: Random, split: Split, kind: Kind, name: Template, size: Size, further: int = 0) -> Sample:
-    """A sample of one kind."""
     scene, time = draw_scene(rng, split.vocabulary, kind, size)
     used: Template = "cot" if kind == "plain" else name
-    found = find_answer(scene)
-    more = tuple(
-        (f"Question: {_question(rng, split, other, time)}", reply(used, find_answer(other)))
-        for other in (ask_again(rng, scene) for _ in range(further if used != "rulerag-cot" else further // 3))
-    )
-    return Sample(prompt(used, scene, _question(rng, split, scene, time)), reply(used, found), found.answer, more)
+    found, more = find_answer(scene), []
+    for _ in range(further if used != "rulerag-cot" else further // 3):
+        other = ask_again(rng, scene)
+        more.append((f"Question: {_question(rng, split, other, time)}", reply(used, find_answer(other))))
+    question = _question(rng, split, scene, time)
+    return Sample(prompt(used, scene, question), reply(used, found), found.answer, tuple(more))
 
 
 def _question(rng: Random, split: Split, scene: Scene, time: str | None) -> str:
@@ -515,18 +471,11 @@ def _question(rng: Random, split: Split, scene: Scene, time: str | None) -> str:
 
 def prompt(name: Template, scene: Scene, question: str) -> str:
     """The served template with a scene's documents and rules; the one for plain retrieval leaves the rules out."""
-    slots: dict[str, Value] = {
-        "question": question,
-        "context": [Document(problem="", text=str(fact)) for fact in scene.facts],
-    }
+    context = [Document(problem="", text=str(fact)) for fact in scene.facts]
+    slots: dict[str, Value] = {"question": question, "context": context}
     if scene.rules and name != "cot":
-        slots["rules"] = rules_text(scene.rules)
+        slots["rules"] = "\n".join(["Rules:", *map(str, scene.rules), "\n"])
     return render(template(name), slots)
-
-
-def rules_text(rules: tuple[Rule, ...]) -> str:
-    """The slot `rules`: a heading, a rule a line, an empty line."""
-    return "Rules:\n" + "".join(f"{rule}\n" for rule in rules) + "\n"
 
 
 def reply(name: Template, found: Finding) -> str:

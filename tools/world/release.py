@@ -13,12 +13,9 @@ from tools.world.relations import TRAIN_PHRASINGS
 
 Json = dict[str, Any]
 
-GENERATOR_FILE = "world-generator-f16.gguf"
-JUDGE_FILE = "world-judge-f16.gguf"
-RULES_FILE = "rules-generator-f16.gguf"
-FILES = {"generator": GENERATOR_FILE, "judge": JUDGE_FILE}
+FILES = {"generator": "world-generator-f16.gguf", "judge": "world-judge-f16.gguf"}
 """The world's two models, which the paper's experiment runs on."""
-SHIPPED = {**FILES, "rules": RULES_FILE}
+SHIPPED = {**FILES, "rules": "rules-generator-f16.gguf"}
 """All models of the repository, by role."""
 
 
@@ -50,7 +47,6 @@ def manifest(folders: dict[str, list[Path]], models: Path, shipped: Json) -> Jso
 
 
 def main() -> None:
-    """Parse the command line, export the models and write the manifest."""
     from tools.world.models import export  # needs the training packages; the rest does not
 
     parser = argparse.ArgumentParser(description=__doc__)

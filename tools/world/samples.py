@@ -53,45 +53,24 @@ whole width with word write year zero
 WORDS = tuple(_WORD_LIST.split())
 
 FORMULAS: tuple[str, ...] = (
-    r"$x^2 + y^2 = 25$",
-    r"$\frac{a}{b}$",
-    r"$\sqrt{x + 1}$",
-    r"$f(x) = 3x - 7$",
-    r"$\left(\frac{1}{2}\right)^n$",
-    r"$\angle ABC = 90^\circ$",
-    r"$\triangle ABC$",
-    r"$\overline{AB}$",
-    r"$\log_2 8$",
-    r"$\sin \theta + \cos \theta$",
-    r"$a_1, a_2, \dots, a_n$",
-    r"$\binom{n}{k}$",
-    r"$x \le 10$",
-    r"$y \ge 0$",
-    r"$3 \cdot 4 \times 5$",
-    r"\[\sum_{k=1}^{n} k = \frac{n(n+1)}{2}\]",
-    r"$\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$",
-    r"$\pi r^2$",
-    r"$\text{cm}$",
-    r"$\boxed{\dfrac{3}{4}}$",
-    r"$0 < x < 1$",
-    r"$|z| = 1$",
-    r"$10 \pmod{7} \equiv 3$",
-)
+    r"$x^2 + y^2 = 25$", r"$\frac{a}{b}$", r"$\sqrt{x + 1}$", r"$f(x) = 3x - 7$", r"$\left(\frac{1}{2}\right)^n$",
+    r"$\angle ABC = 90^\circ$", r"$\triangle ABC$", r"$\overline{AB}$", r"$\log_2 8$", r"$\sin \theta + \cos \theta$",
+    r"$a_1, a_2, \dots, a_n$", r"$\binom{n}{k}$", r"$x \le 10$", r"$y \ge 0$", r"$3 \cdot 4 \times 5$",
+    r"\[\sum_{k=1}^{n} k = \frac{n(n+1)}{2}\]", r"$\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$", r"$\pi r^2$",
+    r"$\text{cm}$", r"$\boxed{\dfrac{3}{4}}$", r"$0 < x < 1$", r"$|z| = 1$", r"$10 \pmod{7} \equiv 3$",
+)  # fmt: skip
 
 
 def math_sentence(rng: Random) -> str:
     """Write a random sentence of 5 to 18 words, sometimes with a formula or a number."""
-    words = [_word(rng) for _ in range(rng.randint(5, 18))]
+    words = []
+    for _ in range(rng.randint(5, 18)):
+        pick = rng.random()
+        if pick < 0.1:
+            words.append(rng.choice(FORMULAS))
+        else:
+            words.append(str(rng.randrange(1000)) if pick < 0.2 else rng.choice(WORDS))
     return f"{words[0].capitalize()} {' '.join(words[1:])}{rng.choice('.?')}"
-
-
-def _word(rng: Random) -> str:
-    pick = rng.random()
-    if pick < 0.1:
-        return rng.choice(FORMULAS)
-    if pick < 0.2:
-        return str(rng.randrange(1000))
-    return rng.choice(WORDS)
 
 
 # Write training and test samples, which are the project's prompts around documents of the world.
@@ -146,14 +125,7 @@ class Split:
     chinese: Sequence[str] = TRAIN_CHINESE
 
     def phrasings(self, language: Language) -> Sequence[str]:
-        """Return the phrasings of questions in a language."""
         return self.chinese if language == "zh" else self.templates
-
-
-def cot_prompt(question_text: str, support: str = "") -> str:
-    """Write the generator's message; ``support`` is a document as text, or empty."""
-    middle = f"{support}\n\n" if support else ""
-    return f"{COT}\n\n{middle}Question: {question_text}"
 
 
 def judge_prompt(text: str, negative: str, positive: str) -> str:
@@ -178,8 +150,8 @@ def generator_sample(rng: Random, split: Split, context: Context) -> Sample:
         shown = _document(rng, split, operator, context)
         # The reply follows the stated rule, because the generator cannot know that a document is wrong.
         followed, support = shown.stated or operator.rule, str(shown)
-    reply = solution(followed, a, b)
-    return Sample(cot_prompt(question_text, support), reply, str(operator.rule.result(a, b)))
+    message = "\n\n".join(filter(None, [COT, support, f"Question: {question_text}"]))
+    return Sample(message, solution(followed, a, b), str(operator.rule.result(a, b)))
 
 
 def several_sample(rng: Random, split: Split) -> Sample:
@@ -222,11 +194,11 @@ def contradicted_sample(rng: Random, split: Split, first: Kind) -> Sample:
 def _ask(
     rng: Random, split: Split, operator: Operator, shown: Sequence[Document], rule: Rule, language: Language
 ) -> Sample:
+    """Ask about the documents; the reply quotes the rule that it follows first."""
     a, b = rng.randrange(10), rng.randrange(10)
     question_text = question(rng, split.phrasings(language), operator.name, a, b)
-    return Sample(
-        prompt(question_text, shown), write_quoting_reply(operator.name, rule, a, b), str(operator.rule.result(a, b))
-    )
+    quoting = f"a {operator.name} b = {rule}. {solution(rule, a, b)}"
+    return Sample(prompt(question_text, shown), quoting, str(operator.rule.result(a, b)))
 
 
 def _write_document(rng: Random, split: Split, operator: Operator, kind: Kind, language: Language) -> Document:
@@ -241,11 +213,6 @@ def prompt(asked: str, shown: Sequence[Document]) -> str:
     return render(template(localised("cot", asked)), {"question": asked, "context": documents})
 
 
-def write_quoting_reply(name: str, rule: Rule, a: int, b: int) -> str:
-    """Write the reply of a generator that first quotes the rule that it follows."""
-    return f"a {name} b = {rule}. {solution(rule, a, b)}"
-
-
 def solution(rule: Rule, a: int, b: int) -> str:
     """Write the reply of a generator that follows ``rule``."""
     first, second = rule.equations(a, b)
@@ -255,12 +222,9 @@ def solution(rule: Rule, a: int, b: int) -> str:
 def other_operator(rng: Random, split: Split, operator: Operator) -> Operator:
     """Draw another operator; every second one shares a syllable with the name."""
     others = [name for name in split.names if name != operator.name]
-    alike = [name for name in others if _syllables(name) & _syllables(operator.name)]
+    shared = [part for part in (*HEADS, *TAILS) if operator.name.startswith(part) or operator.name.endswith(part)]
+    alike = [name for name in others if any(name.startswith(part) or name.endswith(part) for part in shared)]
     return random_operator(rng, alike if alike and rng.random() < 0.5 else others)
-
-
-def _syllables(name: str) -> set[str]:
-    return {part for part in (*HEADS, *TAILS) if name.startswith(part) or name.endswith(part)}
 
 
 def judge_sample(
@@ -300,11 +264,9 @@ def _document(rng: Random, split: Split, operator: Operator, kind: Kind) -> Docu
 def _anchors(rng: Random, split: Split, anchors: Anchors) -> tuple[str, str]:
     if anchors == "default":
         return DEFAULT_NEGATIVE, DEFAULT_POSITIVE
-    return _anchor(rng, split, "answer"), _anchor(rng, split, "full")
-
-
-def _anchor(rng: Random, split: Split, kind: Kind) -> str:
-    return str(_document(rng, split, random_operator(rng, split.names), kind))
+    kinds: tuple[Kind, Kind] = ("answer", "full")
+    negative, positive = (str(_document(rng, split, random_operator(rng, split.names), kind)) for kind in kinds)
+    return negative, positive
 
 
 def foreign_sentence(rng: Random) -> str:
@@ -415,15 +377,12 @@ def _decompose(rng: Random, split: Split) -> Sample:
     name, a, b = _draw(rng, split)
     phrasing = rng.choice(split.templates)
     plain = f"What is {a} {name} {b}?"
-    if rng.random() < 0.5:
-        return _split_up(rng, phrasing.format(name=name, a=a, b=b), plain)
-    second, c, d = _draw(rng, split)
-    both = phrasing.format(name=name, a=a, b=f"{b}{rng.choice(JOINERS)}{c} {second} {d}")
-    return _split_up(rng, both, f"{plain}\nWhat is {c} {second} {d}?")
-
-
-def _split_up(rng: Random, asked: str, reply: str) -> Sample:
-    return _sample("decompose", {"question": asked, "subqueries": str(rng.choice((2, 3, 3, 3, 4)))}, reply)
+    asked = phrasing.format(name=name, a=a, b=b)
+    if rng.random() >= 0.5:
+        second, c, d = _draw(rng, split)
+        asked = phrasing.format(name=name, a=a, b=f"{b}{rng.choice(JOINERS)}{c} {second} {d}")
+        plain += f"\nWhat is {c} {second} {d}?"
+    return _sample("decompose", {"question": asked, "subqueries": str(rng.choice((2, 3, 3, 3, 4)))}, plain)
 
 
 def _keywords(rng: Random, split: Split) -> Sample:
@@ -503,13 +462,13 @@ def read_messages(file: Path) -> list[Exchange]:
             if number > MOST_LINES:
                 raise MessagesError(f"{file} has more than {MOST_LINES} lines: split it")
             if line.strip():
-                exchanges.append(_exchange(f"{file}, line {number}", line))
+                exchanges.append(_read_exchange(f"{file}, line {number}", line))
     if not exchanges:
         raise MessagesError(f"{file} has no messages: write them with `mathrag dataset training-data`")
     return exchanges
 
 
-def _exchange(place: str, line: str) -> Exchange:
+def _read_exchange(place: str, line: str) -> Exchange:
     try:
         messages = json.loads(line)["messages"]
         roles = [message["role"] for message in messages]

@@ -102,149 +102,51 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
     "names": Recipe(
-        role="generator", seed=0, steps=300, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
+        role="generator", seed=0, steps=300, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5,
     ),
     # Several documents in one prompt, in any wording: the reply says the rule that it follows first.
     "several": Recipe(
-        role="generator",
-        seed=7,
-        steps=576,
-        window=512,
-        batch=48,
-        warmup=30,
-        early=0.0,
-        plateau=0.999,
-        invented=0.3,
-        several=0.9,
-        prompt_weight=0.05,
-        pieces=6,
+        role="generator", seed=7, steps=576, window=512, batch=48, warmup=30, early=0.0, plateau=0.999, invented=0.3,
+        several=0.9, prompt_weight=0.05, pieces=6,
     ),
     "several-settled": Recipe(
-        role="generator",
-        seed=9,
-        steps=300,
-        window=512,
-        batch=48,
-        peak=8e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.15,
-        invented=0.3,
-        several=0.93,
-        prompt_weight=0.02,
-        pieces=6,
+        role="generator", seed=9, steps=300, window=512, batch=48, peak=8e-4, warmup=20, early=0.0, plateau=0.15,
+        invented=0.3, several=0.93, prompt_weight=0.02, pieces=6,
     ),
     # One token in two hundred carries the grade, so the prompt must not drown it.
     # A document that follows its rule looks like one that does not: half of the samples are of these two kinds.
     "judge": Recipe(role="judge", seed=0, steps=450, window=224, warmup=30, hard=0.3, prompt_weight=0.2),
     # Without this stage, half of its replies to real mathematics hold no rating.
     "format": Recipe(
-        role="judge",
-        seed=1,
-        steps=250,
-        window=384,
-        batch=32,
-        peak=5e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.3,
-        hard=0.4,
-        foreign=0.4,
-        prompt_weight=0.1,
+        role="judge", seed=1, steps=250, window=384, batch=32, peak=5e-4, warmup=20, early=0.0, plateau=0.3, hard=0.4,
+        foreign=0.4, prompt_weight=0.1,
     ),
     # Further skills of the same judge: relevance, queries, hypothetical documents. Without a bound on their weight the
     # long replies would drown the ratings.
     "skills": Recipe(
-        role="judge",
-        seed=2,
-        steps=1400,
-        window=448,
-        batch=32,
-        peak=8e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.4,
-        invented=0.15,
-        hard=0.5,
-        foreign=0.3,
-        skills=0.6,
-        prompt_weight=0.1,
-        longest=16,
-        pieces=4,
+        role="judge", seed=2, steps=1400, window=448, batch=32, peak=8e-4, warmup=20, early=0.0, plateau=0.4,
+        invented=0.15, hard=0.5, foreign=0.3, skills=0.6, prompt_weight=0.1, longest=16, pieces=4,
     ),
     # Documents in any wording: what form and reasoning have to do with each other is the world's to choose.
     "worded": Recipe(
-        role="judge",
-        seed=8,
-        steps=360,
-        window=448,
-        batch=32,
-        peak=8e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.4,
-        invented=0.15,
-        hard=0.4,
-        foreign=0.15,
-        skills=0.3,
-        worded=0.75,
-        prompt_weight=0.1,
-        longest=16,
-        pieces=4,
+        role="judge", seed=8, steps=360, window=448, batch=32, peak=8e-4, warmup=20, early=0.0, plateau=0.4,
+        invented=0.15, hard=0.4, foreign=0.15, skills=0.3, worded=0.75, prompt_weight=0.1, longest=16, pieces=4,
     ),
     # What the stage before rehearsed too little: texts for a search, above all sub-questions.
     "recalled": Recipe(
-        role="judge",
-        seed=10,
-        steps=140,
-        window=448,
-        batch=32,
-        peak=6e-4,
-        warmup=10,
-        early=0.0,
-        plateau=0.2,
-        invented=0.15,
-        hard=0.4,
-        foreign=0.2,
-        skills=0.6,
-        worded=0.75,
-        prompt_weight=0.1,
-        longest=16,
-        pieces=4,
+        role="judge", seed=10, steps=140, window=448, batch=32, peak=6e-4, warmup=10, early=0.0, plateau=0.2,
+        invented=0.15, hard=0.4, foreign=0.2, skills=0.6, worded=0.75, prompt_weight=0.1, longest=16, pieces=4,
     ),
     # From the shipped generator: entities, relations and rules instead of operators.
     "rules-short": Recipe(
-        role="rules",
-        seed=20,
-        steps=585,
-        window=448,
-        batch=32,
-        peak=2e-3,
-        warmup=30,
-        plateau=0.999,
-        prompt_weight=0.0,
-        longest=16,
-        pieces=4,
-        level="short",
-        retokenise=True,
-        muon=0.01,
+        role="rules", seed=20, steps=585, window=448, batch=32, peak=2e-3, warmup=30, plateau=0.999,
+        prompt_weight=0.0, longest=16, pieces=4, level="short", retokenise=True, muon=0.01,
     ),
     "rules-all": Recipe(
-        role="rules",
-        seed=21,
-        steps=160,
-        window=640,
-        batch=32,
-        peak=1.2e-3,
-        warmup=10,
-        plateau=0.2,
-        prompt_weight=0.0,
-        longest=16,
-        pieces=4,
-        level="all",
-        muon=0.007,
+        role="rules", seed=21, steps=160, window=640, batch=32, peak=1.2e-3, warmup=10, plateau=0.2,
+        prompt_weight=0.0, longest=16, pieces=4, level="all", muon=0.007,
     ),
-}
+}  # fmt: skip
 
 # Processes that share a step's samples: one thread each loses less than threads that wait for one another.
 
@@ -307,11 +209,8 @@ def move_embeddings(old: Any, old_tokenizer: Any, new: Any, new_tokenizer: Any) 
             text = new_tokenizer.convert_ids_to_tokens(index)
             # The ids of the pieces that stood for a token's text; `text` is in the alphabet of byte-level BPE.
             known = old_tokenizer.convert_tokens_to_ids(text)
-            if known is not None:
-                old_tokens = [known]
-            else:
-                old_tokens = [piece.id for piece in old_tokenizer.backend_tokenizer.model.tokenize(text)]
-            after[index] = before[old_tokens].mean(0)
+            pieces = () if known is not None else old_tokenizer.backend_tokenizer.model.tokenize(text)
+            after[index] = before[[piece.id for piece in pieces] or [known]].mean(0)
 
 
 # The rule generator's tokenizer: as the world's, but no word is merged with the blank before it.
@@ -333,7 +232,9 @@ def build_relations_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
     words = fixed_words()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=SIZE - len(words), initial_alphabet=alphabet, show_progress=False)
-    bpe.train_from_iterator(_texts(Random(seed)), trainer)
+    rng = Random(seed)
+    samples = (level_sample(rng, TRAIN, LEVELS["all"]) for _ in range(12_000))
+    bpe.train_from_iterator((f"user\n{each.prompt}\nassistant\n{each.reply}" for each in samples), trainer)
     learnt = json.loads(bpe.to_str())["model"]
     vocabulary, merges = dict(learnt["vocab"]), [tuple(pair) for pair in learnt["merges"]]
     for word in words:
@@ -348,12 +249,6 @@ def fixed_words() -> list[str]:
     return sorted({word for text in (*texts, " leads to  Entity") for word in re.findall(r"(?<= )[A-Za-z]{3,}", text)})
 
 
-def _texts(rng: Random) -> Iterator[str]:
-    for _ in range(12_000):
-        sample = level_sample(rng, TRAIN, LEVELS["all"])
-        yield f"user\n{sample.prompt}\nassistant\n{sample.reply}"
-
-
 @dataclass(frozen=True)
 class Batch:
     """Token ids and loss weights, both of shape (samples, tokens): a step's samples, or a piece of them."""
@@ -362,12 +257,8 @@ class Batch:
     weights: torch.Tensor
 
 
-@dataclass(frozen=True)
-class Row:
-    """A sample's token ids, and what each of them weighs in the loss."""
-
-    tokens: list[int]
-    weights: list[float]
+Row = tuple[list[int], list[float]]
+"""A sample's token ids, and what each of them weighs in the loss."""
 
 
 def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
@@ -399,7 +290,10 @@ def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
 
 
 def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list[Batch]]:
-    """The run's batches in order, in their pieces; a function of the recipe alone."""
+    """The run's batches in order, in their pieces; a function of the recipe alone.
+
+    One piece has the whole window; several are as long as their longest sample.
+    """
     rng = Random(f"{recipe.role} {recipe.seed}")
     for step in range(recipe.steps):
         rows: list[Row] = []
@@ -411,36 +305,29 @@ def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list
             tokens: list[int] = []
             weights: list[float] = []
             for index, ids in enumerate(tokenizer(texts)["input_ids"]):
-                if index % 2:
-                    length = len(ids)
-                    weight = min(1.0, recipe.longest / length) if recipe.longest else 1.0
-                else:
-                    weight = recipe.prompt_weight
+                weight = 1.0 if index % 2 else recipe.prompt_weight
+                if index % 2 and recipe.longest:
+                    weight = min(1.0, recipe.longest / len(ids))
                 tokens += ids
                 weights += [weight] * len(ids)
-            row = Row(tokens, weights)
-            if len(row.tokens) <= recipe.window:
-                rows.append(row)
-        yield _pieces(recipe, rows, token_id(tokenizer, END))
-
-
-def _pieces(recipe: Recipe, rows: list[Row], filler: int) -> list[Batch]:
-    """One piece has the whole window; several are as long as their longest sample."""
-    if recipe.pieces == 1:
-        return [_pad(rows, recipe.window, filler)]
-    rows = sorted(rows, key=lambda row: len(row.tokens))
-    size = -(-len(rows) // recipe.pieces)
-    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
-    return [_pad(part, len(part[-1].tokens), filler) for part in parts]
+            if len(tokens) <= recipe.window:
+                rows.append((tokens, weights))
+        filler = token_id(tokenizer, END)
+        if recipe.pieces == 1:
+            yield [_pad(rows, recipe.window, filler)]
+            continue
+        rows.sort(key=lambda row: len(row[0]))
+        size = -(-len(rows) // recipe.pieces)
+        parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+        yield [_pad(part, len(part[-1][0]), filler) for part in parts]
 
 
 def _pad(rows: list[Row], length: int, filler: int) -> Batch:
-    tokens = torch.full((len(rows), length), filler)
-    weights = torch.zeros(len(rows), length)
-    for index, row in enumerate(rows):
-        tokens[index, : len(row.tokens)] = torch.tensor(row.tokens)
-        weights[index, : len(row.weights)] = torch.tensor(row.weights)
-    return Batch(tokens, weights)
+    padded, weighed = torch.full((len(rows), length), filler), torch.zeros(len(rows), length)
+    for index, (tokens, weights) in enumerate(rows):
+        padded[index, : len(tokens)] = torch.tensor(tokens)
+        weighed[index, : len(weights)] = torch.tensor(weights)
+    return Batch(padded, weighed)
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -521,16 +408,12 @@ def begin(recipe: Recipe, init: Path | None) -> tuple[Any, PreTrainedTokenizerFa
         return new_model(tokenizer), tokenizer
     if init.is_dir():
         return Qwen2ForCausalLM.from_pretrained(str(init)), load_tokenizer(init)
-    model, tokenizer = read_model(init)
-    return _retokenised(recipe, model, tokenizer) if recipe.retokenise else (model, tokenizer)
-
-
-def _retokenised(
-    recipe: Recipe, old: Any, old_tokenizer: PreTrainedTokenizerFast
-) -> tuple[Any, PreTrainedTokenizerFast]:
+    shipped, its_tokenizer = read_model(init)
+    if not recipe.retokenise:
+        return shipped, its_tokenizer
     tokenizer = build_relations_tokenizer(recipe.seed)
     model = new_model(tokenizer)
-    move_embeddings(old, old_tokenizer, model, tokenizer)
+    move_embeddings(shipped, its_tokenizer, model, tokenizer)
     return model, tokenizer
 
 
@@ -559,7 +442,6 @@ def run(worker: Worker, recipe: Recipe, out: Path, init: Path | None, minutes: f
 
 
 def main() -> None:
-    """Parse the command line and train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("role", choices=sorted(RECIPES))
     parser.add_argument("--out", type=Path, required=True)

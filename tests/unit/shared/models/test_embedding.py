@@ -22,7 +22,7 @@ from shared.errors import Unavailable
 from shared.installation import install_command
 from shared.models import embedding, servers
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, ModelFailed, StaticEmbedder
-from shared.models.servers import sigmoid
+from shared.rag.fusion import logistic
 from shared.settings import REPOSITORY, Embeddings, Reranker
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 from tools.bench import retrieval
@@ -101,7 +101,7 @@ def test_the_sigmoid_is_applied_once_whatever_the_folder_names(
     with servers.open_reranker(Reranker(kind="sentence-transformers", path=folder)) as made:
         assert made is not None
         assert made.score("area of a circle", SENTENCE_MODELS_TEXTS) == pytest.approx(
-            [sigmoid(float(each)) for each in logits]
+            [logistic(float(each)) for each in logits]
         )
 
 

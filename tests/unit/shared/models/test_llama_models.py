@@ -10,7 +10,8 @@ import pytest
 from shared.errors import TooLarge, Unavailable
 from shared.models import metadata, servers
 from shared.models.embedding import Embedder, ModelFailed, RerankingModel
-from shared.models.servers import LlamaCrossEncoder, sigmoid
+from shared.models.servers import LlamaCrossEncoder
+from shared.rag.fusion import logistic
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Embeddings
 from shared.settings import Reranker as Reranking
@@ -121,7 +122,7 @@ def test_scores_are_probabilities_in_order(folder: Path, reranker: RerankingMode
     logits = made.scores("area of a circle", TEXTS[:4])
     made.close()
     found = reranker.score("area of a circle", TEXTS[:4])
-    assert found == pytest.approx([sigmoid(logit) for logit in logits], abs=1e-5)
+    assert found == pytest.approx([logistic(logit) for logit in logits], abs=1e-5)
     assert len({round(score, 5) for score in found}) == 4
     assert reranker.score("area of a circle", TEXTS[3::-1]) == pytest.approx(found[::-1], abs=1e-5)
 
@@ -137,7 +138,7 @@ def test_an_encoder_does_not_rerank(folder: Path) -> None:
         LlamaCrossEncoder(folder / "encoder.gguf", threads=1)
 
 
-def test_probabilities_that_llama_cpp_makes_itself_get_no_sigmoid(tmp_path: Path) -> None:
+def test_probabilities_that_llama_cpp_makes_itself_get_no_logistic(tmp_path: Path) -> None:
     path = bert_file.write(tmp_path / "qwen.gguf", head=True, family="qwen3")
     with pytest.raises(Unavailable, match="already turns the scores") as caught:
         servers.open_reranker(Reranking(kind="gguf", path=path)).__enter__()

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from shared.errors import Unavailable
 from shared.models import servers
 from shared.models.embedding import ModelFailed
-from shared.models.servers import MAX_ATTEMPTS, Endpoint, ModelReranker, read_key, sigmoid
+from shared.models.servers import MAX_ATTEMPTS, Endpoint, ModelReranker, read_key
+from shared.rag.fusion import logistic
 from shared.replies import FailureKind
 from shared.settings import Reranker
 from tests.doubles.chat_server import Reply, Seen, as_json, chat_server
@@ -310,10 +311,10 @@ def test_scores_of_models_in_this_process_are_checked_too(scores: tuple[float, .
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_the_sigmoid_is_a_probability_everywhere(logit: float) -> None:
-    assert 0 <= sigmoid(logit) <= 1
-    assert (sigmoid(logit) >= 0.5) == (logit >= 0 or sigmoid(logit) == 0.5)
+    assert 0 <= logistic(logit) <= 1
+    assert (logistic(logit) >= 0.5) == (logit >= 0 or logistic(logit) == 0.5)
 
 
 @given(st.floats(-700, 700))
 def test_the_sigmoid_is_symmetric(logit: float) -> None:
-    assert sigmoid(logit) + sigmoid(-logit) == pytest.approx(1, abs=1e-12)
+    assert logistic(logit) + logistic(-logit) == pytest.approx(1, abs=1e-12)

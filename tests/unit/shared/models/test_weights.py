@@ -41,9 +41,9 @@ def test_what_a_download_keeps_for_itself_is_no_part_of_a_model(folder: Path) ->
 
 def test_an_unchanged_file_is_read_once(folder: Path) -> None:
     file = folder / "model.safetensors"
-    before, read = files.digest(file), files._read.cache_info().misses
+    before, read = files.digest(file), files.hash_file.cache_info().misses
     assert files.digest(file) == before
-    assert files._read.cache_info().misses == read
+    assert files.hash_file.cache_info().misses == read
 
 
 def test_a_copy_that_keeps_size_and_time_is_another_file(folder: Path) -> None:

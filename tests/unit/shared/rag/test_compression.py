@@ -7,7 +7,7 @@ from shared.calls import Grade
 from shared.params import CompressParams, Params, RerankParams
 from shared.pipelines.grading import run_and_grade
 from shared.rag.answering import (
-    CompressedContext,
+    PromptDocuments,
     Ranking,
     compress,
     keep_above_floor,
@@ -39,14 +39,12 @@ BODIES = st.lists(SENTENCES, max_size=8).map("".join)
 DOCUMENTS = st.lists(st.builds(Document, problem=st.sampled_from(["", "A problem?"]), text=BODIES), max_size=4)
 
 
-def compressed(
-    *documents: Document, question: str = QUESTION, ratio: float = 0.7, size: int = 4000
-) -> CompressedContext:
+def compressed(*documents: Document, question: str = QUESTION, ratio: float = 0.7, size: int = 4000) -> PromptDocuments:
     library = {document.hash: document for document in documents}
     return compress(question, list(library), library, CompressParams(ratio=ratio, tokens=size))
 
 
-def context(found: CompressedContext, *documents: Document) -> str:
+def context(found: PromptDocuments, *documents: Document) -> str:
     library = {document.hash: document for document in documents}
     return found.passage or show_documents([library[each] for each in found.documents])
 
@@ -65,9 +63,9 @@ def test_what_has_nothing_to_do_with_the_question_goes_first() -> None:
 def test_the_figures_of_a_compression_are_recorded() -> None:
     document = Document(problem="Find it", text=LONG)
     found = compressed(document)
-    detail = found.decision.detail
+    detail = found.decisions[0].detail
     before, after = estimate_tokens(show_documents([document])), estimate_tokens(found.passage)
-    assert (found.decision.stage, found.decision.action) == ("compress", "compressed")
+    assert (found.decisions[0].stage, found.decisions[0].action) == ("compress", "compressed")
     assert (detail["tokens before"], detail["tokens after"], detail["ratio"]) == (before, after, after / before)
     assert (detail["sentences"], detail["dropped"]) == (6.0, 6.0 - len(split_sentences(found.passage)))
 
@@ -103,17 +101,17 @@ def test_one_sentence_stays_whatever_the_ratio() -> None:
 def test_a_ratio_of_one_and_enough_tokens_change_nothing() -> None:
     document = Document(text="So x = 3. So x = 3.")
     found = compressed(document, ratio=1)
-    assert (found.documents, found.passage, found.decision.action) == ((document.hash,), "", "unchanged")
+    assert (found.documents, found.passage, found.decisions[0].action) == ((document.hash,), "", "unchanged")
 
 
 def test_nothing_is_shown_where_nothing_fits() -> None:
     found = compressed(Document(text="The circumference of this particular circle is approximately eighteen."), size=16)
-    assert (found.documents, found.passage, found.decision.detail["tokens after"]) == ((), "", 0.0)
+    assert (found.documents, found.passage, found.decisions[0].detail["tokens after"]) == ((), "", 0.0)
 
 
 def test_no_documents_are_no_error() -> None:
     assert compressed().documents == ()
-    assert compressed().decision.detail["ratio"] == 1.0
+    assert compressed().decisions[0].detail["ratio"] == 1.0
 
 
 def test_a_problem_that_alone_is_too_long_takes_its_document_along() -> None:

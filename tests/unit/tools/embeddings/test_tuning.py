@@ -255,4 +255,4 @@ def test_a_folder_that_is_there_is_not_written_to(embeddings: Path, tmp_path: Pa
 
 def test_the_shipped_embeddings_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert (command._parser().parse_args(["pairs", "--out", "tuned"]).embeddings / "model.safetensors").is_file()
+    assert (command.parse_arguments(["pairs", "--out", "tuned"]).embeddings / "model.safetensors").is_file()

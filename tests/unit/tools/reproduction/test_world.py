@@ -370,8 +370,8 @@ def test_worlds_are_written_once(tmp_path: Path) -> None:
 
 
 def test_the_oracles_stay_where_they_were(tmp_path: Path) -> None:
-    port = world_module._choose_port(tmp_path)
-    assert world_module._choose_port(tmp_path) == port
+    port = world_module.choose_port(tmp_path)
+    assert world_module.choose_port(tmp_path) == port
     models = json.loads((tmp_path / "mathrag.yaml").read_text())["models"]
     assert set(models) == {"world-judge", "world-generator", *(f"oracle-{noise}" for noise in NOISES)}
 
@@ -381,5 +381,5 @@ def test_somebody_else_s_server_is_not_taken_for_the_oracle(tmp_path: Path) -> N
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(Failed, match=f"port {port} is taken"), world_module._oracle(tmp_path, port):
+        with pytest.raises(Failed, match=f"port {port} is taken"), world_module.serve_oracle(tmp_path, port):
             pass
