@@ -83,14 +83,6 @@ class DenseIndex(SearchIndex, Protocol):
         """Search for vectors [n, dimension] of length 1; a zero vector finds nothing. See `search`."""
 
 
-class SparseIndex(SearchIndex, Protocol):
-    """Finds documents that share terms with the question."""
-
-    @property
-    def terms(self) -> int:
-        """Number of distinct terms."""
-
-
 UNSIGNED = "0" * 64
 """Signature of an index without a row in the database."""
 
@@ -147,8 +139,6 @@ class FolderBackend:
 
 MANIFEST = "manifest.json"
 REBUILD = "Build the corpus's indexes again: `mathrag corpus index NAME`"
-
-
 LONGEST = 40
 """Longest value, in characters, that messages do not shorten."""
 
@@ -169,11 +159,6 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str]
     """File name -> SHA-256 in hex."""
 
-    @property
-    def signature(self) -> str:
-        """Return the SHA-256 of the recipe, in hex."""
-        return canonical.digest(self.recipe).hex()
-
 
 def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple[Path, bytes]:
     """Save `index` below `root`, all or nothing; a folder of the same signature is replaced.
@@ -192,7 +177,12 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
             files = {file.name: _compute_sha256(file).hex() for file in sorted(unfinished.iterdir())}
             manifest = IndexManifest(recipe=recipe, documents=len(index.documents), files=files)
             (unfinished / MANIFEST).write_bytes(canonical.encode(manifest))
-            folder = _publish(unfinished, root / manifest.signature)
+            folder = root / canonical.digest(recipe).hex()
+            if folder.exists():  # processes that have the old one open keep it
+                replaced = unfinished.with_name(unfinished.name + "-replaced")
+                folder.rename(replaced)
+                shutil.rmtree(replaced)
+            unfinished.rename(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         return folder, _compute_sha256(folder / MANIFEST)
@@ -202,8 +192,8 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
         raise Unavailable(f"the index cannot be written below {root}: {reason}", hint=hint) from error
 
 
-def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> IndexManifest:
-    """Verify that `folder` is what was registered and what this code would build, and return its manifest.
+def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
+    """Verify that `folder` is what was registered and what this code would build.
 
     Raises:
         UnsoundIndex: a file is missing or changed, or the index was built by another recipe.
@@ -224,15 +214,6 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> IndexManif
                 raise make_refusal(folder, f"{name} is not the file that was built")
     except OSError as error:
         raise make_refusal(folder, f"{error.filename} cannot be read") from error
-    return manifest
-
-
-def _publish(unfinished: Path, folder: Path) -> Path:
-    """Move a finished folder to its place in one step; processes with the old one open keep it."""
-    if folder.exists():
-        folder.rename(unfinished.with_name(unfinished.name + "-replaced"))
-        shutil.rmtree(unfinished.with_name(unfinished.name + "-replaced"))
-    return unfinished.rename(folder)
 
 
 def make_refusal(folder: Path, reason: str) -> UnsoundIndex:
@@ -254,7 +235,6 @@ def _compute_sha256(file: Path) -> bytes:
 # Read and write the hashes of an index's documents, a file of 32 bytes each.
 
 HASHES_FILE = "documents.bin"
-_SIZE = 32
 
 
 def write_hashes(folder: Path, documents: Sequence[str]) -> None:
@@ -262,10 +242,10 @@ def write_hashes(folder: Path, documents: Sequence[str]) -> None:
     (folder / HASHES_FILE).write_bytes(b"".join(map(bytes.fromhex, documents)))
 
 
-def read(folder: Path) -> list[str]:
-    """Read the hex hashes that `write` wrote, in order."""
+def read_hashes(folder: Path) -> list[str]:
+    """Read the hex hashes that `write_hashes` wrote, in order."""
     data = (folder / HASHES_FILE).read_bytes()
-    return [data[at : at + _SIZE].hex() for at in range(0, len(data), _SIZE)]
+    return [data[at : at + 32].hex() for at in range(0, len(data), 32)]
 
 
 def sort_positions(documents: Sequence[str]) -> list[int]:
@@ -445,36 +425,25 @@ def split_words(run: str) -> list[str]:
     ]
 
 
-def choose_cut(setting: Literal["auto", "jieba", "bigrams"]) -> tuple[Cut, str | None]:
-    """Return how runs are cut, and what of it goes into the recipe; None for pairs, which depend on nothing.
-
-    Raises:
-        NotInstalled: jieba is asked for and not installed.
-    """
-    if setting == "bigrams" or (setting == "auto" and find_spec("jieba") is None):
-        return split_pairs, None
-    return split_words, f"jieba {_import_jieba().__version__}"
-
-
 def _get_tokenizer() -> Any:
     with _LOADING:
-        return _load_tokenizer()
+        return load_tokenizer()
 
 
 @cache
-def _load_tokenizer() -> Any:
+def load_tokenizer() -> Any:
     """Make a tokenizer of our own, and read its dictionary: about a second and 64 MB.
 
     jieba's `initialize` would take its dictionary from any file called `jieba.cache` in the machine's temporary folder.
     """
-    tokenizer = _import_jieba().Tokenizer()
+    tokenizer = import_jieba().Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
     return tokenizer
 
 
 @cache
-def _import_jieba() -> Any:
+def import_jieba() -> Any:
     """Import jieba without the log handlers that it installs, and without the warnings about escapes in its strings."""
     try:
         with warnings.catch_warnings():
@@ -508,7 +477,6 @@ _TOKEN = re.compile(
 )
 _IS_CJK = re.compile(f"[{_CJK}]")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,)(?=\d{3}(?!\d))|(?<=\d),\\!(?=\d{3}(?!\d))")
-_DROPPED = str.maketrans("", "", "{}")
 
 
 def tokenise(text: str, cut: Cut = split_pairs) -> list[str]:
@@ -518,12 +486,8 @@ def tokenise(text: str, cut: Cut = split_pairs) -> list[str]:
     """
     normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).lower())
     tokens: list[str] = []
-    for match in _TOKEN.finditer(normal):
-        found = match.group()
-        if _IS_CJK.match(found):
-            tokens += cut(found)
-        else:
-            tokens += _split_power(found)
+    for found in _TOKEN.findall(normal):
+        tokens += cut(found) if _IS_CJK.match(found) else _split_power(found)
     return tokens
 
 
@@ -531,19 +495,21 @@ def _split_power(token: str) -> list[str]:
     """Yield `x^{10}` as `x^10` and also as `x` and `10`, so that it matches the bare variable."""
     if "^" not in token and "_" not in token:
         return [token]
-    power = token.translate(_DROPPED)
+    power = token.replace("{", "").replace("}", "")
     return [power, *re.split(r"[\^_]", power)]
 
 
-# The tokenizer of all sparse indexes: its settings, and what of them goes into a recipe.
-
-
 class TermCutter:
-    """Cuts documents and questions into terms."""
+    """Cuts documents and questions into terms, for all sparse indexes."""
 
     def __init__(self, cut: Literal["auto", "jieba", "bigrams"] = "bigrams") -> None:
-        """Set up the tokenizer."""
-        self._cut, self._made_by = choose_cut(cut)
+        """Set up the tokenizer.
+
+        Raises:
+            NotInstalled: jieba is asked for and not installed.
+        """
+        pairs = cut == "bigrams" or (cut == "auto" and find_spec("jieba") is None)
+        self._cut, self._made_by = (split_pairs, "") if pairs else (split_words, f"jieba {import_jieba().__version__}")
 
     def of(self, text: str) -> list[str]:
         """Return the terms of `text` in order, with repetitions."""
@@ -639,7 +605,7 @@ class Faiss(FolderBackend):
     def load(self, folder: Path) -> FaissIndex:
         """Load the index that was saved in `folder`."""
         index = faiss.read_index(str(folder / VECTORS_FILE))
-        return FaissIndex(index, read(folder), self._embedder, self._layout)
+        return FaissIndex(index, read_hashes(folder), self._embedder, self._layout)
 
 
 # Search words in this process: BM25 as in Lucene, ln(1 + (N - n + .5) / (n + .5)) * f / (f + k1 (1 - b + b |d| /
@@ -651,17 +617,12 @@ METHOD = "lucene"
 
 
 class Bm25Index:
-    """A `SparseIndex` over bm25s; a term that the question repeats counts as often."""
+    """Finds documents that share terms with the question; a term that the question repeats counts as often."""
 
     def __init__(self, scorer: bm25s.BM25, documents: list[str], words: TermCutter) -> None:
         self._scorer = scorer
         self._words = words
         self.documents = documents
-
-    @property
-    def terms(self) -> int:
-        """Return the number of distinct terms."""
-        return len(self._scorer.vocab_dict) - 1  # without the empty term
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
         """Return at most `k` matches per question, each of which shares a term with it."""
@@ -719,7 +680,7 @@ class Bm25(FolderBackend):
 
     def load(self, folder: Path) -> Bm25Index:
         """Load the index that was saved in `folder`."""
-        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), read(folder), self._words)
+        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), read_hashes(folder), self._words)
 
 
 def find_best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:

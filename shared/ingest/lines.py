@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import IO, Any, Generic, TypeVar
 
 import msgspec
@@ -171,14 +172,15 @@ def check_depth(value: Any) -> None:
     """
     level = [value]
     for _ in range(MOST_DEPTH):
-        level = [each for part in level if isinstance(part, dict | list) for each in _parts(part)]
+        level = [each for part in level for each in _members(part)]
         if not level:
             return
     raise Defect(NESTED_TOO_DEEPLY)
 
 
-def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+def _members(value: Any) -> Iterable[Any]:
+    """Return the members of a list or object; other values have none."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def name(value: Any) -> str:
@@ -224,8 +226,7 @@ def _find_no_number(value: Any) -> NoNumber | None:
         part = stack.pop()
         if isinstance(part, NoNumber):
             return NoNumber(f"{name(value)} with {part.said}")
-        if isinstance(part, dict | list):
-            stack += _parts(part)
+        stack += _members(part)
     return None
 
 
@@ -248,9 +249,8 @@ def _strings(value: Any) -> Iterator[str]:
         if isinstance(part, str):
             yield part
         elif isinstance(part, dict):
-            stack += [*part.keys(), *part.values()]
-        elif isinstance(part, list):
-            stack += part
+            yield from part
+        stack += _members(part)
 
 
 def _utf8(text: str) -> bytes:
@@ -284,33 +284,15 @@ NONE_GIVEN = "N/A"
 """BRIGHT's word for no answer and no document."""
 SUBJECTS = ("subject", "type", "topic")
 METAS = ("meta", "metadata")
-TITLE = ("title",)
 SOLUTION = ("solution",)
 LEVEL = ("level",)
 RELATION = ("relation",)
 """Field with the relation of a graph that a question asks for."""
 MESSAGES = ("messages",)
-KNOWN = frozenset(
-    (
-        *IDS,
-        *QUESTIONS,
-        *PASSAGES,
-        *REFERENCES,
-        *ANSWERS,
-        *CHOICES,
-        *RUBRIC,
-        *RETRIEVED,
-        *GOLD_DOCUMENTS,
-        *SUBJECTS,
-        *METAS,
-        *TITLE,
-        *SOLUTION,
-        *LEVEL,
-        *RELATION,
-        *MESSAGES,
-        EXCLUDED,
-    )
-)
+KNOWN = frozenset((
+    *IDS, *QUESTIONS, *PASSAGES, *REFERENCES, *ANSWERS, *CHOICES, *RUBRIC, *RETRIEVED, *GOLD_DOCUMENTS, *SUBJECTS,
+    *METAS, "title", *SOLUTION, *LEVEL, *RELATION, *MESSAGES, EXCLUDED,
+))  # fmt: skip
 """Every field that is looked at; all others are ignored."""
 NESTED_FIELDS = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS, EXCLUDED))
 """Fields that may hold lists or objects; in the cell of a table these are written as JSON."""
@@ -325,23 +307,14 @@ SHAPES = 64
 """Number of different sets of fields in the cache."""
 
 
-class Present:
-    """Tells which names of each group a line has; cached, because most lines of an upload have the same fields."""
+def make_chooser(*groups: tuple[str, ...]) -> Callable[[Fields], list[tuple[str, ...]]]:
+    """Make a function that returns, for each group, the names that a line has, in the group's order."""
 
-    def __init__(self, *groups: tuple[str, ...]) -> None:
-        self._groups = groups
-        self._known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    @lru_cache(SHAPES)  # most lines of an upload have the same fields
+    def choose(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [tuple(each for each in group if each in names) for group in groups]
 
-    def __call__(self, line: Fields) -> list[tuple[str, ...]]:
-        """Return, for each group, the names that `line` has, in the group's order."""
-        shape = tuple(line)
-        found = self._known.get(shape)
-        if found is None:
-            if len(self._known) == SHAPES:
-                self._known.clear()
-            found = [tuple(each for each in group if each in line) for group in self._groups]
-            self._known[shape] = found
-        return found
+    return lambda line: choose(tuple(line))
 
 
 def check_columns(columns: Sequence[str]) -> None:
@@ -356,10 +329,7 @@ def check_columns(columns: Sequence[str]) -> None:
 
 def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
     """Return the first of `names` whose value in the object is not null."""
-    for each in names:
-        if fields.get(each) is not None:
-            return each
-    return None
+    return next((each for each in names if fields.get(each) is not None), None)
 
 
 def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
@@ -437,11 +407,8 @@ def level(fields: Fields) -> str | None:
     return None if value in ("", "?") else value
 
 
-# Check that each id occurs once in an upload.
-
-
 class UniqueIds:
-    """Remembers where each id was first seen; about 100 bytes per id."""
+    """Checks that each id occurs once in an upload; about 100 bytes per id."""
 
     def __init__(self) -> None:
         # Hashes instead of ids: 64 bits with a secret of the process, so that nobody can make two collide.
@@ -472,7 +439,6 @@ class UniqueIds:
 
 LISTED = 100
 """Maximum number of rejected lines that are listed; all are counted."""
-
 QUOTED = 4
 """Number of further rejected lines that the error of an upload quotes."""
 
@@ -543,7 +509,7 @@ class Reader(Generic[Record]):
                 found += 1
                 yield record
         if self.rejected and not (self._partial and found):
-            raise self._all()
+            raise self._list_rejections()
 
     def _leave_out(self, invalid: InvalidLine) -> None:
         if self._skip_empty and isinstance(invalid, EmptyText):
@@ -555,9 +521,10 @@ class Reader(Generic[Record]):
         if self.rejected <= LISTED:
             self.rejections.append(invalid)
         if not self._partial and self.rejected == LISTED:
-            raise self._all()
+            raise self._list_rejections()
 
-    def _all(self) -> InvalidLine:
+    def _list_rejections(self) -> InvalidLine:
+        """Return the first rejection with the others, some of which its hint quotes."""
         first, *others = self.rejections
         first.others = tuple(others)
         if others:

@@ -1,7 +1,7 @@
 """What a path holds: passages, folders and relevance judgements."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ import msgspec
 
 from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, rows
-from shared.ingest import lines as fields
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from shared.ingest.rows import Format
 from shared.plurals import format_count
@@ -50,25 +49,17 @@ class Passage(NamedTuple):
     text: str
 
 
-class _UncutText(NamedTuple):
-    """A text that is never cut, with the blanks after it."""
-
-    line: int
-    text: str
+Numbered = list[tuple[int, str]]
+"""Lines, or pieces of text that are never cut, each with the number of its first line."""
 
 
 def passages(text: str, chunking: Chunking) -> Iterator[Passage]:
     """Cut a text into passages, in order; no passage spans a heading."""
     for title, numbered in _sections(text):
-        pieces = list(_pieces(numbered, chunking.size))
-        for chunk in _pack(pieces, chunking):
-            body = "".join(piece.text for piece in chunk).strip()
+        for chunk in _pack(_pieces(numbered, chunking.size), chunking):
+            body = "".join(piece for _, piece in chunk).strip()
             if body:
-                yield Passage(chunk[0].line, title, body)
-
-
-Numbered = list[tuple[int, str]]
-"""Lines with their numbers."""
+                yield Passage(chunk[0][0], title, body)
 
 
 def _sections(text: str) -> Iterator[tuple[str, Numbered]]:
@@ -95,17 +86,15 @@ def _find_closing(line: str, closing: re.Pattern[str] | None) -> re.Pattern[str]
         return None if closing.search(line) else closing
     for opening, end in BLOCKS:
         if opened := opening.match(line):
-            return end or _make_end_pattern(opened[1])
+            if end:
+                return end
+            begun = opened[1]
+            fence = rf"^\s*{re.escape(begun)}{begun[0]}*\s*$"
+            return re.compile(fence if begun[0] in "`~" else rf"\\end\{{{re.escape(begun)}\}}")
     return None
 
 
-def _make_end_pattern(opened: str) -> re.Pattern[str]:
-    if opened[0] in "`~":
-        return re.compile(rf"^\s*{re.escape(opened)}{opened[0]}*\s*$")
-    return re.compile(rf"\\end\{{{re.escape(opened)}\}}")
-
-
-def _pieces(numbered: Numbered, size: int) -> Iterator[_UncutText]:
+def _pieces(numbered: Numbered, size: int) -> Iterator[tuple[int, str]]:
     """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
     prose: Numbered = []
     block: Numbered = []
@@ -118,29 +107,24 @@ def _pieces(numbered: Numbered, size: int) -> Iterator[_UncutText]:
         block.append((number, line))
         if closing is None:
             yield from _sentences(prose, size)
-            yield _keep_whole(block)
+            yield from _join(block)
             prose, block = [], []
     yield from _sentences(prose, size)
-    if block:
-        yield _keep_whole(block)
+    yield from _join(block)
 
 
-def _keep_whole(block: Numbered) -> _UncutText:
-    return _UncutText(block[0][0], "\n".join(line for _, line in block) + "\n")
-
-
-def _sentences(prose: Numbered, size: int) -> Iterator[_UncutText]:
-    for number, line in _join(prose):
+def _sentences(prose: Numbered, size: int) -> Iterator[tuple[int, str]]:
+    for number, text in _join(prose):
         start = 0
-        for end in [*(found.end() for found in _SENTENCE.finditer(line)), len(line)]:
-            at = number + line.count("\n", 0, start)
-            yield from (_UncutText(at, part) for part in _cut(line[start:end], size) if part)
+        for end in [*(found.end() for found in _SENTENCE.finditer(text)), len(text)]:
+            at = number + text.count("\n", 0, start)
+            yield from ((at, part) for part in _cut(text[start:end], size) if part)
             start = end
 
 
-def _join(prose: Numbered) -> Iterator[tuple[int, str]]:
-    if prose:
-        yield prose[0][0], "\n".join(line for _, line in prose) + "\n"
+def _join(numbered: Numbered) -> Numbered:
+    """Join lines into one text; none if there are no lines."""
+    return [(numbered[0][0], "\n".join(line for _, line in numbered) + "\n")] if numbered else []
 
 
 def _cut(text: str, size: int) -> Iterator[str]:
@@ -152,24 +136,25 @@ def _cut(text: str, size: int) -> Iterator[str]:
     yield text
 
 
-def _pack(pieces: Sequence[_UncutText], chunking: Chunking) -> Iterator[list[_UncutText]]:
-    chunk: list[_UncutText] = []
-    for piece in pieces:
-        if chunk and _length(chunk) + len(piece.text.rstrip()) > chunking.size:
+def _pack(pieces: Iterable[tuple[int, str]], chunking: Chunking) -> Iterator[Numbered]:
+    """Collect pieces into chunks of at most the size; each repeats the end of the one before."""
+    chunk: Numbered = []
+    for number, piece in pieces:
+        if chunk and _length(chunk) + len(piece.rstrip()) > chunking.size:
             yield chunk
-            overlap = min(chunking.overlap, max(0, chunking.size - len(piece.text)))
+            overlap = min(chunking.overlap, max(0, chunking.size - len(piece)))
             kept = len(chunk)
             while kept and _length(chunk[kept - 1 :]) <= overlap:
                 kept -= 1
             chunk = chunk[kept:]
-        if chunk or not piece.text.isspace():
-            chunk.append(piece)
+        if chunk or not piece.isspace():
+            chunk.append((number, piece))
     if chunk:
         yield chunk
 
 
-def _length(chunk: Sequence[_UncutText]) -> int:
-    return sum(len(piece.text) for piece in chunk)
+def _length(chunk: Numbered) -> int:
+    return sum(len(piece) for _, piece in chunk)
 
 
 # Read folders of many files: MATH, with a problem in each file, and notes, which are cut into passages.
@@ -185,7 +170,10 @@ def math_files(folder: Path, split: str) -> list[Path]:
     The list is empty for a folder of texts that also has JSON files, since only MATH numbers its files.
     """
     root = folder / split if (folder / split).is_dir() else folder
-    found = sorted(root.glob("*/*.json"), key=_make_natural_key)
+    found = sorted(
+        root.glob("*/*.json"),
+        key=lambda file: (file.parent.name, int(file.stem) if file.stem.isdecimal() else -1, file.stem),
+    )
     numbered = all(file.stem.isdecimal() for file in found)
     return found if numbered or not text_files(folder) else []
 
@@ -194,7 +182,7 @@ def math(folder: Path, files: Iterable[Path]) -> Iterator[Row]:
     """Yield one row per problem, with the path below the folder as `unique_id` (as in MATH-500)."""
     for file in files:
         source = file.relative_to(folder).as_posix()
-        yield source, 1, _problem(file, source)
+        yield source, 1, _read_problem(file, source)
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -213,22 +201,12 @@ def texts(folder: Path, files: Iterable[Path], chunking: Chunking) -> Iterator[R
         except Defect as defect:
             yield source, 1, defect
             continue
-        for number, passage in enumerate(passages(text, chunking), start=1):
-            found = {
-                "id": f"{source}#{number}",
-                "text": passage.text,
-                "metadata": {"path": source, "line": passage.line},
-            }
-            document = {**found, "title": passage.title} if passage.title else found
-            yield source, passage.line, document
+        for number, (line, title, passage) in enumerate(passages(text, chunking), start=1):
+            document = {"id": f"{source}#{number}", "text": passage, "metadata": {"path": source, "line": line}}
+            yield source, line, {**document, "title": title} if title else document
 
 
-def _make_natural_key(file: Path) -> tuple[str, int, str]:
-    number = int(file.stem) if file.stem.isdecimal() else -1
-    return file.parent.name, number, file.stem
-
-
-def _problem(file: Path, source: str) -> Content:
+def _read_problem(file: Path, source: str) -> Content:
     with file.open("rb") as opened:
         raw = opened.read(MAX_LINE_BYTES + len(BOM) + 1)
     if lines.is_too_long(raw, MAX_LINE_BYTES):
@@ -259,10 +237,8 @@ def _read_text(file: Path) -> str:
 
 # Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header.
 
-_HEADER = "query-id"
 
-
-def read(path: Path, source: str) -> dict[str, dict[str, int]]:
+def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
     """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
 
     Raises:
@@ -271,39 +247,25 @@ def read(path: Path, source: str) -> dict[str, dict[str, int]]:
     judged: dict[str, dict[str, int]] = {}
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            row = _row(raw, source, number)
-            if row is None:
+            try:
+                cells = raw.decode("utf-8-sig").strip().split("\t")
+            except UnicodeDecodeError as error:
+                raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
+            if cells == [""] or (number == 1 and cells[0] == "query-id"):
                 continue
-            query, document, grade = row
-            documents = judged.setdefault(query, {})
+            if len(cells) != 3:
+                columns = format_count(len(cells), "column")
+                advice = "write query-id, corpus-id and score, separated by tabs"
+                raise InvalidLine(source, number, f"has {columns}, not three; {advice}")
+            query, document, score = cells
+            try:
+                grade = int(score)
+            except ValueError as error:
+                raise InvalidLine(source, number, f"score {score!r} is not a whole number; write one") from error
+            documents = judged.setdefault(query.strip(), {})
             if grade > 0:
-                documents[document] = grade
+                documents[document.strip()] = grade
     return judged
-
-
-def _row(raw: bytes, source: str, number: int) -> tuple[str, str, int] | None:
-    """Read (query, document, grade); None for a blank line and the header."""
-    cells = _decode(raw, source, number).split("\t")
-    if cells == [""] or (number == 1 and cells[0] == _HEADER):
-        return None
-    if len(cells) != 3:
-        raise InvalidLine(
-            source,
-            number,
-            f"has {format_count(len(cells), 'column')}, not three; write query-id, corpus-id and score, separated by"
-            " tabs",
-        )
-    try:
-        return cells[0].strip(), cells[1].strip(), int(cells[2])
-    except ValueError as error:
-        raise InvalidLine(source, number, f"score {cells[2]!r} is not a whole number; write one") from error
-
-
-def _decode(raw: bytes, source: str, number: int) -> str:
-    try:
-        return raw.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
 
 
 # Read users' files and folders as rows, one at a time.
@@ -374,8 +336,8 @@ def dataset_lines(
         if not file.is_file():
             known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
             raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
-        judged = read(file, f"qrels/{split}.tsv")
-        return _join_golds(_file(path / "queries.jsonl", Format.JSONL, None), judged)
+        judged = read_judgements(file, f"qrels/{split}.tsv")
+        return _join_golds(_file(found, Format.JSONL, None), judged)
     return _file(found, format, delimiter)
 
 
@@ -416,19 +378,19 @@ def _file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  
     chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
     if chosen is None:
         raise _make_unknown_layout(path)
-    return _open_file(path, chosen, delimiter)
 
+    def read() -> Iterator[Row]:
+        with path.open("rb") as file:
+            yield from rows.read(file, path.name, chosen, delimiter=delimiter)
 
-def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
-    with path.open("rb") as file:
-        yield from rows.read(file, path.name, format, delimiter=delimiter)
+    return read()
 
 
 def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
     for source, number, content in queries:
         try:
-            query = fields.fields(content)
-            identifier = fields.identifier(query, ("_id",))
+            query = lines.fields(content)
+            identifier = lines.identifier(query, ("_id",))
         except Defect as defect:
             yield source, number, defect
             continue

@@ -1,4 +1,4 @@
-"""Rows of files: JSON lines, CSV, Parquet and archives."""
+"""Rows of files: JSON lines, CSV and Parquet, and lines of text files that may be compressed."""
 
 import gzip
 import io
@@ -84,9 +84,6 @@ def read(
     `longest` is the limit of a line in bytes, `decompressed` of all data of a compressed file; `names` are those of a
     table's columns. Close the generator, since it may run a process.
 
-    `longest` is the limit of a line in bytes, `decompressed` of all that a compressed file may become; `names` are
-    those of a table's columns. Close what is returned: a process may be at work for it.
-
     Raises:
         Invalid: there is a delimiter, and this is no CSV.
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
@@ -118,10 +115,16 @@ def recognise(
     Raises:
         InvalidLine: it is no data, or `format` says otherwise.
     """
-    problem = explain_refusal(head) or explain_not_data(head)
-    if problem is not None:
+    if problem := explain_refusal(head) or explain_not_data(head):
         raise InvalidLine(source, 1, problem)
-    found = _guess(head, names)
+    text = head.removeprefix(BOM).lstrip()
+    found = None
+    if head.startswith(MAGIC):
+        found = Format.PARQUET
+    elif text.startswith((b"{", b"[")):
+        found = Format.JSONL
+    elif tables.has_known_header(text, names):
+        found = Format.CSV
     if format is Format.AUTO:
         return found
     if format is Format.PARQUET and found is not Format.PARQUET:
@@ -146,15 +149,6 @@ def explain_not_data(head: bytes) -> str | None:
     if b"\r" in head and b"\n" not in head and not head.startswith(MAGIC):
         return r"ends lines in a lone carriage return; convert it (`tr '\r' '\n' < FILE`)"
     return None
-
-
-def _guess(head: bytes, names: tables.ColumnNames) -> Format | None:
-    if head.startswith(MAGIC):
-        return Format.PARQUET
-    text = head.removeprefix(BOM).lstrip()
-    if text.startswith((b"{", b"[")):
-        return Format.JSONL
-    return Format.CSV if tables.has_known_header(text, names) else None
 
 
 def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:
@@ -262,12 +256,12 @@ def decode_lines(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) ->
             if lines.is_too_long(raw, longest):
                 yield number, Defect(f"is longer than {longest} bytes; check that the file has lines")
             elif raw.strip(b" \r\n"):
-                yield number, _text(raw.removeprefix(BOM) if number == 1 else raw)
+                yield number, _decode(raw.removeprefix(BOM) if number == 1 else raw)
     except Defect as defect:
         raise lines.locate_defect(defect, source, number + 1) from defect
 
 
-def _text(raw: bytes) -> str | Defect:
+def _decode(raw: bytes) -> str | Defect:
     try:
         text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:

@@ -44,29 +44,19 @@ def extract(text: str) -> tuple[str | None, Extraction]:
         if found == "{" or mark.group("open"):
             opened.append((found != "{", mark.start(), mark.end()))
         elif found == "}":
-            # Pop the innermost open brace; the box that it closes, if it belongs to one.
-            end = mark.start()
-            if not opened:
-                closing = []
-            else:
+            if opened:
                 is_box, start, inside = opened.pop()
-                closing = [_Box(start, slice(inside, end))] if is_box else []
-            closed += closing
+                closed += [_Box(start, slice(inside, mark.start()))] if is_box else []
         elif found.startswith((r"\boxed", r"\fbox")):
-            closed.append(_Box(mark.start(), _bare(text, mark.end())))
-    boxes = sorted(
-        closed + [_Box(start, None) for is_box, start, _ in opened if is_box], key=lambda box: box.start, reverse=True
-    )
+            bare = _BARE.match(text, mark.end())
+            length = len(bare[0].rstrip(_TRAILING)) if bare else 0
+            closed.append(_Box(mark.start(), slice(mark.end(), mark.end() + length)))
+    unclosed = [_Box(start, None) for is_box, start, _ in opened if is_box]
+    boxes = sorted(closed + unclosed, key=lambda box: box.start, reverse=True)
     answer = next(filter(None, (box.content(text) for box in boxes)), None)
     if answer is not None:
         return answer, Extraction.OK
-    unclosed = any(box.inside is None for box in boxes)
     return None, Extraction.UNBALANCED if unclosed else Extraction.MISSING
-
-
-def _bare(text: str, start: int) -> slice:
-    match = _BARE.match(text, start)
-    return slice(start, start + len(match.group().rstrip(_TRAILING))) if match else slice(start, start)
 
 
 # Remove what a model thinks aloud before its answer: `<think>...</think>` and its relatives.

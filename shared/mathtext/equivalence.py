@@ -66,17 +66,8 @@ _BUILDER = re.compile(r"\\\{[a-z](?:\\in\\mathbb\{R\})?(?:\\mid|\||:) ?(.*)\\\}"
 _POINT = re.compile(r"(?:\\text\{(?:the )?point\}|(?:the )?point |点)?([A-Z]'*(?:_(?:\{[^{}]*\}|\w))?)(\(.*\))")
 _BASED = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?(?:\\text\{)?(\d{1,2}|[a-z]+)\}{0,2}")
 _BASES = {
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "sixteen": 16,
-}
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "sixteen": 16
+}  # fmt: skip
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?(?: ?\\?(?:text\{)?\s*([ap]\.?m\.?)\}?)?", re.IGNORECASE)
 _NAME = re.compile(
     r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|omega|sigma|tau))'*(?:_(?:\{[^{}]*\}|\w))?"
@@ -112,27 +103,32 @@ def shape(text: str) -> Shape:
         return Words(_flat(text))  # "5 or"
     if len(parts) > 1:
         return _list(tuple(shape(part) for part in parts if part), text)
-    # Both values of what has a `\pm`; signs that are given with `\mp` go together.
-    if not _TWO_SIGNS.search(text) or split(text, _RELATION) != [text]:
-        alternatives = None
-    else:
+    if _TWO_SIGNS.search(text) and split(text, _RELATION) == [text]:
+        # Both values of what has a `\pm`; signs that are given with `\mp` go together.
         upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
-        alternatives = Listed((shape(upper.removeprefix("+")), shape(lower)))
-    found = alternatives or _relation(text) or _combined(text) or _point(text)
-    return found or _enclosed(text) or _single(text)
+        return Listed((shape(upper.removeprefix("+")), shape(lower)))
+    return _relation(text) or _combined(text) or _point(text) or _enclosed(text) or _single(text)
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """`text` between separators that stand outside all brackets; an interval's may differ, so that they are counted."""
-    parts, start, at, depth = [], 0, 0, 0
-    while at < len(text):
-        found = separator.match(text, at) if depth == 0 else None
-        if found and found.end() > at:
-            parts.append(text[start:at].strip())
-            start = at = found.end()
-            continue
-        depth, at = _step(text, at, depth)
+    parts, start = [], 0
+    for found in _find_outside(text, separator):
+        parts.append(text[start : found.start()].strip())
+        start = found.end()
     return [*parts, text[start:].strip()]
+
+
+def _find_outside(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """The matches that stand outside all brackets."""
+    at, depth = 0, 0
+    while at < len(text):
+        found = pattern.match(text, at) if depth == 0 else None
+        if found and found.end() > at:
+            yield found
+            at = found.end()
+        else:
+            depth, at = _step(text, at, depth)
 
 
 def _step(text: str, at: int, depth: int) -> tuple[int, int]:
@@ -148,7 +144,7 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
     r"""Inequalities are one set of numbers: what all allow if they are joined by "and", what one allows if by "or";
     between commas all of them hold unless none of them goes with another. `x \ne 1, 2` names two numbers.
     """
-    if not parts or len(parts) == 1:
+    if len(parts) < 2:
         return parts[0] if parts else Words("")
     reals = [part for part in parts if isinstance(part, Reals)]
     try:
@@ -169,7 +165,7 @@ def _combined(text: str) -> Shape | None:
     if len(unions) > 1:
         return _folded(text, unions, [_either] * (len(unions) - 1))
     if len(cuts) > 1:
-        return _folded(text, cuts, [_both if sign.startswith(r"\cap") else _without for sign in _signs(text, _CUT)])
+        return _folded(text, cuts, [_both if sign["both"] else _without for sign in _find_outside(text, _CUT)])
     return None
 
 
@@ -223,7 +219,7 @@ def _relation(text: str) -> Shape | None:
     sides = split(text, _RELATION)
     if len(sides) == 1:
         return None
-    signs = _signs(text, _RELATION)
+    signs = [sign[0] for sign in _find_outside(text, _RELATION)]
     if r"\approx" in signs:
         # The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind.
         at = signs.index(r"\approx")
@@ -235,19 +231,6 @@ def _relation(text: str) -> Shape | None:
     if set(signs) <= {"="} or signs == [r"\in"]:
         return _named(sides, text)
     return _inequality(sides, signs) or Relation(text)
-
-
-def _signs(text: str, pattern: re.Pattern[str]) -> list[str]:
-    """What stands between the parts that `split` finds."""
-    signs, at, depth = [], 0, 0
-    while at < len(text):
-        found = pattern.match(text, at) if depth == 0 else None
-        if found:
-            signs.append(found[0])
-            at = found.end()
-        else:
-            depth, at = _step(text, at, depth)
-    return signs
 
 
 def _named(sides: list[str], text: str) -> Shape:
@@ -293,11 +276,10 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
 
 def _point(text: str) -> Named | None:
     """A named point: `A(1,2)`."""
-    match = _POINT.fullmatch(text)
-    coordinates = _enclosed(match[2]) if match else None
-    return (
-        Named(match[1], coordinates, f"{match[1]}={match[2]}") if match and isinstance(coordinates, Bracketed) else None
-    )
+    if match := _POINT.fullmatch(text):
+        coordinates = _enclosed(match[2])
+        return Named(match[1], coordinates, f"{match[1]}={match[2]}") if isinstance(coordinates, Bracketed) else None
+    return None
 
 
 def _enclosed(text: str) -> Shape | None:
@@ -478,13 +460,11 @@ def family(text: str) -> Family | None:
     if (spaced := _SPACED.search(flat)) and spaced[1] in letters(flat[: spaced.start()]):
         domain = _domain_of(spaced[2]) or ""
         return _unless_restricted(Family(flat[: spaced.start()], spaced[1], domain, members=domain == "Z"))
-    if _ALL.match(flat):
-        for match in _TOKEN.finditer(flat):
-            word = match[0].lower()
-            if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
-                named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
-                return Family(flat[match.start() :], "", "") if named else None
-        return None
+    for match in _TOKEN.finditer(flat) if _ALL.match(flat) else ():
+        word = match[0].lower()
+        if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
+            named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
+            return Family(flat[match.start() :], "", "") if named else None
     return None
 
 
@@ -511,15 +491,21 @@ def same_members(one: str, other: str, letter: str) -> bool:
     names = {each.name for each in known if each.name}
     if period is None or len(names) > 1 or any(letter in letters(name) for name in names):
         return False
+    counts = {each: abs(int(_ratio(period, each.step) or 0)) for each in known}  # the members of one period
     one_side, other_side = (
-        [member for each in side if each for member in _list_members_of_period(each, period)] for side in sides
+        [f"{each.first}+{at}*({each.step})" for each in side if each for at in range(counts[each])] for side in sides
     )
     return _covered(one_side, other_side, period) and _covered(other_side, one_side, period)
 
 
 def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
     """Whether each of `some` is one of the others, or a number of periods away from one."""
-    return all(any(_is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
+
+    def is_whole(text: str) -> bool:
+        value = real(text)
+        return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
+
+    return all(any(is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
 
 
 def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
@@ -546,12 +532,6 @@ def _common_period(steps: Sequence[str]) -> str | None:
     return period if all(ratio and abs(ratio) <= MOST_MEMBERS for ratio in ratios) else None
 
 
-def _list_members_of_period(progression: _Progression, period: str) -> list[str]:
-    """Those of one period."""
-    count = _ratio(period, progression.step)
-    return [f"{progression.first}+{at}*({progression.step})" for at in range(abs(int(count or 0)))]
-
-
 def _ratio(one: str, other: str) -> Fraction | None:
     """Of two numbers, as a fraction of small whole ones; None: it is none."""
     value = real(f"({one})/({other})")
@@ -559,11 +539,6 @@ def _ratio(one: str, other: str) -> Fraction | None:
         return None
     found = Fraction(float(value)).limit_denominator(MOST_MEMBERS)
     return found if compare_numbers(value, found) == 0 else None
-
-
-def _is_whole(text: str) -> bool:
-    value = real(text)
-    return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
 
 
 def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
@@ -642,11 +617,9 @@ def compare(answer: str, gold: str) -> Verdict:
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
     """`1,234` is a number as well as a list, and so is `1 hour and 30 minutes`; all else is read in one way."""
-    joined = (
-        text
-        if text.startswith(("(", "[", r"\{", r"\langle"))
-        else _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
-    )
+    joined = text
+    if not text.startswith(("(", "[", r"\{", r"\langle")):
+        joined = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     found: list[tuple[str, Shape]] = [(each, family(each) or shape(each)) for each in dict.fromkeys((text, joined))]
     quantity = compound(text, joined=True)
     return [*found, (text, Value(*quantity))] if quantity else found
@@ -779,11 +752,10 @@ def _same_assignments(given: Shape, expected: Shape) -> Verdict:
     sides = [_assigned(given), _assigned(expected)]
     if (sides[0] is None) == (sides[1] is None):
         return None
-    values = [
-        each.parts if isinstance(each, Listed | Bracketed) else (each,) if side is None else tuple(side)
+    plain = [
+        tuple(side) if side else each.parts if isinstance(each, Listed | Bracketed) else (each,)
         for each, side in zip((given, expected), sides, strict=True)
     ]
-    plain = [tuple(side) if side else value for side, value in zip(sides, values, strict=True)]
     if all(isinstance(value, Bracketed) for values in plain for value in values):
         return _matched(plain[0], plain[1], _same)  # points, whose names give no order
     return len(plain[0]) == len(plain[1]) and _all(map(_same, *plain))
@@ -856,16 +828,12 @@ def _same_matrix(given: Matrix, expected: Matrix) -> Verdict:
 
 
 def _same_number(given: Based, expected: Based) -> Verdict:
-    values = []
+    worth = []
     for each in (given, expected):
-        # Its value; None if a digit is not one of its base.
         whole, _, behind = each.digits.partition(".")
-        try:
-            worth = Fraction(int(whole + behind, each.base), each.base ** len(behind))
-        except ValueError:
-            worth = None
-        values.append(worth)
-    return given == expected or (None not in values and values[0] == values[1])
+        with suppress(ValueError):  # a digit is not one of its base
+            worth.append(Fraction(int(whole + behind, each.base), each.base ** len(behind)))
+    return given == expected or (len(worth) == 2 and worth[0] == worth[1])
 
 
 def _same_time(given: Clock, expected: Clock) -> Verdict:
