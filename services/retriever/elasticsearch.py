@@ -465,7 +465,6 @@ class ElasticsearchServer:
             self._client.indices.update_aliases(actions=[*moved, {"add": {"index": index, "alias": alias}}])
 
     def delete(self, index: str) -> None:
-        """Delete an index if it exists."""
         with translate_errors(self._name):
             self._patient.options(ignore_status=404).indices.delete(index=index)
 
@@ -505,7 +504,6 @@ class ServerIndex:
         self.documents = documents
 
     def save(self, folder: Path) -> None:
-        """Write the index's name and the document hashes."""
         (folder / FILE).write_text(json.dumps({"index": self.index, "documents": len(self.documents)}))
         write_hashes(folder, self.documents)
 
@@ -621,7 +619,6 @@ class ServedVectors:
 
     @property
     def dimension(self) -> int:
-        """Return the length of a vector."""
         return self._embedder.dimension
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
@@ -629,7 +626,6 @@ class ServedVectors:
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[IndexMatch]]:
-        """Search for vectors [n, dimension] of length 1; a zero vector finds nothing."""
         nonzero = np.flatnonzero(vectors.any(axis=1)).tolist()
         packed = self._place.server.version >= PACKED_QUESTIONS_SINCE
         encoded = [encode_vector(vectors[at], packed=packed) for at in nonzero]
@@ -701,7 +697,6 @@ class ElasticsearchVectors(ServerBackend):
             yield {VECTOR_FIELD: encode_vector(vector, packed=packed), DIGEST: digest_vector(vector)} if known else {}
 
     def load(self, folder: Path) -> ServedVectors:
-        """Load the index to which `folder` refers."""
         return self._serve(self._open_index(folder))
 
     def _serve(self, place: ServerIndex) -> ServedVectors:
@@ -764,7 +759,6 @@ class ServedTerms:
         self.save = place.save
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
-        """Return at most `k` matches per question, each of which shares a term with it."""
         terms = {at: words for at, question in enumerate(questions) if (words := self._words.of(question))}
         found = dict(zip(terms, self._fetch(list(map(make_query, terms.values())), k), strict=True))
         return [self._rank(found.get(at, []), k) for at in range(len(questions))]
@@ -824,5 +818,4 @@ class ElasticsearchTerms(ServerBackend):
         return ({TERMS_FIELD: " ".join(self._words.of(text))} for text in texts)
 
     def load(self, folder: Path) -> ServedTerms:
-        """Load the index to which `folder` refers."""
         return ServedTerms(self._open_index(folder), self._words, self._k1)

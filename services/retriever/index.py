@@ -548,7 +548,6 @@ class FaissIndex:
 
     @property
     def dimension(self) -> int:
-        """Return the length of a vector."""
         return int(self._index.d)
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
@@ -556,7 +555,6 @@ class FaissIndex:
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[IndexMatch]]:
-        """Search for vectors [n, dimension] of length 1; a zero vector finds nothing and is never found."""
         if not vectors.any():
             return [[] for _ in vectors]
         near = self._near(vectors, min(k + MARGIN + len(self._zero), len(self.documents)))
@@ -571,7 +569,6 @@ class FaissIndex:
         return [IndexMatch(self.documents[found[at]], float(scores[at])) for at in best]
 
     def save(self, folder: Path) -> None:
-        """Write the vectors and the document hashes."""
         # FAISS's own writer does not notice a disk that is full only when the file is closed.
         (folder / VECTORS_FILE).write_bytes(faiss.serialize_index(self._index).data)
         write_hashes(folder, self.documents)
@@ -587,7 +584,6 @@ class Faiss(FolderBackend):
         self._layout = layout or Flat()
 
     def recipe(self) -> dict[str, Any]:
-        """Return the layout, its parameters and the embedder."""
         embedder = {"embedder": self._embedder.signature, "dimension": self._embedder.dimension}
         return {**self._layout.recipe(), **embedder}
 
@@ -603,7 +599,6 @@ class Faiss(FolderBackend):
         return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
 
     def load(self, folder: Path) -> FaissIndex:
-        """Load the index that was saved in `folder`."""
         index = faiss.read_index(str(folder / VECTORS_FILE))
         return FaissIndex(index, read_hashes(folder), self._embedder, self._layout)
 
@@ -625,7 +620,6 @@ class Bm25Index:
         self.documents = documents
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
-        """Return at most `k` matches per question, each of which shares a term with it."""
         return [self._find_matches(question, k) for question in questions]
 
     def _find_matches(self, question: str, k: int) -> list[IndexMatch]:
@@ -637,7 +631,6 @@ class Bm25Index:
         ]
 
     def save(self, folder: Path) -> None:
-        """Write bm25s's arrays and the document hashes."""
         self._scorer.save(folder, show_progress=False)
         write_hashes(folder, self.documents)
 
@@ -653,14 +646,8 @@ class Bm25(FolderBackend):
         self._b = b
 
     def recipe(self) -> dict[str, Any]:
-        """Return the library, the formula and the tokenizer."""
-        return {
-            "backend": f"bm25s {bm25s.version.__version__}",
-            "method": METHOD,
-            "k1": self._k1,
-            "b": self._b,
-            **self._words.recipe(),
-        }
+        formula = {"method": METHOD, "k1": self._k1, "b": self._b}
+        return {"backend": f"bm25s {bm25s.version.__version__}", **formula, **self._words.recipe()}
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:  # noqa: ARG002 - files bear it
         """Index all documents; of their texts only the numbers of the terms stay in memory."""
@@ -679,7 +666,6 @@ class Bm25(FolderBackend):
         return Bm25Index(scorer, [documents[at] for at in order], self._words)
 
     def load(self, folder: Path) -> Bm25Index:
-        """Load the index that was saved in `folder`."""
         return Bm25Index(bm25s.BM25.load(folder, show_progress=False), read_hashes(folder), self._words)
 
 

@@ -273,15 +273,8 @@ def _find_misspelt(name: str, read: frozenset[str]) -> str | None:
 
 
 def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
-    """Read one line of a dataset.
-
-    Raises:
-        InvalidLine: where `item` finds a defect.
-    """
-    try:
-        return item(lines.fields(raw))
-    except Defect as defect:
-        raise lines.locate_defect(defect, source, number) from defect
+    """Read one line of a dataset; see `lines.read_one`."""
+    return lines.read_one(item, raw, source, number)
 
 
 def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
@@ -378,15 +371,8 @@ def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
 
 
 def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
-    """Read one line of a corpus.
-
-    Raises:
-        InvalidLine: where `record` finds a defect.
-    """
-    try:
-        return record(lines.fields(raw))
-    except Defect as defect:
-        raise lines.locate_defect(defect, source, number) from defect
+    """Read one line of a corpus; see `lines.read_one`."""
+    return lines.read_one(record, raw, source, number)
 
 
 def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:

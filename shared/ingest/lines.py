@@ -445,6 +445,18 @@ QUOTED = 4
 Record = TypeVar("Record")
 
 
+def read_one(read: Callable[[Fields], Record], content: Content, source: str, line: int) -> Record:
+    """Read the record of one line.
+
+    Raises:
+        InvalidLine: where `read` finds a defect.
+    """
+    try:
+        return read(fields(content))
+    except Defect as defect:
+        raise locate_defect(defect, source, line) from defect
+
+
 class OnError(StrEnum):
     """What happens to an upload with lines that cannot be used."""
 
