@@ -167,11 +167,7 @@ async def build_corpus(
 
 
 async def find_index(database: Database, index: int) -> IndexRow:
-    """Find the ready index with this id.
-
-    Raises:
-        NotFound: there is none.
-    """
+    """Find the ready index with this id."""
     found = await _query_index(database, index=index)
     if found is None:
         raise NotFound(f"there is no index {index}", hint=REBUILD)
@@ -211,11 +207,7 @@ async def _build(
 async def _find_reusable(
     database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any]
 ) -> IndexRow | None:
-    """Find the index of this recipe; None if there is none, or it is damaged.
-
-    Raises:
-        Unavailable: its server does not answer.
-    """
+    """Find the index of this recipe; None if there is none, or it is damaged."""
     found = await _query_index(database, signature=canonical.digest(made))
     if found is None:
         return None

@@ -251,15 +251,14 @@ class Collection:
         """
         file = f"qrels/{split}.tsv"
         items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
-        grades = {each.custom_id: each.gold_documents or {} for each in items if each.custom_id}
-        relevant = {
-            query: {each: grade for each, grade in found.items() if grade > 0} for query, found in grades.items()
-        }
-        judged = {query: found for query, found in relevant.items() if found}
+        judged, texts = dict[str, dict[str, int]](), dict[str, str]()
+        for each in items:
+            relevant = {document: grade for document, grade in (each.gold_documents or {}).items() if grade > 0}
+            if each.custom_id and relevant:
+                judged[each.custom_id], texts[each.custom_id] = relevant, each.question
         if not judged:
             hint = "compare the ids in the first column with `_id` in queries.jsonl"
             raise Invalid(f"{file} names a relevant document for none of the queries", hint=hint)
-        texts = {each.custom_id: each.question for each in items if each.custom_id in judged}
         known = set(self.ids.values())
         return Queries(
             texts=texts,
@@ -374,13 +373,9 @@ class CollectionSearcher:
     """Searches the indexes of one collection for the `k` best documents of every query."""
 
     def __init__(
-        self,
-        backends: Sequence[Backend[SearchIndex]],
-        data_dir: Path,
-        collection: Collection,
-        k: int,
+        self, backends: Sequence[Backend[SearchIndex]], data_dir: Path, collection: Collection, k: int,
         reranker: RerankingModel | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._backends = {backend.kind: backend for backend in backends}
         self._root = data_dir / FOLDER
         self._collection = collection
@@ -411,9 +406,8 @@ class CollectionSearcher:
     def rank(self, mode: Mode, lists: Lists) -> Run:
         """Rank the best documents for every query in one mode, by the collection's ids."""
         queries = lists[mode.kinds[0]]
-        return self._name_documents(
-            {query: mode.rank({kind: lists[kind][query] for kind in lists}) for query in queries}
-        )
+        found = {query: mode.rank({kind: lists[kind][query] for kind in lists}) for query in queries}
+        return self._name_documents(found)
 
     def _rank_enhanced(self, mode: Mode, original: Lists, queries: Queries) -> Run:
         """Rank with the parts of the pipeline `enhanced` that ask no model.
@@ -457,12 +451,17 @@ class CollectionSearcher:
             hint = "configure one under `retrieval.reranker` in mathrag.yaml"
             raise Invalid("mode `rerank` needs a reranker", hint=hint)
         texts = self._collection.texts({document for found in run.values() for document in found})
-        try:
-            return {
-                query: sort_by_score(self._reranker, queries.texts[query], found, texts) for query, found in run.items()
-            }
-        except ModelFailed as failed:
-            raise Unavailable(f"the reranker gave no score: {failed}", hint="check `retrieval.reranker`") from failed
+        reranked: Run = {}
+        for query, found in run.items():
+            try:
+                scores = self._reranker.score(queries.texts[query], [texts[document] for document in found])
+            except ModelFailed as failed:
+                message = f"the reranker gave no score: {failed}"
+                raise Unavailable(message, hint="check `retrieval.reranker`") from failed
+            # Documents of equal score keep their order.
+            ranked = sorted(zip(found, scores, strict=True), key=lambda each: -each[1])
+            reranked[query] = [document for document, _ in ranked]
+        return reranked
 
     def _open_or_build(self, kind: Kind) -> SearchIndex:
         """Return the index of this kind: if it is not in memory, load it from disk; if it is not sound, build it."""
@@ -481,14 +480,6 @@ class CollectionSearcher:
             write_index(self._root, made, index)
             self._indexes[kind] = index
         return self._indexes[kind]
-
-
-def sort_by_score(
-    reranker: RerankingModel, question: str, documents: Sequence[str], texts: Mapping[str, str]
-) -> list[str]:
-    """Sort the documents by descending score; those of equal score keep their order."""
-    scores = reranker.score(question, [texts[document] for document in documents])
-    return [document for document, _ in sorted(zip(documents, scores, strict=True), key=lambda each: -each[1])]
 
 
 # Evaluate a mode on one split, and compare others with it (`eval`).
@@ -543,11 +534,7 @@ def choose_measures(request: Evaluate) -> list[str]:
 
 
 def require_depth(name: str, k: int) -> str:
-    """Return the measure if it looks at no more than `k` documents.
-
-    Raises:
-        Invalid: they are not, or there is no such measure.
-    """
+    """Return the measure if it looks at no more than `k` documents."""
     depth = metrics.get_cutoff(name) or 0
     if depth > k:
         raise Invalid(f"{name} looks at more than {k} documents", hint=f"--k {depth}")
@@ -716,15 +703,9 @@ def estimate_interval(grid: Sequence[float], values: NDArray[np.float64], seed: 
 
 def format_settings(tuned: Mode) -> str:
     """Format the options that `mathrag job submit` needs for this mode."""
-    fusion = tuned.fusion
-    chosen = {
-        "fusion.method": fusion.method,
-        "fusion.normaliser": fusion.normaliser,
-        "fusion.dense": fusion.dense,
-        "fusion.sparse": fusion.sparse,
-        "rrf_k": tuned.rrf_k,
-    }
-    del chosen["fusion.normaliser" if fusion.method == "rrf" else "rrf_k"]
+    chosen = {f"fusion.{name}": getattr(tuned.fusion, name) for name in ("method", "normaliser", "dense", "sparse")}
+    chosen["rrf_k"] = tuned.rrf_k
+    del chosen["fusion.normaliser" if tuned.fusion.method == "rrf" else "rrf_k"]
     return " ".join(f"--set {name}={value}" for name, value in chosen.items())
 
 

@@ -249,11 +249,7 @@ def read_hashes(folder: Path) -> list[str]:
 
 
 def sort_positions(documents: Sequence[str]) -> list[int]:
-    """Return the positions of `documents` in ascending order of hash.
-
-    Raises:
-        Invalid: there are no documents.
-    """
+    """Return the positions of `documents` in ascending order of hash."""
     if not documents:
         raise Invalid("the corpus has no documents to index: upload some")
     return sorted(range(len(documents)), key=documents.__getitem__)

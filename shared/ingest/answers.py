@@ -77,32 +77,20 @@ class ItemIndex:
             self.count += 1
 
     def find_by_id(self, id_: str) -> int:
-        """Find the item with this id.
-
-        Raises:
-            Defect: there is none.
-        """
+        """Find the item with this id."""
         if id_ in self._ids:
             return self._ids[id_]
         near = suggestions.find_nearest(id_, list(self._ids)[:1000])
         raise Defect(f"no item of the dataset has the id {_shorten(id_)}{f'; did you mean {near!r}?' if near else ''}")
 
     def at(self, index: int) -> int:
-        """Return `index`, if there is such an item.
-
-        Raises:
-            Defect: there are fewer items.
-        """
+        """Return `index`, if there is such an item."""
         if index < self.count:
             return index
         raise Defect(f"the dataset has {self.count} items, counted from 0, so none has the index {index}")
 
     def find_by_question(self, question: str) -> int:
-        """Find the only item with exactly this question, however its blanks and lines are laid out.
-
-        Raises:
-            Defect: there is none, or several.
-        """
+        """Find the only item with exactly this question, however its blanks and lines are laid out."""
         found = self._questions.get(_join_blanks(question), -1)
         if found is None:
             raise Defect("several items of the dataset have this question; name the item by its id or index")
@@ -299,7 +287,7 @@ def _shorten(text: str) -> str:
 # Read logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness, FlashRAG, OpenAI's batches, ragas
 # and DeepEval.
 #
-# A line has the parts that `given_answers` knows: what names the item, the text, what the program itself took for the
+# A line has the parts of `COLUMNS`: what names the item, the text, what the program itself took for the
 # answer, its score, or the error of a sample that failed.
 
 SCORES = ("exact_match", "em", "acc", "exact", "accuracy", "math_verify")
@@ -677,11 +665,7 @@ def read_answers(
 
 
 def check_options(layout: Layout, format: Format, delimiter: str | None, reader: str | None = None) -> None:  # noqa: A002
-    """Refuse options that would be ignored, because a log has a format of its own.
-
-    Raises:
-        Invalid: one of them is given.
-    """
+    """Refuse options that would be ignored, because a log has a format of its own."""
     given = {"format": format is not Format.AUTO, "delimiter": delimiter is not None, "reader": reader is not None}
     if names := [name for name, is_given in given.items() if is_given]:
         what = f"`layout` is {layout.value}, so `{names[0]}` would be ignored"

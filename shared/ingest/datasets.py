@@ -27,9 +27,6 @@ def read_choices(line: Fields) -> tuple[str, ...]:
     """Read the texts of the choices A, B, C ... of a line; empty if it has no `choices` (or `options`).
 
     They are a list (MMLU), an object of letters (`{"A": "Bern"}`), or lists of labels and texts (ARC).
-
-    Raises:
-        Defect: they are written in another way, or are fewer than 2 or more than 26.
     """
     field = lines.find_single_name(line, lines.CHOICES)
     if field is None:

@@ -121,11 +121,7 @@ def read_json_names(path: Path) -> NameMap:
 
 
 def _read_counted_lines(path: Path) -> Iterator[rows.Line]:
-    """Yield the lines of a file of OpenKE, whose first line is their number.
-
-    Raises:
-        InvalidLine: the first line is no number, or they are not as many.
-    """
+    """Yield the lines of a file of OpenKE, whose first line is their number."""
     with path.open("rb") as file:
         found = rows.decode_lines(rows.open_unpacked(file, path.name), path.name)
         line, first = next(rows.require_sound(found, path.name), (1, "0"))
@@ -215,11 +211,7 @@ def _find_file(folder: Path, name: str) -> Path | None:
 
 
 def _split_files(folder: Path, splits: Sequence[str], endings: Sequence[str]) -> list[Path]:
-    """Return the files of these splits.
-
-    Raises:
-        Invalid: one is not there; the message says which are.
-    """
+    """Return the files of these splits."""
     found: dict[str, Path] = {}
     for split in dict.fromkeys((*splits, *SPLITS)):
         if file := next(filter(None, (_find_file(folder, f"{split}{ending}") for ending in endings)), None):

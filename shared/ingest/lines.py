@@ -96,9 +96,6 @@ def fields(content: Content) -> Fields:
     """Return the fields of a line.
 
     A field with a number that JSON does not have (NaN, 1e999) is a `NoNumber`, which is a defect only for who reads it.
-
-    Raises:
-        Defect: it has none.
     """
     if isinstance(content, bytes | str):
         return parse(content)
@@ -142,9 +139,6 @@ def parse(raw: bytes | str) -> Fields:
 def check_values(data: bytes) -> None:
     """Refuse JSON of too many values before it is parsed: a value of three bytes takes some sixty bytes of memory, and
     the parser keeps all other threads waiting.
-
-    Raises:
-        Defect: lists and objects have more than `MOST_VALUES` members in all.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") <= MOST_VALUES:
         return
@@ -155,21 +149,13 @@ def check_values(data: bytes) -> None:
 
 
 def check_strings(value: Any) -> None:
-    """Refuse characters that only an escape can bring in.
-
-    Raises:
-        Defect: a NUL or a lone surrogate; PostgreSQL stores neither.
-    """
+    """Refuse NUL and lone surrogates, which only an escape can bring in and PostgreSQL does not store."""
     if b"\x00" in _utf8("".join(_strings(value))):
         raise Defect(r"holds the character \u0000; remove it")
 
 
 def check_depth(value: Any) -> None:
-    """Refuse what can be decoded here, but not be encoded where the stack is deeper.
-
-    Raises:
-        Defect: arrays and objects stand more than `MOST_DEPTH` deep in each other.
-    """
+    """Refuse what can be decoded here, but not be encoded where the stack is deeper."""
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [each for part in level for each in _members(part)]
@@ -318,11 +304,7 @@ def make_chooser(*groups: tuple[str, ...]) -> Callable[[Fields], list[tuple[str,
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Refuse a table of too many columns before its rows are read.
-
-    Raises:
-        Defect: there are more than `MOST_COLUMNS`.
-    """
+    """Refuse a table of too many columns before its rows are read."""
     if len(columns) > MOST_COLUMNS:
         raise Defect(f"has {len(columns)} columns, more than {MOST_COLUMNS}; remove those that are not needed")
 
@@ -333,30 +315,17 @@ def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
 
 
 def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """Return the one of `names` whose value in the object is not null.
-
-    Raises:
-        Defect: it has two, and they differ.
-    """
-    if len(names) < 2:
-        return find_given_name(fields, names)
-    found = None
-    for each in names:
-        value = fields.get(each)
-        if value is None:
-            continue
-        if found is not None and fields[found] != value:
-            raise Defect(f"has both `{found}` and `{each}` with different values; keep one of them")
-        found = found or each
+    """Return the first of `names` whose value in the object is not null; no other may have another value."""
+    found = find_given_name(fields, names)
+    if found is not None and len(names) > 1:
+        other = next((each for each in names if fields.get(each) not in (None, fields[found])), None)
+        if other is not None:
+            raise Defect(f"has both `{found}` and `{other}` with different values; keep one of them")
     return found
 
 
 def text(fields: Fields, field: str) -> str:
-    """Return the string in `field`.
-
-    Raises:
-        Defect: it is not a string.
-    """
+    """Return the string in `field`."""
     value = fields[field]
     if not isinstance(value, str):
         raise Defect(f"`{field}` is {name(value)}; write it as a string")
@@ -364,11 +333,7 @@ def text(fields: Fields, field: str) -> str:
 
 
 def scalar(value: Any, field: str) -> str:
-    """Return the string or number in `field` as text ("5" for 5), without blanks around it.
-
-    Raises:
-        Defect: it is neither, or it is empty.
-    """
+    """Return the string or number in `field` as text ("5" for 5), without blanks around it."""
     if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
     found = str(value).strip()
@@ -378,11 +343,7 @@ def scalar(value: Any, field: str) -> str:
 
 
 def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """Return the line's id, from the first of `names` that it has, or None.
-
-    Raises:
-        Defect: it is neither text nor a number, empty, or longer than `MAX_ID_BYTES`.
-    """
+    """Return the line's id, from the first of `names` that it has, or None."""
     field = find_given_name(fields, names)
     if field is None:
         return None

@@ -347,11 +347,7 @@ def _check_exists(path: Path) -> None:
 
 
 def _table(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """Return the folder's file that holds all rows.
-
-    Raises:
-        Invalid: there are two.
-    """
+    """Return the folder's file that holds all rows."""
     found = [folder / name for name in names if (folder / name).is_file()]
     if len(found) > 1:
         names = tuple(file.name for file in found)

@@ -232,11 +232,7 @@ def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
 
 
 def require_sound(found: Iterator[Line], source: str) -> Iterator[Sound]:
-    """Yield the lines; a defect in any of them is an error.
-
-    Raises:
-        InvalidLine: one has.
-    """
+    """Yield the lines; a defect in any of them is an error."""
     for number, text in found:
         if isinstance(text, Defect):
             raise lines.locate_defect(text, source, number)

@@ -142,11 +142,7 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _check_header(header: list[str], source: str, names: ColumnNames) -> None:
-    """Check the names of columns; a column without a name, like pandas' index, is ignored.
-
-    Raises:
-        InvalidLine: there are too many, no name is known, or one is there twice.
-    """
+    """Check the names of columns; a column without a name, like pandas' index, is ignored."""
     try:
         lines.check_columns(header)
     except Defect as defect:

@@ -312,7 +312,7 @@ def _unwrapped(text: str) -> str:
 
 # What kind of thing an answer is: a value, a list, a pair, a set, intervals, an equation, a number in a base.
 #
-# `answer_reading` reads it from an answer's normal form.
+# `equivalence.shape` reads it from the normal form of an answer.
 
 
 class Value(NamedTuple):

@@ -587,7 +587,7 @@ def _unless_restricted(found: Family) -> Family | None:
 
 # The grader of mathematics: is an answer the same as the gold one?
 #
-# What kind of thing each answer is (`answer_shape`) decides what it may equal; values are compared by `equal_values`.
+# What kind of thing each answer is (`shape`) decides what it may equal; values are compared by `equal_values`.
 # The rules, and where they differ from Math-Verify's own verdict, are on the page of graders
 # (docs/explanation/grading.md).
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 # Words that change what the number beside them is worth: 2.5 billion, 7 tenths, 5 squared, half of 12.
 #
-# Named once, for the grader, which must not take them for units, and for `formulas`, which must not take 12 out of
-# "12 dozen". What belongs to numbers in words (six, twenty) is in `written_numbers`.
+# Named once, for the grader, which must not take them for units, and for `equations`, which must not take 12 out of
+# "12 dozen". Words of numbers (six, twenty) follow below.
 
 SCALES = {
     "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "bn": 10**9, "trillion": 10**12,
