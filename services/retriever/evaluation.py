@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.retriever.backends import make_backends
-from services.retriever.builds import make_indexed_text, make_recipe
+from services.retriever.builds import make_recipe
 from services.retriever.index import MANIFEST, Backend, Batch, IndexMatch, SearchIndex, verify, write_index
 from shared import canonical
 from shared import settings as settings_module
@@ -78,20 +78,6 @@ class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown
 
 
 Request = Evaluate | Tune
-
-
-def read_request() -> Request:
-    """Read the request from standard input.
-
-    Raises:
-        Invalid: it is none; the message names the field.
-    """
-    try:
-        request: Request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    except msgspec.DecodeError as error:
-        hint = "`$` stands for the request; docs/explanation/pipelines.md has all of `params`"
-        raise Invalid(str(error), hint=hint) from error
-    return request
 
 
 # The modes of evaluation: one list as it is, or both of them fused as a job would.
@@ -210,10 +196,11 @@ class Collection:
         self._folder = folder
         records = self._open_records()
         self.ids: dict[str, str] = {}
-        """Maps keys to ids. A key is the hash of the content, as in a job, so that ties are broken alike."""
+        """Maps keys to ids. A key is the hash of the content, as in a job, so that ties are broken in the same way; of
+        a further document with the same content, it is a hash of both."""
         for each in records:
-            known = each.document.hash in self.ids
-            self.ids[make_twin_key(each.document.hash, _get_id(each)) if known else each.document.hash] = _get_id(each)
+            key, document = each.document.hash, _get_id(each)
+            self.ids[canonical.digest([key, document]).hex() if key in self.ids else key] = document
         self.skipped = records.skipped
         """Number of documents without any text, which no search can find."""
 
@@ -228,7 +215,7 @@ class Collection:
         keys = {document: key for key, document in self.ids.items()}
         batch: list[tuple[str, str]] = []
         for each in self._open_records():
-            batch.append((keys[_get_id(each)], _get_text(each)))
+            batch.append((keys[_get_id(each)], each.document.whole))
             if len(batch) == BATCH:
                 yield batch
                 batch = []
@@ -237,7 +224,7 @@ class Collection:
 
     def texts(self, documents: Container[str]) -> dict[str, str]:
         """Return the text of each of these ids."""
-        return {_get_id(each): _get_text(each) for each in self._open_records() if _get_id(each) in documents}
+        return {_get_id(each): each.document.whole for each in self._open_records() if _get_id(each) in documents}
 
     def splits(self) -> list[str]:
         """List the splits that have judgements."""
@@ -285,11 +272,6 @@ class Collection:
         return Reader(rows, lambda line, _: datasets.record(line), datasets.document_id, skip_empty=True)
 
 
-def make_twin_key(content: str, document: str) -> str:
-    """Make a key for a document whose content has a key already."""
-    return canonical.digest([content, document]).hex()
-
-
 def _normalise(text: str) -> str:
     return " ".join(canonical.normalise(text).lower().split())
 
@@ -300,23 +282,17 @@ def _get_id(record: CorpusRecord) -> str:
     return record.external_id
 
 
-def _get_text(record: CorpusRecord) -> str:
-    return make_indexed_text(record.document.problem, record.document.text)
-
-
 # Read and write runs in TREC's format: `query Q0 document rank score tag`, separated by blanks.
 
-TAG = "mathrag"
 
-
-def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
+def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
     """Write a run; scores fall by one from rank to rank, so that no reader finds a tie.
 
     Raises:
         Invalid: the file cannot be written.
     """
     rows = (
-        f"{query} Q0 {document} {rank} {len(found) - rank + 1} {TAG}\n"
+        f"{query} Q0 {document} {rank} {len(found) - rank + 1} mathrag\n"
         for query, found in run.items()
         for rank, document in enumerate(found, start=1)
     )
@@ -498,7 +474,7 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
     queries = collection.queries(request.split)
     runs = _make_runs(request, queries, searcher)
     if request.run is not None:
-        write(Path(request.run), runs[request.mode])
+        write_run(Path(request.run), runs[request.mode])
     measured = {name: metrics.measure_per_query(queries.judged, run, names) for name, run in runs.items()}
     mode = choose_mode(request.mode, request.params)
     others = {other: values for other, values in measured.items() if other != mode.name}
@@ -747,7 +723,12 @@ def _measure_held_out(
 
 def main() -> None:
     try:
-        found, code = answer(read_request(), settings_module.load()), 0
+        try:
+            request: Request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+        except msgspec.DecodeError as error:
+            hint = "`$` stands for the request; docs/explanation/pipelines.md has all of `params`"
+            raise Invalid(str(error), hint=hint) from error
+        found, code = answer(request, settings_module.load()), 0
     except MathragError as error:
         found, code = {"error": {"kind": error.kind, "message": error.message, "hint": error.hint}}, 1
     sys.stdout.buffer.write(msgspec.json.encode(found))

@@ -8,9 +8,10 @@ import shutil
 import sys
 import unicodedata
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -272,21 +273,29 @@ Near = Callable[[Vectors, int], Positions]
 """Questions [n, dimension] and k to positions [n, k] of the nearest vectors; -1 where there are no more."""
 
 
-class VectorLayout(Protocol):
+class VectorLayout(ABC):
     """Builds and searches an index of FAISS."""
 
+    @abstractmethod
     def recipe(self) -> dict[str, Any]:
         """Return everything that determines which documents are proposed."""
 
+    @abstractmethod
     def lay(self, vectors: Vectors) -> Any:
         """Build an index of `vectors` [n, dimension], deterministically."""
 
     def finder(self, index: Any) -> Near:
         """Return the function that searches an index of this layout. Safe to call from several threads."""
 
+        def near(questions: Vectors, k: int) -> Positions:
+            found: Positions = index.search(questions, k)[1]
+            return found
 
-class Flat:
-    """Searches all vectors exactly."""
+        return near
+
+
+class Flat(VectorLayout):
+    """Searches all vectors exactly; ask for more than `k`, as the last bit of a score depends on the batch's size."""
 
     def recipe(self) -> dict[str, Any]:
         return {"backend": "faiss IndexFlatIP"}
@@ -297,14 +306,11 @@ class Flat:
         index.add(vectors)
         return index
 
-    def finder(self, index: Any) -> Near:
-        """Return the search function. Ask for a few more than `k`: scores differ in the last bit with the batch's
-        size."""
-        return partial(_search, index)
 
-
-class Hnsw:
-    """A navigable graph (Malkov and Yashunin 2016): a search compares about log n documents."""
+class Hnsw(VectorLayout):
+    """A navigable graph (Malkov and Yashunin 2016): a search compares about log n documents, and takes the best of
+    `search` candidates, or of k if that is more.
+    """
 
     def __init__(self, neighbours: int, build: int, search: int) -> None:
         self._neighbours = neighbours
@@ -325,12 +331,8 @@ class Hnsw:
             index.add(vectors)
         return index
 
-    def finder(self, index: Any) -> Near:
-        """Return a function that takes the best of `search` candidates, or of k if that is more."""
-        return partial(_search, index)
 
-
-class Ivf:
+class Ivf(VectorLayout):
     """Lists around centroids: those of the nearest ones are searched."""
 
     def __init__(self, lists: int, probes: int) -> None:
@@ -363,20 +365,16 @@ class Ivf:
     def finder(self, index: Any) -> Near:
         """Return a function that compares the centroids itself, one question at a time: FAISS's last bit depends on the
         batch."""
-        return partial(_search_lists, index, index.quantizer.reconstruct_n(0, index.nlist).astype(np.float64))
+        centroids = index.quantizer.reconstruct_n(0, index.nlist).astype(np.float64)
 
+        def near(questions: Vectors, k: int) -> Positions:
+            scores = np.stack([(centroids * question).sum(axis=1) for question in questions])
+            lists = np.argsort(-scores, axis=1, kind="stable")[:, : index.nprobe]
+            nearest = np.take_along_axis(scores, lists, axis=1)
+            found: Positions = index.search_preassigned(questions, k, lists, nearest)[1]
+            return found
 
-def _search_lists(index: Any, centroids: NDArray[np.float64], questions: Vectors, k: int) -> Positions:
-    scores = np.stack([(centroids * question).sum(axis=1) for question in questions])
-    lists = np.argsort(-scores, axis=1, kind="stable")[:, : index.nprobe]
-    alike = np.take_along_axis(scores, lists, axis=1)
-    found: Positions = index.search_preassigned(questions, k, lists, alike)[1]
-    return found
-
-
-def _search(index: Any, questions: Vectors, k: int) -> Positions:
-    found: Positions = index.search(questions, k)[1]
-    return found
+        return near
 
 
 @contextmanager

@@ -29,18 +29,6 @@ from shared.mathtext.answers import (
     normal_form,
 )
 from shared.mathtext.numbers import Unit, changes_value, compound, is_counted_noun, spoken, strip_filler_words, unit
-from shared.mathtext.values import (
-    Unordered,
-    as_reals,
-    asks_for_factors,
-    by_algebra,
-    compare_numbers,
-    equal_values,
-    factored_alike,
-    in_order,
-    real,
-    unread_words,
-)
 
 # Reading what kind of thing an answer is: by brackets, separators and relations at its top level.
 #
@@ -148,12 +136,17 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
         return parts[0] if parts else Words("")
     reals = [part for part in parts if isinstance(part, Reals)]
     try:
-        if len(reals) == 1 and reals[0] is parts[0] and r"\ne" in text and (points := as_reals(Finite(parts[1:]))):
+        if (
+            len(reals) == 1
+            and reals[0] is parts[0]
+            and r"\ne" in text
+            and (points := values.as_reals(Finite(parts[1:])))
+        ):
             return values.difference(reals[0], points)
         if len(reals) == len(parts) and len({part.name for part in reals}) == 1:
             either = not _AND.search(text) and (_OR.search(text) or values.disjoint(reals))
             return reduce(values.union if either else values.intersection, reals)
-    except Unordered:
+    except values.Unordered:
         if len(reals) == len(parts):
             return Reals(tuple(piece for part in reals for piece in part.pieces), reals[0].name)
     return Listed(parts)
@@ -180,12 +173,12 @@ def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shap
 def _either(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(one.parts + other.parts)
-    sets = as_reals(one), as_reals(other)
+    sets = values.as_reals(one), values.as_reals(other)
     if sets[0] is None or sets[1] is None:
         return None
     try:
         return values.union(sets[0], sets[1])
-    except Unordered:
+    except values.Unordered:
         return Reals(sets[0].pieces + sets[1].pieces, sets[0].name)
 
 
@@ -203,15 +196,16 @@ def _without(one: Shape, other: Shape) -> Shape | None:
 
 def _among(part: Shape, others: Sequence[Shape]) -> bool:
     return part in others or any(
-        isinstance(part, Value) and isinstance(other, Value) and equal_values(part.text, other.text) for other in others
+        isinstance(part, Value) and isinstance(other, Value) and values.equal_values(part.text, other.text)
+        for other in others
     )
 
 
 def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
-    sets = as_reals(one), as_reals(other)
+    sets = values.as_reals(one), values.as_reals(other)
     try:
         return operation(sets[0], sets[1]) if sets[0] and sets[1] else None
-    except Unordered:
+    except values.Unordered:
         return None
 
 
@@ -239,7 +233,7 @@ def _named(sides: list[str], text: str) -> Shape:
         sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
         value = shape(sides[-1])
-        numbers = as_reals(value) if r"\in" in text else None
+        numbers = values.as_reals(value) if r"\in" in text else None
         return numbers._replace(name=sides[0]) if numbers else Named(sides[0], value, text)
     if any(_has_names_besides_units(side) for side in sides[1:]) or (
         len(sides) == 2 and _has_names_besides_units(sides[0])
@@ -338,7 +332,7 @@ def _single(text: str) -> Shape:
         return About(Value(begun[1]))
     if several := compound(text):
         return Value(*several)
-    return _measured(text) or _worded(text) or (Words(_flat(text)) if unread_words(text) else Value(text))
+    return _measured(text) or _worded(text) or (Words(_flat(text)) if values.unread_words(text) else Value(text))
 
 
 def _measured(text: str) -> Value | Words | None:
@@ -502,8 +496,8 @@ def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
     """Whether each of `some` is one of the others, or a number of periods away from one."""
 
     def is_whole(text: str) -> bool:
-        value = real(text)
-        return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
+        value = values.real(text)
+        return value is not None and values.compare_numbers(value, Fraction(round(float(value)))) == 0
 
     return all(any(is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
 
@@ -516,7 +510,11 @@ def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
             signed = value.replace(r"\pm", sign).replace(r"\mp", opposite).removeprefix("+")
             first, second, third = (rename(signed, letter, f"({at})") for at in (0, 1, 2))
             steps = f"({second})-({first})", f"({third})-({second})"
-            linear = real(steps[0]) is not None and equal_values(*steps) and not equal_values(steps[0], "0")
+            linear = (
+                values.real(steps[0]) is not None
+                and values.equal_values(*steps)
+                and not values.equal_values(steps[0], "0")
+            )
             yield _Progression(name.strip(), first, steps[0]) if linear else None
 
 
@@ -534,11 +532,11 @@ def _common_period(steps: Sequence[str]) -> str | None:
 
 def _ratio(one: str, other: str) -> Fraction | None:
     """Of two numbers, as a fraction of small whole ones; None: it is none."""
-    value = real(f"({one})/({other})")
+    value = values.real(f"({one})/({other})")
     if value is None or not 0 < abs(value) < MOST_MEMBERS**3:
         return None
     found = Fraction(float(value)).limit_denominator(MOST_MEMBERS)
-    return found if compare_numbers(value, found) == 0 else None
+    return found if values.compare_numbers(value, found) == 0 else None
 
 
 def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
@@ -643,12 +641,12 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
         return _same_family(*families)
     one, other = (each.text if isinstance(each, Named) else text for text, each in (answer, gold))
     if isinstance(given, Relation) or isinstance(expected, Relation):
-        return by_algebra(one, other) if _relates(given) and _relates(expected) else False
+        return values.by_algebra(one, other) if _relates(given) and _relates(expected) else False
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
-        return by_algebra(one, other)  # a number times a matrix
+        return values.by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
     has_names_on_the_right = re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2])
-    return by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
+    return values.by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
@@ -686,7 +684,7 @@ def _same(given: Shape, expected: Shape) -> Verdict:
             return False
         return _same(*(each.value if isinstance(each, Named) else each for each in (given, expected)))
     if isinstance(given, Reals) or isinstance(expected, Reals):
-        return _same_reals(as_reals(given), as_reals(expected))
+        return _same_reals(values.as_reals(given), values.as_reals(expected))
     if isinstance(given, Listed | Finite) or isinstance(expected, Listed | Finite):
         return _same_collection(given, expected)
     if type(given) is type(expected):
@@ -698,8 +696,8 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
     """The same numbers, of the same name where both have one."""
     if given is None or expected is None or (given.name and expected.name and given.name != expected.name):
         return False
-    with suppress(Unordered):
-        given, expected = in_order(given), in_order(expected)
+    with suppress(values.Unordered):
+        given, expected = values.in_order(given), values.in_order(expected)
     if len(given.pieces) != len(expected.pieces):
         return False
     return _matched(given.pieces, expected.pieces, _same_interval)
@@ -708,7 +706,7 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
 def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
     if (given.low_open, given.high_open) != (expected.low_open, expected.high_open):
         return False
-    return _all((equal_values(given.low, expected.low), equal_values(given.high, expected.high)))
+    return _all((values.equal_values(given.low, expected.low), values.equal_values(given.high, expected.high)))
 
 
 def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
@@ -756,7 +754,7 @@ def _same_assignments(given: Shape, expected: Shape) -> Verdict:
         tuple(side) if side else each.parts if isinstance(each, Listed | Bracketed) else (each,)
         for each, side in zip((given, expected), sides, strict=True)
     ]
-    if all(isinstance(value, Bracketed) for values in plain for value in values):
+    if all(isinstance(value, Bracketed) for side in plain for value in side):
         return _matched(plain[0], plain[1], _same)  # points, whose names give no order
     return len(plain[0]) == len(plain[1]) and _all(map(_same, *plain))
 
@@ -773,8 +771,8 @@ def _same_value(given: Value, expected: Value) -> Verdict:
     texts = _in_one_unit(given, expected)
     if texts is None:
         return False
-    equal = equal_values(*texts)
-    return factored_alike(*texts) if equal and asks_for_factors(*texts) else equal
+    equal = values.equal_values(*texts)
+    return values.factored_alike(*texts) if equal and values.asks_for_factors(*texts) else equal
 
 
 def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
@@ -858,7 +856,7 @@ def _same_mixed(given: Shape, expected: Shape) -> Verdict:
     if one is None or other is None:
         return False
     worded = isinstance(given, Words) or isinstance(expected, Words)
-    return one.casefold() == other.casefold() or (not worded and equal_values(one, other))
+    return one.casefold() == other.casefold() or (not worded and values.equal_values(one, other))
 
 
 def _counted(found: Shape) -> Value | None:
