@@ -13,8 +13,6 @@ from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Row
 from shared.ingest.rows import MAX_DECOMPRESSED_BYTES
 from shared.plurals import format_count
 
-# Read facts, phrases and templates as rows, from tab-separated lines and from the JSON lines that a client sends.
-
 FACT = ("subject", "relation", "object", "time")
 PHRASE = ("relation", "phrase", "inverse")
 TEMPLATE = ("relation", "object_question", "subject_question")
@@ -23,126 +21,6 @@ PHRASES = "write relation, phrase and optionally that of its inverse, separated 
 TEMPLATES = "write relation, question for the object and question for the subject, separated by tabs"
 HEADERS = ({"subject", "head", "s", "h"}, {"relation", "predicate", "r", "p"}, {"object", "tail", "o", "t"})
 """Names that a header gives to the columns."""
-
-
-def read_fact_rows(
-    file: IO[bytes],
-    source: str,
-    *,
-    are_json: bool | None = None,
-    longest: int = MAX_LINE_BYTES,
-    decompressed: int = MAX_DECOMPRESSED_BYTES,
-) -> Iterator[Row]:
-    """Yield the rows of `file`, which may be compressed with gzip.
-
-    Args:
-        are_json: whether its lines are JSON; None: as its first character says.
-        longest: bytes that a line may have.
-        decompressed: bytes that a packed file may unpack to.
-
-    Raises:
-        InvalidLine: it is no text; later on, where it is damaged.
-        TooLarge: later on, where more is unpacked than `decompressed`.
-    """
-    content = rows.open_unpacked(file, source, decompressed)
-    if are_json is None:
-        head: bytes = content.peek(1)  # type: ignore[attr-defined]
-        are_json = head.removeprefix(BOM).lstrip().startswith(b"{")
-    found = rows.decode_lines(content, source, longest)
-    return ((source, number, text) for number, text in found) if are_json else _read_facts(found, source)
-
-
-def _read_facts(found: Iterator[rows.Line], source: str) -> Iterator[Row]:
-    """Yield one fact per line; quotes are ordinary characters."""
-    for number, text in found:
-        if number == 1 and isinstance(text, str):
-            cells = text.split("\t")
-            are_names = (cell.strip().lower() in names for cell, names in zip(cells, HEADERS, strict=False))
-            if len(cells) >= len(HEADERS) and all(are_names):
-                raise InvalidLine(source, 1, "is a header; remove it and keep this order: " + WHAT)
-        yield source, number, _split_columns(text, FACT, 3, f"write {WHAT} (for OpenKE, name the folder)")
-
-
-def _split_columns(text: str | Defect, names: tuple[str, ...], least: int, advice: str) -> Content:
-    """Return the columns of a line by name; the last ones may be left out, but for the first `least`."""
-    if isinstance(text, Defect):
-        return text
-    cells = text.split("\t")
-    if not least <= len(cells) <= len(names):
-        return Defect(f"has {format_count(len(cells), 'column')}; {advice}")
-    return dict(zip(names, cells, strict=False))
-
-
-# Read names and their numbers from the files in folders of OpenKE (text) and TLogic (JSON).
-
-MAX_JSON_BYTES = 256 << 20
-"""Maximum size of TLogic's map, which is read as a whole, in bytes."""
-
-
-class NameMap(NamedTuple):
-    """The names of a file, and their numbers."""
-
-    source: str
-    names: dict[str, int]
-    by_id: dict[int, str]
-
-
-def read_openke_names(path: Path) -> NameMap:
-    """Read OpenKE's file: the number of names on the first line, then each name with its number.
-
-    Raises:
-        InvalidLine: a line is something else, or they are not as many.
-    """
-    names: dict[str, int] = {}
-    for line, text in rows.require_sound(_read_counted_lines(path), path.name):
-        cells = text.rsplit("\t", 1) if "\t" in text else text.rsplit(maxsplit=1)
-        if len(cells) != 2 or not cells[1].strip().isdecimal():
-            raise InvalidLine(path.name, line, f"is {text[:80]!r}; write a name, a tab and its number")
-        name, number = cells[0], int(cells[1])
-        if name in names:
-            raise InvalidLine(path.name, line, f"repeats the name {name[:80]!r}; remove one")
-        names[name] = number
-    return _invert(path.name, names)
-
-
-def read_json_names(path: Path) -> NameMap:
-    """Read a JSON object that maps names to numbers.
-
-    Raises:
-        InvalidLine: it is none.
-        TooLarge: it has more than `MAX_JSON_BYTES`.
-    """
-    try:
-        with path.open("rb") as file:
-            names = msgspec.json.decode(rows.read_whole(file, path.name, MAX_JSON_BYTES), type=dict[str, int])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidLine(path.name, 1, f"is not a JSON object of names and numbers ({error})") from error
-    return _invert(path.name, names)
-
-
-def _read_counted_lines(path: Path) -> Iterator[rows.Line]:
-    """Yield the lines of a file of OpenKE, whose first line is their number."""
-    with path.open("rb") as file:
-        found = rows.decode_lines(rows.open_unpacked(file, path.name), path.name)
-        line, first = next(rows.require_sound(found, path.name), (1, "0"))
-        if not first.strip().isdecimal():
-            rule = "the first line of an OpenKE file is the number of lines that follow"
-            raise InvalidLine(path.name, line, f"is {first[:80]!r}; {rule}")
-        count = 0
-        for each in found:
-            count += 1
-            yield each
-    if count != int(first):
-        message = f"says that {int(first)} lines follow, but {count} do; download the file again"
-        raise InvalidLine(path.name, 1, message)
-
-
-def _invert(source: str, names: dict[str, int]) -> NameMap:
-    by_id = {number: name for name, number in names.items()}
-    if len(by_id) != len(names):
-        raise InvalidLine(source, 1, "gives two names the same number; renumber one")
-    return NameMap(source, names, by_id)
-
 
 # Read files and folders of facts.
 
@@ -259,6 +137,77 @@ def _require_file(folder: Path, name: str) -> Path:
     raise Invalid(f"{folder.name!r} has no {name}", hint="known layouts: " + "; ".join(LAYOUTS))
 
 
+# Read names and their numbers from the files in folders of OpenKE (text) and TLogic (JSON).
+
+MAX_JSON_BYTES = 256 << 20
+"""Maximum size of TLogic's map, which is read as a whole, in bytes."""
+
+
+class NameMap(NamedTuple):
+    """The names of a file, and their numbers."""
+
+    source: str
+    names: dict[str, int]
+    by_id: dict[int, str]
+
+
+def read_openke_names(path: Path) -> NameMap:
+    """Read OpenKE's file: the number of names on the first line, then each name with its number.
+
+    Raises:
+        InvalidLine: a line is something else, or they are not as many.
+    """
+    names: dict[str, int] = {}
+    for line, text in rows.require_sound(_read_counted_lines(path), path.name):
+        cells = text.rsplit("\t", 1) if "\t" in text else text.rsplit(maxsplit=1)
+        if len(cells) != 2 or not cells[1].strip().isdecimal():
+            raise InvalidLine(path.name, line, f"is {text[:80]!r}; write a name, a tab and its number")
+        name, number = cells[0], int(cells[1])
+        if name in names:
+            raise InvalidLine(path.name, line, f"repeats the name {name[:80]!r}; remove one")
+        names[name] = number
+    return _invert(path.name, names)
+
+
+def read_json_names(path: Path) -> NameMap:
+    """Read a JSON object that maps names to numbers.
+
+    Raises:
+        InvalidLine: it is none.
+        TooLarge: it has more than `MAX_JSON_BYTES`.
+    """
+    try:
+        with path.open("rb") as file:
+            names = msgspec.json.decode(rows.read_whole(file, path.name, MAX_JSON_BYTES), type=dict[str, int])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidLine(path.name, 1, f"is not a JSON object of names and numbers ({error})") from error
+    return _invert(path.name, names)
+
+
+def _read_counted_lines(path: Path) -> Iterator[rows.Line]:
+    """Yield the lines of a file of OpenKE, whose first line is their number."""
+    with path.open("rb") as file:
+        found = rows.decode_lines(rows.open_unpacked(file, path.name), path.name)
+        line, first = next(rows.require_sound(found, path.name), (1, "0"))
+        if not first.strip().isdecimal():
+            rule = "the first line of an OpenKE file is the number of lines that follow"
+            raise InvalidLine(path.name, line, f"is {first[:80]!r}; {rule}")
+        count = 0
+        for each in found:
+            count += 1
+            yield each
+    if count != int(first):
+        message = f"says that {int(first)} lines follow, but {count} do; download the file again"
+        raise InvalidLine(path.name, 1, message)
+
+
+def _invert(source: str, names: dict[str, int]) -> NameMap:
+    by_id = {number: name for name, number in names.items()}
+    if len(by_id) != len(names):
+        raise InvalidLine(source, 1, "gives two names the same number; renumber one")
+    return NameMap(source, names, by_id)
+
+
 def _name_fact(text: str, entities: NameMap, relations: NameMap) -> Content:
     cells = text.split()
     if len(cells) != 3 or not all(cell.isdecimal() for cell in cells):
@@ -268,3 +217,54 @@ def _name_fact(text: str, entities: NameMap, relations: NameMap) -> Content:
         if number not in known.by_id:
             return Defect(f"{known.source} does not have the number {number}; OpenKE's order is head, tail, relation")
     return {"subject": entities.by_id[head], "relation": relations.by_id[relation], "object": entities.by_id[tail]}
+
+
+# Read facts, phrases and templates as rows, from tab-separated lines and from the JSON lines that a client sends.
+
+
+def read_fact_rows(
+    file: IO[bytes],
+    source: str,
+    *,
+    are_json: bool | None = None,
+    longest: int = MAX_LINE_BYTES,
+    decompressed: int = MAX_DECOMPRESSED_BYTES,
+) -> Iterator[Row]:
+    """Yield the rows of `file`, which may be compressed with gzip.
+
+    Args:
+        are_json: whether its lines are JSON; None: as its first character says.
+        longest: bytes that a line may have.
+        decompressed: bytes that a packed file may unpack to.
+
+    Raises:
+        InvalidLine: it is no text; later on, where it is damaged.
+        TooLarge: later on, where more is unpacked than `decompressed`.
+    """
+    content = rows.open_unpacked(file, source, decompressed)
+    if are_json is None:
+        head: bytes = content.peek(1)  # type: ignore[attr-defined]
+        are_json = head.removeprefix(BOM).lstrip().startswith(b"{")
+    found = rows.decode_lines(content, source, longest)
+    return ((source, number, text) for number, text in found) if are_json else _read_facts(found, source)
+
+
+def _read_facts(found: Iterator[rows.Line], source: str) -> Iterator[Row]:
+    """Yield one fact per line; quotes are ordinary characters."""
+    for number, text in found:
+        if number == 1 and isinstance(text, str):
+            cells = text.split("\t")
+            are_names = (cell.strip().lower() in names for cell, names in zip(cells, HEADERS, strict=False))
+            if len(cells) >= len(HEADERS) and all(are_names):
+                raise InvalidLine(source, 1, "is a header; remove it and keep this order: " + WHAT)
+        yield source, number, _split_columns(text, FACT, 3, f"write {WHAT} (for OpenKE, name the folder)")
+
+
+def _split_columns(text: str | Defect, names: tuple[str, ...], least: int, advice: str) -> Content:
+    """Return the columns of a line by name; the last ones may be left out, but for the first `least`."""
+    if isinstance(text, Defect):
+        return text
+    cells = text.split("\t")
+    if not least <= len(cells) <= len(names):
+        return Defect(f"has {format_count(len(cells), 'column')}; {advice}")
+    return dict(zip(names, cells, strict=False))

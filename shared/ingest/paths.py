@@ -13,17 +13,19 @@ from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from shared.ingest.rows import Format
 from shared.plurals import format_count
 
-# Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
+# Read users' files and folders as rows, one at a time.
 
-HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
-BLOCKS = (
-    (re.compile(r"\s*(```+|~~~+)"), None),
-    (re.compile(r"\s*\$\$(?!.*\$\$)"), re.compile(r"\$\$")),
-    (re.compile(r"\s*\\\[(?!.*\\\])"), re.compile(r"\\\]")),
-    (re.compile(r"\s*\\begin\{(\w+\*?)\}(?!.*\\end\{\1\})"), None),
+LAYOUTS = (
+    "a JSONL, CSV or Parquet file",
+    "a MATH folder ({train,test}/{subject}/{n}.json, or {subject}/{n}.json)",
+    "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
+    "an AutoRAG folder (corpus.parquet, qa.parquet)",
+    "a FlashRAG folder ({split}.jsonl)",
+    "for a corpus, Markdown, reStructuredText or text files (.md, .markdown, .rst, .txt), or a folder of them",
 )
-"""How a block that stays whole begins, and how it ends; None: with the characters that opened it."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])\s*|\n+")
+_SUFFIXES = {
+    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV, ".tsv": Format.CSV, ".parquet": Format.PARQUET
+}  # fmt: skip
 
 
 class Chunking(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,245 @@ class Chunking(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.size:
             raise Invalid("the overlap of passages must be at least 0 and less than their size")
+
+
+DEFAULT = Chunking()
+
+
+def corpus_lines(
+    path: Path,
+    *,
+    split: str = "train",
+    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    delimiter: str | None = None,
+    chunking: Chunking = DEFAULT,
+) -> Iterator[Row]:
+    """Yield the rows of a corpus.
+
+    Raises:
+        NotFound: no such path.
+        Invalid: an unknown layout, or more than one; the message lists the known ones.
+        InvalidLine: a file is no data.
+    """
+    _check_exists(path)
+    if path.is_file():
+        is_text = path.suffix.lower() in TEXTS
+        return texts(path.parent, [path], chunking) if is_text else _open_file(path, format, delimiter)
+    if found := _find_table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
+        return _open_file(found, format, delimiter)
+    if problems := math_files(path, split):
+        return math(path, problems)
+    return texts(path, _require_files(path, text_files(path)), chunking)
+
+
+def dataset_lines(
+    path: Path,
+    *,
+    split: str = "test",
+    format: Format = Format.AUTO,  # noqa: A002
+    delimiter: str | None = None,
+) -> Iterator[Row]:
+    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`.
+
+    Raises:
+        NotFound: no such path.
+        Invalid: an unknown layout or split, or more than one layout; the message lists the known ones.
+        InvalidLine: a file is no data, or a judgement cannot be read.
+    """
+    _check_exists(path)
+    if path.is_file():
+        return _open_file(path, format, delimiter)
+    found = _find_table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
+    if found is None:
+        return math(path, _require_files(path, math_files(path, split)))
+    if found.name == "queries.jsonl":
+        # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
+        file = path / "qrels" / f"{split}.tsv"
+        if not file.is_file():
+            known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
+            raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
+        judged = read_judgements(file, f"qrels/{split}.tsv")
+        return _join_golds(_open_file(found, Format.JSONL, None), judged)
+    return _open_file(found, format, delimiter)
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise NotFound(f"there is no file or folder {str(path)!r}")
+
+
+def _find_table(folder: Path, names: tuple[str, ...]) -> Path | None:
+    """Return the folder's file that holds all rows."""
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if len(found) > 1:
+        names = tuple(file.name for file in found)
+        raise Invalid(
+            f"{folder.name!r} fits several layouts: {', '.join(names)}", hint=f"choose one: --from {found[0]}"
+        )
+    return found[0] if found else None
+
+
+def _require_files(path: Path, files: list[Path]) -> list[Path]:
+    if not files:
+        raise _make_unknown_layout(path)
+    return files
+
+
+def _make_unknown_layout(path: Path) -> Invalid:
+    return Invalid(f"{path.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
+
+
+def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
+    """Open the file in the format of its content, or of its name if the content does not show it."""
+    with path.open("rb") as file:
+        head = file.read(rows.HEAD)
+    chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
+    if chosen is None:
+        raise _make_unknown_layout(path)
+
+    def read() -> Iterator[Row]:
+        with path.open("rb") as file:
+            yield from rows.read(file, path.name, chosen, delimiter=delimiter)
+
+    return read()
+
+
+def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
+    for source, number, content in queries:
+        try:
+            query = lines.fields(content)
+            identifier = lines.identifier(query, ("_id",))
+        except Defect as defect:
+            yield source, number, defect
+            continue
+        if identifier is None:
+            yield source, number, Defect("has no `_id`; give the query one")
+        elif identifier in judged:
+            yield source, number, {**query, "gold_documents": judged[identifier]}
+
+
+# Read folders of many files: MATH, with a problem in each file, and notes, which are cut into passages.
+
+TEXTS = (".md", ".markdown", ".txt", ".rst")
+MAX_TEXT_BYTES = 16 << 20
+"""Maximum size of a text file, which is read as a whole, in bytes."""
+
+
+def math_files(folder: Path, split: str) -> list[Path]:
+    """List the problems of a MATH folder (of its `split`, if it has splits), in natural order.
+
+    The list is empty for a folder of texts that also has JSON files, since only MATH numbers its files.
+    """
+    root = folder / split if (folder / split).is_dir() else folder
+    found = sorted(
+        root.glob("*/*.json"),
+        key=lambda file: (file.parent.name, int(file.stem) if file.stem.isdecimal() else -1, file.stem),
+    )
+    numbered = all(file.stem.isdecimal() for file in found)
+    return found if numbered or not text_files(folder) else []
+
+
+def math(folder: Path, files: Iterable[Path]) -> Iterator[Row]:
+    """Yield one row per problem, with the path below the folder as `unique_id` (as in MATH-500)."""
+    for file in files:
+        source = file.relative_to(folder).as_posix()
+        yield source, 1, _read_problem(file, source)
+
+
+def text_files(folder: Path) -> list[Path]:
+    """List Markdown and text files below a folder, sorted by path; hidden files and folders are ignored."""
+    found = (file for file in folder.rglob("*") if file.suffix.lower() in TEXTS and file.is_file())
+    visible = (file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+    return sorted(visible, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def texts(folder: Path, files: Iterable[Path], chunking: Chunking) -> Iterator[Row]:
+    """Yield the passages of every file; ids are the path below the folder with a number, as in `notes/sums.md#1`."""
+    for file in files:
+        source = file.relative_to(folder).as_posix()
+        try:
+            text = _read_text(file)
+        except Defect as defect:
+            yield source, 1, defect
+            continue
+        for number, (line, title, passage) in enumerate(passages(text, chunking), start=1):
+            document = {"id": f"{source}#{number}", "text": passage, "metadata": {"path": source, "line": line}}
+            yield source, line, {**document, "title": title} if title else document
+
+
+def _read_problem(file: Path, source: str) -> Content:
+    with file.open("rb") as opened:
+        raw = opened.read(MAX_LINE_BYTES + len(BOM) + 1)
+    if lines.is_too_long(raw, MAX_LINE_BYTES):
+        return lines.make_too_long_defect(MAX_LINE_BYTES)
+    try:
+        return {"unique_id": source, **lines.fields(raw)}
+    except Defect as defect:
+        return defect
+
+
+def _read_text(file: Path) -> str:
+    with file.open("rb") as opened:
+        raw = opened.read(MAX_TEXT_BYTES + 1)
+    if len(raw) > MAX_TEXT_BYTES:
+        raise Defect(f"is longer than {MAX_TEXT_BYTES} bytes; split the file")
+    if problem := rows.explain_refusal(raw):
+        raise Defect(problem)
+    try:
+        text = raw.removeprefix(BOM).decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
+    if "\0" in text:
+        raise Defect("holds a NUL byte; the file must be UTF-8 text")
+    if not text.strip():
+        raise Empty("has no text; write some or remove the file")
+    return text
+
+
+# Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header.
+
+
+def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
+    """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
+
+    Raises:
+        InvalidLine: a row has not three columns, a grade is not a whole number, or the file is not UTF-8.
+    """
+    judged: dict[str, dict[str, int]] = {}
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                cells = raw.decode("utf-8-sig").strip().split("\t")
+            except UnicodeDecodeError as error:
+                raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
+            if cells == [""] or (number == 1 and cells[0] == "query-id"):
+                continue
+            if len(cells) != 3:
+                columns = format_count(len(cells), "column")
+                advice = "write query-id, corpus-id and score, separated by tabs"
+                raise InvalidLine(source, number, f"has {columns}, not three; {advice}")
+            query, document, score = cells
+            try:
+                grade = int(score)
+            except ValueError as error:
+                raise InvalidLine(source, number, f"score {score!r} is not a whole number; write one") from error
+            documents = judged.setdefault(query.strip(), {})
+            if grade > 0:
+                documents[document.strip()] = grade
+    return judged
+
+
+# Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
+
+HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
+BLOCKS = (
+    (re.compile(r"\s*(```+|~~~+)"), None),
+    (re.compile(r"\s*\$\$(?!.*\$\$)"), re.compile(r"\$\$")),
+    (re.compile(r"\s*\\\[(?!.*\\\])"), re.compile(r"\\\]")),
+    (re.compile(r"\s*\\begin\{(\w+\*?)\}(?!.*\\end\{\1\})"), None),
+)
+"""How a block that stays whole begins, and how it ends; None: with the characters that opened it."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])\s*|\n+")
 
 
 class Passage(NamedTuple):
@@ -155,242 +396,3 @@ def _pack(pieces: Iterable[tuple[int, str]], chunking: Chunking) -> Iterator[Num
 
 def _length(chunk: Numbered) -> int:
     return sum(len(piece) for _, piece in chunk)
-
-
-# Read folders of many files: MATH, with a problem in each file, and notes, which are cut into passages.
-
-TEXTS = (".md", ".markdown", ".txt", ".rst")
-MAX_TEXT_BYTES = 16 << 20
-"""Maximum size of a text file, which is read as a whole, in bytes."""
-
-
-def math_files(folder: Path, split: str) -> list[Path]:
-    """List the problems of a MATH folder (of its `split`, if it has splits), in natural order.
-
-    The list is empty for a folder of texts that also has JSON files, since only MATH numbers its files.
-    """
-    root = folder / split if (folder / split).is_dir() else folder
-    found = sorted(
-        root.glob("*/*.json"),
-        key=lambda file: (file.parent.name, int(file.stem) if file.stem.isdecimal() else -1, file.stem),
-    )
-    numbered = all(file.stem.isdecimal() for file in found)
-    return found if numbered or not text_files(folder) else []
-
-
-def math(folder: Path, files: Iterable[Path]) -> Iterator[Row]:
-    """Yield one row per problem, with the path below the folder as `unique_id` (as in MATH-500)."""
-    for file in files:
-        source = file.relative_to(folder).as_posix()
-        yield source, 1, _read_problem(file, source)
-
-
-def text_files(folder: Path) -> list[Path]:
-    """List Markdown and text files below a folder, sorted by path; hidden files and folders are ignored."""
-    found = (file for file in folder.rglob("*") if file.suffix.lower() in TEXTS and file.is_file())
-    visible = (file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts))
-    return sorted(visible, key=lambda file: file.relative_to(folder).as_posix())
-
-
-def texts(folder: Path, files: Iterable[Path], chunking: Chunking) -> Iterator[Row]:
-    """Yield the passages of every file; ids are the path below the folder with a number, as in `notes/sums.md#1`."""
-    for file in files:
-        source = file.relative_to(folder).as_posix()
-        try:
-            text = _read_text(file)
-        except Defect as defect:
-            yield source, 1, defect
-            continue
-        for number, (line, title, passage) in enumerate(passages(text, chunking), start=1):
-            document = {"id": f"{source}#{number}", "text": passage, "metadata": {"path": source, "line": line}}
-            yield source, line, {**document, "title": title} if title else document
-
-
-def _read_problem(file: Path, source: str) -> Content:
-    with file.open("rb") as opened:
-        raw = opened.read(MAX_LINE_BYTES + len(BOM) + 1)
-    if lines.is_too_long(raw, MAX_LINE_BYTES):
-        return lines.make_too_long_defect(MAX_LINE_BYTES)
-    try:
-        return {"unique_id": source, **lines.fields(raw)}
-    except Defect as defect:
-        return defect
-
-
-def _read_text(file: Path) -> str:
-    with file.open("rb") as opened:
-        raw = opened.read(MAX_TEXT_BYTES + 1)
-    if len(raw) > MAX_TEXT_BYTES:
-        raise Defect(f"is longer than {MAX_TEXT_BYTES} bytes; split the file")
-    if problem := rows.explain_refusal(raw):
-        raise Defect(problem)
-    try:
-        text = raw.removeprefix(BOM).decode().replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
-    if "\0" in text:
-        raise Defect("holds a NUL byte; the file must be UTF-8 text")
-    if not text.strip():
-        raise Empty("has no text; write some or remove the file")
-    return text
-
-
-# Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header.
-
-
-def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
-    """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
-
-    Raises:
-        InvalidLine: a row has not three columns, a grade is not a whole number, or the file is not UTF-8.
-    """
-    judged: dict[str, dict[str, int]] = {}
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            try:
-                cells = raw.decode("utf-8-sig").strip().split("\t")
-            except UnicodeDecodeError as error:
-                raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
-            if cells == [""] or (number == 1 and cells[0] == "query-id"):
-                continue
-            if len(cells) != 3:
-                columns = format_count(len(cells), "column")
-                advice = "write query-id, corpus-id and score, separated by tabs"
-                raise InvalidLine(source, number, f"has {columns}, not three; {advice}")
-            query, document, score = cells
-            try:
-                grade = int(score)
-            except ValueError as error:
-                raise InvalidLine(source, number, f"score {score!r} is not a whole number; write one") from error
-            documents = judged.setdefault(query.strip(), {})
-            if grade > 0:
-                documents[document.strip()] = grade
-    return judged
-
-
-# Read users' files and folders as rows, one at a time.
-
-LAYOUTS = (
-    "a JSONL, CSV or Parquet file",
-    "a MATH folder ({train,test}/{subject}/{n}.json, or {subject}/{n}.json)",
-    "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
-    "an AutoRAG folder (corpus.parquet, qa.parquet)",
-    "a FlashRAG folder ({split}.jsonl)",
-    "for a corpus, Markdown, reStructuredText or text files (.md, .markdown, .rst, .txt), or a folder of them",
-)
-DEFAULT = Chunking()
-_SUFFIXES = {
-    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV, ".tsv": Format.CSV, ".parquet": Format.PARQUET
-}  # fmt: skip
-
-
-def corpus_lines(
-    path: Path,
-    *,
-    split: str = "train",
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
-    delimiter: str | None = None,
-    chunking: Chunking = DEFAULT,
-) -> Iterator[Row]:
-    """Yield the rows of a corpus.
-
-    Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout, or more than one; the message lists the known ones.
-        InvalidLine: a file is no data.
-    """
-    _check_exists(path)
-    if path.is_file():
-        is_text = path.suffix.lower() in TEXTS
-        return texts(path.parent, [path], chunking) if is_text else _file(path, format, delimiter)
-    if found := _table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
-        return _file(found, format, delimiter)
-    if problems := math_files(path, split):
-        return math(path, problems)
-    return texts(path, _require_files(path, text_files(path)), chunking)
-
-
-def dataset_lines(
-    path: Path,
-    *,
-    split: str = "test",
-    format: Format = Format.AUTO,  # noqa: A002
-    delimiter: str | None = None,
-) -> Iterator[Row]:
-    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`.
-
-    Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout or split, or more than one layout; the message lists the known ones.
-        InvalidLine: a file is no data, or a judgement cannot be read.
-    """
-    _check_exists(path)
-    if path.is_file():
-        return _file(path, format, delimiter)
-    found = _table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
-    if found is None:
-        return math(path, _require_files(path, math_files(path, split)))
-    if found.name == "queries.jsonl":
-        # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
-        file = path / "qrels" / f"{split}.tsv"
-        if not file.is_file():
-            known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
-            raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
-        judged = read_judgements(file, f"qrels/{split}.tsv")
-        return _join_golds(_file(found, Format.JSONL, None), judged)
-    return _file(found, format, delimiter)
-
-
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise NotFound(f"there is no file or folder {str(path)!r}")
-
-
-def _table(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """Return the folder's file that holds all rows."""
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if len(found) > 1:
-        names = tuple(file.name for file in found)
-        raise Invalid(
-            f"{folder.name!r} fits several layouts: {', '.join(names)}", hint=f"choose one: --from {found[0]}"
-        )
-    return found[0] if found else None
-
-
-def _require_files(path: Path, files: list[Path]) -> list[Path]:
-    if not files:
-        raise _make_unknown_layout(path)
-    return files
-
-
-def _make_unknown_layout(path: Path) -> Invalid:
-    return Invalid(f"{path.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
-
-
-def _file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
-    """Open the file in the format of its content, or of its name if the content does not show it."""
-    with path.open("rb") as file:
-        head = file.read(rows.HEAD)
-    chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
-    if chosen is None:
-        raise _make_unknown_layout(path)
-
-    def read() -> Iterator[Row]:
-        with path.open("rb") as file:
-            yield from rows.read(file, path.name, chosen, delimiter=delimiter)
-
-    return read()
-
-
-def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
-    for source, number, content in queries:
-        try:
-            query = lines.fields(content)
-            identifier = lines.identifier(query, ("_id",))
-        except Defect as defect:
-            yield source, number, defect
-            continue
-        if identifier is None:
-            yield source, number, Defect("has no `_id`; give the query one")
-        elif identifier in judged:
-            yield source, number, {**query, "gold_documents": judged[identifier]}

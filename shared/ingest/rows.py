@@ -12,36 +12,11 @@ from shared.extras import find_missing_package
 from shared.ingest import lines, parquet_process, row_process, tables
 from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Defect, Row
 
-# Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
+# Stream the rows of an upload in any known format, which its first bytes identify.
 
-MAGIC = b"PAR1"
 MAX_DECOMPRESSED_BYTES = 1 << 30
 """Maximum size of a file's columns after decompression, unless the operator sets another
 (`limits.decompressed_bytes`)."""
-PARQUET_HINT = (
-    "write it with smaller row groups, upload it in parts or as JSON lines, or raise `limits.decompressed_bytes`"
-)
-
-
-def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
-    """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
-
-    `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
-    data, in bytes.
-
-    Raises:
-        NotInstalled: pyarrow is missing.
-        InvalidLine: the file is damaged, or has no column that is known.
-        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
-    """
-    if missing := find_missing_package("pyarrow"):
-        raise missing
-    limits = (str(longest), str(most))
-    yield from row_process.read_rows(parquet_process.__name__, limits, file, source, "Parquet file", PARQUET_HINT)
-
-
-# Stream the rows of an upload in any known format, which its first bytes identify.
-
 HEAD = 1 << 16
 """Number of bytes by which a format is recognised."""
 
@@ -158,6 +133,31 @@ def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, N
             yield source, number, lines.make_too_long_defect(longest)
         elif not raw.isspace():
             yield source, number, raw
+
+
+# Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
+
+MAGIC = b"PAR1"
+PARQUET_HINT = (
+    "write it with smaller row groups, upload it in parts or as JSON lines, or raise `limits.decompressed_bytes`"
+)
+
+
+def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
+    """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
+
+    `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
+    data, in bytes.
+
+    Raises:
+        NotInstalled: pyarrow is missing.
+        InvalidLine: the file is damaged, or has no column that is known.
+        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
+    """
+    if missing := find_missing_package("pyarrow"):
+        raise missing
+    limits = (str(longest), str(most))
+    yield from row_process.read_rows(parquet_process.__name__, limits, file, source, "Parquet file", PARQUET_HINT)
 
 
 # Read lines of text files, compressed with gzip or not, one by one; limits are checked before a line is read.

@@ -17,16 +17,6 @@ _BARE = re.compile(r"[^\s${}]{1,100}")
 _TRAILING = ".,;:!?"
 
 
-class _Box(NamedTuple):
-    start: int
-    inside: slice | None
-    """Where its content lies; None: its brace never closes. Not the content itself: nested boxes would copy it."""
-
-    def content(self, text: str) -> str:
-        """What it holds, stripped; empty if it never closes."""
-        return "" if self.inside is None else text[self.inside].strip()
-
-
 def extract(text: str) -> tuple[str | None, Extraction]:
     r"""The content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
 
@@ -37,26 +27,25 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     Returns:
         (answer, OK), or None with UNBALANCED if some box never closes, else with MISSING.
     """
-    closed: list[_Box] = []
+    closed: dict[int, slice] = {}
+    """Where the content of each box lies, by the box's place; not the content itself: nested boxes would copy it."""
     opened: list[tuple[bool, int, int]] = []
     for mark in _MARK.finditer(text):
         found = mark.group()
         if found == "{" or mark.group("open"):
             opened.append((found != "{", mark.start(), mark.end()))
         elif found == "}":
-            if opened:
-                is_box, start, inside = opened.pop()
-                closed += [_Box(start, slice(inside, mark.start()))] if is_box else []
+            is_box, start, inside = opened.pop() if opened else (False, 0, 0)
+            if is_box:
+                closed[start] = slice(inside, mark.start())
         elif found.startswith((r"\boxed", r"\fbox")):
             bare = _BARE.match(text, mark.end())
             length = len(bare[0].rstrip(_TRAILING)) if bare else 0
-            closed.append(_Box(mark.start(), slice(mark.end(), mark.end() + length)))
-    unclosed = [_Box(start, None) for is_box, start, _ in opened if is_box]
-    boxes = sorted(closed + unclosed, key=lambda box: box.start, reverse=True)
-    answer = next(filter(None, (box.content(text) for box in boxes)), None)
-    if answer is not None:
+            closed[mark.start()] = slice(mark.end(), mark.end() + length)
+    contents = (text[closed[start]].strip() for start in sorted(closed, reverse=True))
+    if answer := next(filter(None, contents), None):
         return answer, Extraction.OK
-    return None, Extraction.UNBALANCED if unclosed else Extraction.MISSING
+    return None, Extraction.UNBALANCED if any(is_box for is_box, _, _ in opened) else Extraction.MISSING
 
 
 # Remove what a model thinks aloud before its answer: `<think>...</think>` and its relatives.

@@ -339,9 +339,8 @@ class _ExpressionParser:
             raise Unread(f"nothing may follow at {self._tokens[self._at].text!r}")
         return found
 
-    def _peek(self, ahead: int = 0) -> Token:
-        at = self._at + ahead
-        return self._tokens[at] if at < len(self._tokens) else Token(Kind.BREAK, "")
+    def _peek(self) -> Token:
+        return self._tokens[self._at] if self._at < len(self._tokens) else Token(Kind.BREAK, "")
 
     def _next(self) -> Token:
         token = self._peek()
