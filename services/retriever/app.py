@@ -17,12 +17,11 @@ from services.retriever.builds import BuildQueue, DocumentCache, IndexCache
 from services.retriever.checks import ServedIndexes, check_part
 from services.retriever.elasticsearch import ElasticsearchServer
 from services.retriever.searches import (
+    EmbeddingCache,
     IndexSearch,
     PinnedReranker,
-    QuestionVectors,
     RerankQuestion,
     Searcher,
-    TextEmbedder,
     identify_reranker,
 )
 from shared.access import filters
@@ -76,9 +75,8 @@ class RetrieverState:
         self.database = database
         self.backends = make_backends(settings.retrieval, embedder)
         self.shelf = IndexCache(database, settings.data_dir, self.backends)
-        self.questions = QuestionVectors(embedder, settings.retrieval.embeddings.cache)
+        self.questions = EmbeddingCache(embedder, settings.retrieval.embeddings.cache)
         self.searcher = Searcher(self.shelf, DocumentCache(database), self.questions)
-        self.embeddings = TextEmbedder(embedder, self.questions)
         self.reranks = reranks
         self.queue = BuildQueue()
 
@@ -96,7 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
             database = Database(settings.database_url, pinned=False)
             stack.push_async_callback(database.close)
             app.state.retriever = RetrieverState(settings, database, embedder, reranks)
-            for models in (reranks, app.state.retriever.embeddings):
+            for models in (reranks, app.state.retriever.questions):
                 stack.push_async_callback(_cancel_task, asyncio.create_task(models.register(database)))
             yield
 
@@ -192,7 +190,7 @@ async def rerank(request: RerankQuestion, state: StateDependency) -> Response:
 
 async def embed(request: EmbedRequest, state: StateDependency) -> Response:
     """Answer `Embedded`: one vector of length 1 per text, in the same order."""
-    return _answer_json(await state.embeddings.embed(request.texts, request.model))
+    return _answer_json(await state.questions.embed(request.texts, request.model))
 
 
 def _answer_json(value: Any) -> Response:

@@ -42,10 +42,12 @@ Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
 
 _log = logging.getLogger(__name__)
 
-# Embed questions: distinct ones of a batch together, and cached ones not at all.
+# Embed texts: distinct questions of a batch together, and cached ones not at all.
 
 QUESTIONS_AT_ONCE = 8
 """Batches that are embedded at once, so that a slow server leaves threads for sparse searches."""
+AGAIN_S = 5.0
+"""Seconds before an embedder's server is asked again which model it serves."""
 
 
 class CacheCounts(msgspec.Struct):
@@ -57,8 +59,8 @@ class CacheCounts(msgspec.Struct):
     """Questions whose vector was cached, or made for an equal question of the same batch."""
 
 
-class QuestionVectors:
-    """Embeds texts, with an LRU cache of `size` vectors of questions."""
+class EmbeddingCache:
+    """Embeds texts for searches and jobs; keeps the `size` vectors of questions that were used last."""
 
     def __init__(self, embedder: Embedder, size: int) -> None:
         self._embedder = embedder
@@ -94,40 +96,6 @@ class QuestionVectors:
         distinct = list(dict.fromkeys(texts))
         return dict(zip(distinct, await self.documents(distinct), strict=True)) if distinct else {}
 
-
-def compute_mean_direction(vectors: Sequence[Vector]) -> Vector:
-    """Return the mean of vectors at length 1, or zeros (HyDE, Gao et al. 2023, section 3.2)."""
-    total: NDArray[np.float64] = np.stack(vectors).sum(axis=0, dtype=np.float64)
-    length = float(np.linalg.norm(total))
-    return (total / (length or 1)).astype(np.float32)
-
-
-# Embed texts for jobs that are pinned to the configured embedder, and register that embedder in the database.
-
-AGAIN_S = 5.0
-"""Seconds before an embedder's server is asked again which model it serves."""
-
-
-async def register_for_new_jobs(database: Database, identity: ModelIdentity, what: str) -> None:
-    """Pin new jobs to this model; wait out outages of the database."""
-
-    async def write() -> None:
-        async with database.transaction() as connection:
-            await pins.register(connection, identity)
-
-    try:
-        await retry_through_outage(write, inf)
-    except SQLAlchemyError:
-        _log.exception("the %s could not be registered: new jobs stay pinned to the previous one", what)
-
-
-class TextEmbedder:
-    """Embeds texts as documents."""
-
-    def __init__(self, embedder: Embedder, questions: QuestionVectors) -> None:
-        self._embedder = embedder
-        self._questions = questions
-
     async def register(self, database: Database) -> None:
         """Make the embedder what new jobs are pinned to; an outage of its server or the database is waited for."""
         await register_for_new_jobs(database, await self._identify(), "embedder")
@@ -153,8 +121,28 @@ class TextEmbedder:
         """
         if model and model != (await self._identify()).hash.hex():
             raise Conflict("the job is pinned to another embedder than the retriever is configured with")
-        vectors = await self._questions.documents(texts)
+        vectors = await self.documents(texts)
         return EmbeddedTexts(vectors=tuple(vector.astype("<f4").tobytes() for vector in vectors))
+
+
+async def register_for_new_jobs(database: Database, identity: ModelIdentity, what: str) -> None:
+    """Pin new jobs to this model; wait out outages of the database."""
+
+    async def write() -> None:
+        async with database.transaction() as connection:
+            await pins.register(connection, identity)
+
+    try:
+        await retry_through_outage(write, inf)
+    except SQLAlchemyError:
+        _log.exception("the %s could not be registered: new jobs stay pinned to the previous one", what)
+
+
+def compute_mean_direction(vectors: Sequence[Vector]) -> Vector:
+    """Return the mean of vectors at length 1, or zeros (HyDE, Gao et al. 2023, section 3.2)."""
+    total: NDArray[np.float64] = np.stack(vectors).sum(axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(total))
+    return (total / (length or 1)).astype(np.float32)
 
 
 # Answer many searches at once: one batch per index, then near-duplicates are dropped and a page is taken.
@@ -199,7 +187,7 @@ class SearchMatches(NamedTuple):
 class Searcher:
     """Answers searches with the indexes of the cache."""
 
-    def __init__(self, shelf: IndexCache, documents: DocumentCache, questions: QuestionVectors) -> None:
+    def __init__(self, shelf: IndexCache, documents: DocumentCache, questions: EmbeddingCache) -> None:
         self._shelf = shelf
         self._documents = documents
         self._questions = questions

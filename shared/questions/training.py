@@ -171,15 +171,12 @@ def lines(form: Form, question: TrainingQuestion, known: Known, *, cot: bool = F
 
     Leads and documents that the bank or the corpus lacks are left out.
     """
-    match form:
-        case "pairs":
-            yield from _pairs(question, known)
-        case "triplets":
-            yield from _triplets(question, known)
-        case "instructions" | "messages":
-            example = _example(question, known)
-            if example is not None:
-                yield _instruction(example) if form == "instructions" else _messages(example, cot=cot)
+    if form == "pairs":
+        yield from _pairs(question, known)
+    elif form == "triplets":
+        yield from _triplets(question, known)
+    elif example := _choose_example(question, known):
+        yield _instruction(example) if form == "instructions" else _messages(example, cot=cot)
 
 
 def _pairs(question: TrainingQuestion, known: Known) -> Iterator[Line]:
@@ -212,7 +209,7 @@ class _Example(NamedTuple):
     answer: str
 
 
-def _example(question: TrainingQuestion, known: Known) -> _Example | None:
+def _choose_example(question: TrainingQuestion, known: Known) -> _Example | None:
     """Choose a rule at random, so that its place tells nothing, and shuffle its documents among others."""
     rng = np.random.default_rng(question.seed)
     leads = [lead for lead in question.query.leads if lead.rule in known.sentences][:RULES]

@@ -84,16 +84,15 @@ def estimate_krippendorffs_alpha(
             # Count all ordered pairs of the unit's ratings; they weigh as much together as it has ratings.
             counts = np.bincount(unit, minlength=ratings).astype(float)
             tables.append((np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1))
-    return _estimate(tables, lambda tables: _compute_alpha(tables, level), seed)
+
+    def compute_alpha(tables: "Array") -> "Array":  # by chance, two ratings are drawn without replacement
+        return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)) - 1)
+
+    return _estimate(tables, compute_alpha, seed)
 
 
 def _compute_kappa(tables: "Array", level: Level) -> "Array":
     return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)))
-
-
-def _compute_alpha(tables: "Array", level: Level) -> "Array":
-    """Compute alpha; by chance, two ratings are drawn without replacement."""
-    return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)) - 1)
 
 
 def _compare_to_chance(tables: "Array", distances: "Array", scale: "Array") -> "Array":
