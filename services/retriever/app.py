@@ -17,17 +17,15 @@ from services.retriever.builds import BuildQueue, DocumentCache, IndexCache
 from services.retriever.checks import ServedIndexes, check_part
 from services.retriever.elasticsearch import ElasticsearchServer
 from services.retriever.searches import (
+    EmbeddingCache,
     IndexSearch,
     PinnedReranker,
-    QuestionVectors,
     RerankQuestion,
     Searcher,
-    TextEmbedder,
     identify_reranker,
 )
 from shared.access import filters
 from shared.access.connections import finish_while_connected
-from shared.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
 from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.models import servers
 from shared.models.embedding import Embedder
@@ -36,17 +34,11 @@ from shared.storage.database import Database
 from shared.telemetry import traces
 
 MAX_SEARCHES = 256
-MAX_K = 1_000
-MAX_HYPOTHETICAL = 64
-MAX_RERANKED = 1_000
 MAX_EMBEDDED = 2048
 MAX_BODY = 16 << 20
 """Upper bound of a request's body, in bytes."""
 
-
 T = TypeVar("T")
-
-Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
 
 
 class BuildRequest(BaseModel):
@@ -57,38 +49,12 @@ class BuildRequest(BaseModel):
     corpus: Annotated[int, Field(gt=0)]
 
 
-class IndexSearchRequest(BaseModel):
-    """Asks one index one question; `Retrieve` says what the fields mean."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    index: Annotated[int, Field(gt=0)]
-    question: Question
-    k: Annotated[int, Field(gt=0, le=MAX_K)]
-    skip: Annotated[int, Field(ge=0, le=MAX_K)] = 0
-    hypothetical: Annotated[tuple[Question, ...], Field(max_length=MAX_HYPOTHETICAL)] = ()
-    duplicates: Duplicates = RELEASE_0_1
-    item: Annotated[str, Field(max_length=MAX_QUESTION)] = ""
-    gold: str = ""
-
-
 class SearchesRequest(BaseModel):
     """Holds searches that are answered together, in their order."""
 
     model_config = ConfigDict(extra="forbid")
 
-    searches: Annotated[list[IndexSearchRequest], Field(min_length=1, max_length=MAX_SEARCHES)]
-
-
-class ScoreRequest(BaseModel):
-    """Holds a question and the texts to score for it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str
-    """Hash of the row in `models` to which the caller's job is pinned."""
-    question: Question
-    documents: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_RERANKED)]
+    searches: Annotated[list[IndexSearch], Field(min_length=1, max_length=MAX_SEARCHES)]
 
 
 class EmbedRequest(BaseModel):
@@ -109,9 +75,8 @@ class RetrieverState:
         self.database = database
         self.backends = make_backends(settings.retrieval, embedder)
         self.shelf = IndexCache(database, settings.data_dir, self.backends)
-        self.questions = QuestionVectors(embedder, settings.retrieval.embeddings.cache)
+        self.questions = EmbeddingCache(embedder, settings.retrieval.embeddings.cache)
         self.searcher = Searcher(self.shelf, DocumentCache(database), self.questions)
-        self.embeddings = TextEmbedder(embedder, self.questions)
         self.reranks = reranks
         self.queue = BuildQueue()
 
@@ -129,7 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
             database = Database(settings.database_url, pinned=False)
             stack.push_async_callback(database.close)
             app.state.retriever = RetrieverState(settings, database, embedder, reranks)
-            for models in (reranks, app.state.retriever.embeddings):
+            for models in (reranks, app.state.retriever.questions):
                 stack.push_async_callback(_cancel_task, asyncio.create_task(models.register(database)))
             yield
 
@@ -161,27 +126,23 @@ async def _cancel_task(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _state(request: Request) -> RetrieverState:
+def get_state(request: Request) -> RetrieverState:
     state: RetrieverState = request.app.state.retriever
     return state
 
 
-StateDependency = Annotated[RetrieverState, Depends(_state)]
+StateDependency = Annotated[RetrieverState, Depends(get_state)]
 
 
 async def health(state: StateDependency) -> Response:
     """Tell which indexes are loaded, and how often a question's vector came from the cache."""
-    embeddings = msgspec.structs.asdict(state.questions.counted)
-    return _answer_json({"status": "ok", "indexes": state.shelf.loaded, "embeddings": embeddings})
+    return _answer_json({"status": "ok", "indexes": state.shelf.loaded, "embeddings": state.questions.counted})
 
 
 async def check(name: str, state: StateDependency) -> Response:
     """Check one part of this process, a name in `checks.NAMES`, and return its `Check`."""
-    kept = ServedIndexes(
-        database=state.database,
-        data_dir=state.settings.data_dir,
-        backends={backend.kind: backend for backend in state.backends},
-    )
+    backends = {backend.kind: backend for backend in state.backends}
+    kept = ServedIndexes(database=state.database, data_dir=state.settings.data_dir, backends=backends)
     return _answer_json(await check_part(name, state.settings.retrieval, kept))
 
 
@@ -219,17 +180,17 @@ async def _orphans(state: RetrieverState, *, delete: bool) -> Response:
 
 async def search(request: SearchesRequest, state: StateDependency) -> Response:
     """Answer the searches with a JSON array of `Retrieved`, in the same order."""
-    return _answer_json(await state.searcher.answer([IndexSearch(**dict(each)) for each in request.searches]))
+    return _answer_json(await state.searcher.answer(request.searches))
 
 
-async def rerank(request: ScoreRequest, state: StateDependency) -> Response:
+async def rerank(request: RerankQuestion, state: StateDependency) -> Response:
     """Answer `Scored` with one score per document, in the same order, or the `Failure` of the reranker."""
-    return _answer_json(await state.reranks.answer(RerankQuestion(**dict(request))))
+    return _answer_json(await state.reranks.answer(request))
 
 
 async def embed(request: EmbedRequest, state: StateDependency) -> Response:
     """Answer `Embedded`: one vector of length 1 per text, in the same order."""
-    return _answer_json(await state.embeddings.embed(request.texts, request.model))
+    return _answer_json(await state.questions.embed(request.texts, request.model))
 
 
 def _answer_json(value: Any) -> Response:

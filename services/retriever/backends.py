@@ -1,7 +1,6 @@
 """Make the back ends that the settings choose for dense and sparse indexes."""
 
-from services.retriever import index
-from services.retriever.index import Backend, Bm25, Faiss, Hnsw, Ivf, SearchIndex, TermCutter, VectorLayout
+from services.retriever.index import Backend, Bm25, Faiss, Hnsw, Ivf, SearchIndex, TermCutter, VectorLayout, make_flat
 from shared.models.embedding import Embedder
 from shared.settings import Dense, Retrieval
 
@@ -12,25 +11,20 @@ def make_backends(retrieval: Retrieval, embedder: Embedder) -> list[Backend[Sear
     Raises:
         Unavailable: what the settings ask for is not installed.
     """
-    return [_make_dense(retrieval, embedder), _make_sparse(retrieval)]
+    if "elasticsearch" in (retrieval.dense.backend, retrieval.sparse.backend):
+        from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchTerms, ElasticsearchVectors
 
-
-def _make_dense(retrieval: Retrieval, embedder: Embedder) -> Backend[SearchIndex]:
+    chosen, sparse, found = retrieval.elasticsearch, retrieval.sparse, list[Backend[SearchIndex]]()
     if retrieval.dense.backend == "elasticsearch":
-        from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchVectors
-
-        chosen = retrieval.elasticsearch
-        return ElasticsearchVectors(ElasticsearchServer(chosen), embedder, retrieval.dense, chosen.vectors)
-    return Faiss(embedder, _make_layout(retrieval.dense))
-
-
-def _make_sparse(retrieval: Retrieval) -> Backend[SearchIndex]:
-    sparse, words = retrieval.sparse, TermCutter(retrieval.sparse.chinese)
+        found.append(ElasticsearchVectors(ElasticsearchServer(chosen), embedder, retrieval.dense, chosen.vectors))
+    else:
+        found.append(Faiss(embedder, _make_layout(retrieval.dense)))
+    words = TermCutter(sparse.chinese)
     if sparse.backend == "elasticsearch":
-        from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchTerms
-
-        return ElasticsearchTerms(ElasticsearchServer(retrieval.elasticsearch), words, k1=sparse.k1, b=sparse.b)
-    return Bm25(words, k1=sparse.k1, b=sparse.b)
+        found.append(ElasticsearchTerms(ElasticsearchServer(chosen), words, k1=sparse.k1, b=sparse.b))
+    else:
+        found.append(Bm25(words, k1=sparse.k1, b=sparse.b))
+    return found
 
 
 def _make_layout(dense: Dense) -> VectorLayout:
@@ -40,4 +34,4 @@ def _make_layout(dense: Dense) -> VectorLayout:
         case "ivf":
             return Ivf(dense.lists, dense.probes)
         case _:
-            return index.make_flat(dense.gpu, dense.gpu_mib)
+            return make_flat(dense.gpu, dense.gpu_mib)

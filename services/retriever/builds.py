@@ -1,4 +1,4 @@
-"""Builds of indexes: their queue, their texts, and the shelf of finished ones."""
+"""Builds of indexes: their queue, their texts, and the caches of finished ones and of documents."""
 
 import sys
 import time
@@ -16,8 +16,7 @@ from anyio import CancelScope, from_thread, to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.retriever import index as index_module
-from services.retriever.index import Backend, Batch, SearchIndex
+from services.retriever.index import REBUILD, Backend, Batch, SearchIndex, UnsoundIndex, verify, write_index
 from shared import canonical
 from shared.errors import Conflict, NotFound
 from shared.recent import LruCache
@@ -79,24 +78,11 @@ class BuildQueue:
     def _start_waiting(self) -> None:
         for turn in sorted(self._waiting, key=lambda each: each.due):
             if len(self._running) >= AT_ONCE or turn.signature in self.signatures:
-                may_start = False
-            else:
-                may_start = turn.size <= SMALL_BYTES or all(each.size <= SMALL_BYTES for each in self._running)
-            if may_start:
+                continue
+            if turn.size <= SMALL_BYTES or all(each.size <= SMALL_BYTES for each in self._running):
                 self._waiting.remove(turn)
                 self._running.append(turn)
                 turn.started.set()
-
-
-# Choose the text of a document that is indexed.
-
-FIELDS = r"problem \n text"
-"""The fields that are indexed, as every index's signature has them."""
-
-
-def make_indexed_text(problem: str, text: str) -> str:
-    """Join problem and text on separate lines; a plain passage has no problem."""
-    return Document(problem=problem, text=text).whole
 
 
 # Build the indexes of a corpus from the documents in the database.
@@ -105,6 +91,8 @@ def make_indexed_text(problem: str, text: str) -> str:
 
 VERSION = "1"
 """Version of the code that determines scores; a new version makes new indexes."""
+FIELDS = r"problem \n text"
+"""The fields that are indexed, as every index's signature has them."""
 FOLDER = "indexes"
 BATCH = 1000
 BATCH_BYTES = 4 << 20
@@ -153,6 +141,11 @@ def make_recipe(backend: Backend[SearchIndex], corpus_hash: str) -> dict[str, An
     return {"kind": backend.kind, "version": VERSION, "text": FIELDS, "corpus": corpus_hash, **backend.recipe()}
 
 
+def make_indexed_text(problem: str, text: str) -> str:
+    """Join problem and text on separate lines; a plain passage has no problem."""
+    return Document(problem=problem, text=text).whole
+
+
 async def build_corpus(
     database: Database, data_dir: Path, backends: list[Backend[SearchIndex]], queue: BuildQueue, corpus: int
 ) -> list[Build]:
@@ -166,24 +159,18 @@ async def build_corpus(
         Conflict: the corpus was deleted or replaced meanwhile.
     """
     async with database.transaction() as connection:
-        corpus_row = (
-            await connection.execute(text("SELECT id, hash FROM corpora WHERE id = :id"), {"id": corpus})
-        ).first()
-    if corpus_row is None:
+        found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
+    if found is None:
         raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
-    row = CorpusRow(id=corpus_row.id, hash=corpus_row.hash)
+    row = CorpusRow(id=corpus, hash=found)
     return [await _build(database, data_dir, backend, queue, row) for backend in backends]
 
 
 async def find_index(database: Database, index: int) -> IndexRow:
-    """Find the ready index with this id.
-
-    Raises:
-        NotFound: there is none.
-    """
+    """Find the ready index with this id."""
     found = await _query_index(database, index=index)
     if found is None:
-        raise NotFound(f"there is no index {index}", hint=index_module.REBUILD)
+        raise NotFound(f"there is no index {index}", hint=REBUILD)
     return found
 
 
@@ -193,11 +180,11 @@ async def _build(
     started = time.monotonic()
     made = await to_thread.run_sync(make_recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
-    row, reused = await _find_reusable(database, data_dir, backend, made, signature), True
+    row, reused = await _find_reusable(database, data_dir, backend, made), True
     if row is None:
         async with queue.take_turn(signature.hex(), await _measure_text(database, corpus.id)):
             # Another request may have built it while this one waited.
-            row = await _find_reusable(database, data_dir, backend, made, signature)
+            row = await _find_reusable(database, data_dir, backend, made)
             if row is None:
                 row, reused = await make_index(database, data_dir, backend, made, corpus), False
     async with database.transaction() as connection:
@@ -218,20 +205,16 @@ async def _build(
 
 
 async def _find_reusable(
-    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], signature: bytes
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any]
 ) -> IndexRow | None:
-    """Find the index of this signature; None if there is none, or it is damaged.
-
-    Raises:
-        Unavailable: its server does not answer.
-    """
-    found = await _query_index(database, signature=signature)
+    """Find the index of this recipe; None if there is none, or it is damaged."""
+    found = await _query_index(database, signature=canonical.digest(made))
     if found is None:
         return None
     try:
-        await to_thread.run_sync(index_module.verify, data_dir / found.path, made, found.file_hash)
+        await to_thread.run_sync(verify, data_dir / found.path, made, found.file_hash)
         await to_thread.run_sync(backend.check, data_dir / found.path)
-    except index_module.UnsoundIndex:
+    except UnsoundIndex:
         return None
     return found
 
@@ -245,26 +228,24 @@ async def make_index(
     def work() -> tuple[Path, bytes, int]:
         index = backend.build(_iterate_blocking(batches), canonical.digest(made).hex())
         from_thread.check_cancelled()
-        return *index_module.write_index(data_dir / FOLDER, made, index), len(index.documents)
+        return *write_index(data_dir / FOLDER, made, index), len(index.documents)
 
     folder, file_hash, documents = await to_thread.run_sync(work)
-    # Insert or update the row of an index, also if the caller is cancelled, so that what is written is used.
-    path = f"{FOLDER}/{folder.name}"
     statement = text(
         "INSERT INTO indexes (kind, signature, model_id, path, file_hash, params, documents, state)"
         " VALUES (:kind, :signature, :model, :path, :file_hash, CAST(:params AS jsonb), :documents, 'ready')"
         " ON CONFLICT (signature) DO UPDATE SET path = excluded.path, file_hash = excluded.file_hash, state = 'ready'"
         " RETURNING id"
     )
-    signature, kind = canonical.digest(made), made["kind"]
+    path, signature, kind = f"{FOLDER}/{folder.name}", canonical.digest(made), made["kind"]
     values = {
         "kind": kind, "signature": signature, "path": path, "file_hash": file_hash, "documents": documents,
         "params": canonical.encode(made).decode(),
     }  # fmt: skip
-    with CancelScope(shield=True):
+    with CancelScope(shield=True):  # also if the caller is cancelled, so that what is written is used
         async with database.transaction() as connection:
             model = await _register_model(connection, kind, signature.hex())
-            index = int((await connection.execute(statement, {**values, "model": model})).scalar_one())
+            index = int(await connection.scalar(statement, {**values, "model": model}))
     return IndexRow(id=index, kind=kind, corpus=made["corpus"], path=path, file_hash=file_hash, documents=documents)
 
 
@@ -275,7 +256,7 @@ async def _measure_text(database: Database, corpus: int) -> int:
         " WHERE hash IN (SELECT hash FROM corpus_documents WHERE corpus_id = :corpus)"
     )
     async with database.transaction() as connection:
-        return int((await connection.execute(query, {"corpus": corpus})).scalar_one())
+        return int(await connection.scalar(query, {"corpus": corpus}))
 
 
 async def _read_batches(database: Database, corpus: int) -> AsyncIterator[Batch]:
@@ -333,14 +314,13 @@ async def _query_index(
 
 async def _register_model(connection: AsyncConnection, kind: str, digest: str) -> int:
     """Insert the row of `models` to which retrieve calls of this index are pinned, and return its id."""
-    options: dict[str, Any] = {}
-    key = {"hash": canonical.digest(["retriever", digest, VERSION, options])}
+    key = {"hash": canonical.digest(["retriever", digest, VERSION, {}])}
     statement = text(
         "INSERT INTO models (name, backend, digest, version, options, hash, needs_lease)"
         " VALUES (:name, 'retriever', :digest, :version, '{}', :hash, false) ON CONFLICT (hash) DO NOTHING"
     )
     await connection.execute(statement, {"name": kind, "digest": digest, "version": VERSION, **key})
-    return int((await connection.execute(text("SELECT id FROM models WHERE hash = :hash"), key)).scalar_one())
+    return int(await connection.scalar(text("SELECT id FROM models WHERE hash = :hash"), key))
 
 
 # Caches of loaded indexes and of documents.
@@ -378,9 +358,14 @@ class IndexCache:
         """
         if (loaded := self._use_loaded(index)) is not None:
             return loaded
-        async with self._loading:
+        async with self._loading:  # searches of other indexes go on meanwhile
             loaded = self._use_loaded(index)  # whoever held the lock before may have loaded it
-            return await self._admit(index) if loaded is None else loaded
+            if loaded is None:
+                loaded = await self._load(index)
+                while len(self._indexes) >= INDEXES:
+                    self._indexes.popitem(last=False)
+                self._indexes[index] = loaded
+            return loaded
 
     def _use_loaded(self, index: int) -> SearchIndex | None:
         """Return the index if it is loaded, and mark it as used."""
@@ -388,20 +373,12 @@ class IndexCache:
             self._indexes.move_to_end(index)
         return self._indexes.get(index)
 
-    async def _admit(self, index: int) -> SearchIndex:
-        """Load an index and evict the least recently used one; searches of other indexes go on meanwhile."""
-        loaded = await self._load(index)
-        while len(self._indexes) >= INDEXES:
-            self._indexes.popitem(last=False)
-        self._indexes[index] = loaded
-        return loaded
-
     async def _load(self, index: int) -> SearchIndex:
         row = await find_index(self._database, index)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)
-        await to_thread.run_sync(index_module.verify, folder, made, row.file_hash)
+        await to_thread.run_sync(verify, folder, made, row.file_hash)
         await to_thread.run_sync(backend.check, folder)
         return await to_thread.run_sync(backend.load, folder)
 
@@ -411,7 +388,10 @@ class DocumentCache:
 
     def __init__(self, database: Database, most_bytes: int = DOCUMENTS_BYTES) -> None:
         self._database = database
-        self._recent: LruCache[Document] = LruCache(most_bytes, _estimate_bytes)
+        # The characters of a document take 1 to 4 bytes each.
+        self._recent: LruCache[Document] = LruCache(
+            most_bytes, lambda each: ENTRY_BYTES + sys.getsizeof(each.problem) + sys.getsizeof(each.text)
+        )
 
     async def of(self, documents: Iterable[str]) -> dict[str, Document]:
         """Return the existing documents by hash.
@@ -427,8 +407,3 @@ class DocumentCache:
                 found |= {row.hash.hex(): Document(problem=row.problem, text=row.body) for row in rows}
             self._recent.keep(found)
         return found
-
-
-def _estimate_bytes(document: Document) -> int:
-    """Estimate the memory of a document, whose characters take 1 to 4 bytes each."""
-    return ENTRY_BYTES + sys.getsizeof(document.problem) + sys.getsizeof(document.text)

@@ -26,8 +26,17 @@ from elasticsearch import ConnectionError as NoConnection
 from elasticsearch.serializer import CompatibilityModeJsonSerializer, CompatibilityModeNdjsonSerializer
 from numpy.typing import NDArray
 
-from services.retriever import index as index_module
-from services.retriever.index import UNSIGNED, Batch, IndexMatch, TermCutter, UnsoundIndex, make_refusal
+from services.retriever.index import (
+    UNSIGNED,
+    Batch,
+    IndexMatch,
+    TermCutter,
+    UnsoundIndex,
+    make_refusal,
+    read_hashes,
+    sort_positions,
+    write_hashes,
+)
 from shared import settings as settings_module
 from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
 from shared.messages import format_count
@@ -79,15 +88,11 @@ def translate_errors(server: str) -> Iterator[None]:
         elif isinstance(error, TlsError):
             message, hint = _explain_tls(error.message)
         elif any(sign in error.message for sign in CLOSED):
-            message, hint = (
-                f"closed the connection: {error.message}",
-                f"if it speaks TLS, write https:// in {URL}; else see its log",
-            )
+            message = f"closed the connection: {error.message}"
+            hint = f"if it speaks TLS, write https:// in {URL}; else see its log"
         else:
-            message, hint = (
-                f"cannot be reached: {error.message}",
-                f"start it, or set {URL}, as in http://127.0.0.1:9200",
-            )
+            message = f"cannot be reached: {error.message}"
+            hint = f"start it, or set {URL}, as in http://127.0.0.1:9200"
         raise Unavailable(f"{_describe(server)} {message}", hint=hint, what=_describe(server)) from error
 
 
@@ -105,9 +110,8 @@ def refuse_reply(server: str, reply: Mapping[str, Any]) -> None:
         raise make_error(server, reply["status"], reply)
     failed = reply["_shards"]["failed"]
     if reply["timed_out"] or failed:
-        why = "it stopped searching at its time limit (timed_out)"
-        if failed:
-            why = f"{format_count(failed, 'shard')} failed"
+        timed_out = "it stopped searching at its time limit (timed_out)"
+        why = f"{format_count(failed, 'shard')} failed" if failed else timed_out
         said = f"{_describe(server)} returned only a part of the hits: {why}"
         raise Unavailable(said, hint="see its log and its load", what=_describe(server))
 
@@ -161,13 +165,9 @@ def _make_refusal(address: str, status: int, why: str) -> Refused:
     """Make the error for a key or user that the server does not know, or that lacks a privilege, which it names."""
     found = _GRANTED.search(why)
     kind, granting = (found[1], re.findall(r"\w+", found[2])) if found else ("", [])
-    missing = [f"the {kind} privilege `{each}`" for each in PRIVILEGES.get(kind, ()) if each in granting]
-    if missing:
-        return Refused(
-            f"{address} refuses us ({status}), the key or user lacks {missing[0]}: {why}",
-            hint=f"grant it, or make a new key: {MAKE_KEY}",
-            what=address,
-        )
+    if missing := next((each for each in PRIVILEGES.get(kind, ()) if each in granting), None):
+        message = f"{address} refuses us ({status}), the key or user lacks the {kind} privilege `{missing}`: {why}"
+        return Refused(message, hint=f"grant it, or make a new key: {MAKE_KEY}", what=address)
     hint = f"set `retrieval.elasticsearch.api_key` to a valid key (how to make one: {MAKE_KEY}), or user and password"
     return Refused(f"{address} refuses us ({status}): {why}", hint=f"{hint} in {URL}", what=address)
 
@@ -272,9 +272,9 @@ REPLIED = tuple(f"responses.{field}" for field in (
 ))  # fmt: skip
 """Parts of each reply that the server sends; `status` is always there, so that no reply is left out."""
 
-Document = tuple[str, Mapping[str, Any]]
+Fields = Mapping[str, Any]
+Document = tuple[str, Fields]
 """Hash and fields of a document."""
-
 Body = Mapping[str, Any]
 
 
@@ -327,12 +327,12 @@ class ElasticsearchServer:
             Unavailable: it refuses one for now, even after retries, or holds fewer documents than it accepted.
         """
         with translate_errors(self._name):
-            list_documents = self._send_all(index, iter(documents))
+            sent = self._send_all(index, iter(documents))
             self._patient.indices.refresh(index=index)
-        if (found := self.count(index)) != list_documents:
-            message = f"Elasticsearch at {self._name} holds {found} of {list_documents} documents that it took"
+        if (found := self.count(index)) != sent:
+            message = f"{_describe(self._name)} holds {found} of {sent} documents that it took"
             raise Unavailable(message, hint="see its log, then build again")
-        return list_documents
+        return sent
 
     @property
     def _patient(self) -> Elasticsearch:
@@ -341,14 +341,14 @@ class ElasticsearchServer:
 
     def _send_all(self, index: str, documents: Iterator[Document]) -> int:
         """Send chunks from threads; `documents` is read here, as far ahead as there are threads."""
-        list_documents = 0
+        sent = 0
         sending: deque[Future[int]] = deque()
         with ThreadPoolExecutor(SENDERS, thread_name_prefix="bulk") as threads:
             while chunk := list(islice(documents, CHUNK)):
                 sending.append(threads.submit(self._send, index, chunk))
                 if len(sending) > SENDERS:
-                    list_documents += sending.popleft().result()
-            return list_documents + sum(each.result() for each in sending)
+                    sent += sending.popleft().result()
+            return sent + sum(each.result() for each in sending)
 
     def _send(self, index: str, chunk: Sequence[Document]) -> int:
         actions = ({"_index": index, "_id": document, "_source": fields} for document, fields in chunk)
@@ -373,7 +373,7 @@ class ElasticsearchServer:
         [result] = item.values()
         if result.get("status") in REFUSED:
             return make_error(self._name, result["status"], result)
-        where = f"Elasticsearch at {self._name} refuses document {result.get('_id')} ({result.get('status')})"
+        where = f"{_describe(self._name)} refuses document {result.get('_id')} ({result.get('status')})"
         raised = Unavailable if result.get("status") in OVERLOADED else Invalid
         return raised(f"{where}: {find_reason(result.get('error'))}", hint="see its log, then build again")
 
@@ -419,9 +419,10 @@ class ElasticsearchServer:
             Unavailable: the server does not answer, or has not searched everything, also when asked again.
         """
         if size > MOST_HITS:
-            raise Invalid(
+            message = (
                 f"Elasticsearch finds {MOST_HITS} documents at most in one search, but the request asks for {size}"
             )
+            raise Invalid(message)
         shared = {"size": size, "track_total_hits": False, "stored_fields": "_none_"}
         bodies = [{**shared, **each} for each in searches]
         step = HITS_AT_ONCE // size
@@ -445,16 +446,15 @@ class ElasticsearchServer:
         return replies
 
     def _search_once(self, index: str, bodies: Sequence[Body]) -> list[Body]:
-        lines = [line for body in bodies for line in (self._make_header(body), body)]
+        lines: list[Body] = []
+        for body in bodies:
+            header: dict[str, Any] = {"allow_partial_search_results": False}
+            if self.replicas:  # each copy has a graph of its own: the same search always goes to the same copy
+                header["preference"] = f"{crc32(msgspec.json.encode(body)):08x}"
+            lines += (header, body)
         with translate_errors(self._name):
             replies = self._client.msearch(index=index, searches=lines, filter_path=REPLIED)
         return list(replies["responses"])
-
-    def _make_header(self, body: Body) -> Body:
-        header: Body = {"allow_partial_search_results": False}
-        if self.replicas:  # each copy has a graph of its own: the same search always goes to the same copy
-            header = {**header, "preference": f"{crc32(msgspec.json.encode(body)):08x}"}
-        return header
 
     def point(self, alias: str, index: str) -> None:
         """Let `alias` refer only to `index`, in one step."""
@@ -465,7 +465,6 @@ class ElasticsearchServer:
             self._client.indices.update_aliases(actions=[*moved, {"add": {"index": index, "alias": alias}}])
 
     def delete(self, index: str) -> None:
-        """Delete an index if it exists."""
         with translate_errors(self._name):
             self._patient.options(ignore_status=404).indices.delete(index=index)
 
@@ -495,8 +494,6 @@ SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "refresh_interval": "-1"}
 """One shard, so that BM25 counts over all documents; no automatic refresh."""
 HASH: Mapping[str, Any] = {"type": "keyword"}
 
-Fields = Mapping[str, Any]
-
 
 class ServerIndex:
     """An index on a server, with the hashes of its documents."""
@@ -507,9 +504,8 @@ class ServerIndex:
         self.documents = documents
 
     def save(self, folder: Path) -> None:
-        """Write the index's name and the document hashes."""
         (folder / FILE).write_text(json.dumps({"index": self.index, "documents": len(self.documents)}))
-        index_module.write_hashes(folder, self.documents)
+        write_hashes(folder, self.documents)
 
 
 class ServerBackend:
@@ -538,7 +534,7 @@ class ServerBackend:
 
     def _open_index(self, folder: Path) -> ServerIndex:
         """Return the name on the server and the document hashes of the index to which `folder` refers."""
-        return ServerIndex(self._server, _read_reference(folder)[0], index_module.read(folder))
+        return ServerIndex(self._server, _read_reference(folder)[0], read_hashes(folder))
 
     def _build_index(
         self, signature: str, batches: Iterable[Batch], fields: Callable[[Sequence[str]], Iterable[Fields]],
@@ -564,7 +560,7 @@ class ServerBackend:
             copies = {"number_of_replicas": self._server.replicas}
             self._server.create(index, settings={**SETTINGS, **copies, **settings}, mappings=mappings)
             self._server.fill(index, list_documents())
-            order = index_module.sort_positions(documents)
+            order = sort_positions(documents)
         except BaseException:
             with suppress(MathragError):
                 self._server.discard(index)
@@ -623,7 +619,6 @@ class ServedVectors:
 
     @property
     def dimension(self) -> int:
-        """Return the length of a vector."""
         return self._embedder.dimension
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
@@ -631,42 +626,26 @@ class ServedVectors:
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[IndexMatch]]:
-        """Search for vectors [n, dimension] of length 1; a zero vector finds nothing."""
         nonzero = np.flatnonzero(vectors.any(axis=1)).tolist()
         packed = self._place.server.version >= PACKED_QUESTIONS_SINCE
-        fetched = max(k, min(k + MARGIN, MOST_HITS))
-        found = dict(
-            zip(
-                nonzero,
-                self._fetch([encode_vector(vectors[at], packed=packed) for at in nonzero], k, fetched),
-                strict=True,
-            )
-        )
+        encoded = [encode_vector(vectors[at], packed=packed) for at in nonzero]
+        found = dict(zip(nonzero, self._fetch(encoded, k, max(k, min(k + MARGIN, MOST_HITS))), strict=True))
         return [rank_hits(found.get(at, []), k) for at in range(len(vectors))]
 
     def _fetch(self, vectors: Sequence[Vector], k: int, fetched: int) -> list[list[Body]]:
         """Fetch the hits of each vector: all that can be among the first `k`, and perhaps more."""
-        found = self._place.server.search(
-            self._place.index, fetched, [self._make_search(each, fetched) for each in vectors]
-        )
+        candidates = min(max(self._candidates, fetched), MOST_HITS)
+        knn: dict[str, Any] = {"field": VECTOR_FIELD, "k": fetched, "num_candidates": candidates}
+        if self._rescored:
+            knn["rescore_vector"] = {"oversample": OVERSAMPLE}
+        searches = [{"knn": {**knn, "query_vector": each}, "docvalue_fields": ["hash", DIGEST]} for each in vectors]
+        found = self._place.server.search(self._place.index, fetched, searches)
         cut = [at for at, hits in enumerate(found) if len(hits) == fetched < MOST_HITS and is_cut(hits, k)]
         if cut:
             deeper = self._fetch([vectors[at] for at in cut], k, min(fetched * DEEPER, MOST_HITS))
             for at, hits in zip(cut, deeper, strict=True):
                 found[at] = hits
         return found
-
-    def _make_search(self, vector: Vector, fetched: int) -> Body:
-        candidates = min(max(self._candidates, fetched), MOST_HITS)
-        knn: dict[str, Any] = {
-            "field": VECTOR_FIELD,
-            "query_vector": vector,
-            "k": fetched,
-            "num_candidates": candidates,
-        }
-        if self._rescored:
-            knn["rescore_vector"] = {"oversample": OVERSAMPLE}
-        return {"knn": knn, "docvalue_fields": ["hash", DIGEST]}
 
 
 class ElasticsearchVectors(ServerBackend):
@@ -681,6 +660,7 @@ class ElasticsearchVectors(ServerBackend):
         self._embedder = embedder
         self._dense = dense
         self._vectors = vectors
+        self._is_quantised = vectors != "hnsw"
 
     def recipe(self) -> dict[str, Any]:
         """Return the graph's parameters, the embedder and the rule for ties; the server's address does not matter.
@@ -694,10 +674,6 @@ class ElasticsearchVectors(ServerBackend):
         exact = {"ties": "by digest", "early_termination": "off"}
         rescored = {"oversample": OVERSAMPLE} if self._is_quantised else {}
         return {"backend": f"elasticsearch {self._vectors}", **graph, **exact, **rescored, **embedder}
-
-    @property
-    def _is_quantised(self) -> bool:
-        return self._vectors != "hnsw"
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> ServedVectors:
         """Embed all documents and stream them to a new index; only their hashes stay in memory."""
@@ -717,14 +693,10 @@ class ElasticsearchVectors(ServerBackend):
     def _make_fields(self, texts: Sequence[str]) -> Iterator[Fields]:
         packed = self._server.version >= PACKED_DOCUMENTS_SINCE
         for vector in self._embedder.embed_documents(texts):
-            yield (
-                {VECTOR_FIELD: encode_vector(vector, packed=packed), DIGEST: digest_vector(vector)}
-                if vector.any()
-                else {}
-            )
+            known = vector.any()
+            yield {VECTOR_FIELD: encode_vector(vector, packed=packed), DIGEST: digest_vector(vector)} if known else {}
 
     def load(self, folder: Path) -> ServedVectors:
-        """Load the index to which `folder` refers."""
         return self._serve(self._open_index(folder))
 
     def _serve(self, place: ServerIndex) -> ServedVectors:
@@ -777,7 +749,7 @@ BY_HASH = {"sort": [{"_score": "desc"}, {"hash": "asc"}]}
 
 
 class ServedTerms:
-    """Searches words on a server, as `SparseIndex` does in memory."""
+    """Searches words on a server, as `Bm25Index` does in memory."""
 
     def __init__(self, place: ServerIndex, words: TermCutter, k1: float) -> None:
         self._place = place
@@ -787,7 +759,6 @@ class ServedTerms:
         self.save = place.save
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
-        """Return at most `k` matches per question, each of which shares a term with it."""
         terms = {at: words for at, question in enumerate(questions) if (words := self._words.of(question))}
         found = dict(zip(terms, self._fetch(list(map(make_query, terms.values())), k), strict=True))
         return [self._rank(found.get(at, []), k) for at in range(len(questions))]
@@ -847,5 +818,4 @@ class ElasticsearchTerms(ServerBackend):
         return ({TERMS_FIELD: " ".join(self._words.of(text))} for text in texts)
 
     def load(self, folder: Path) -> ServedTerms:
-        """Load the index to which `folder` refers."""
         return ServedTerms(self._open_index(folder), self._words, self._k1)

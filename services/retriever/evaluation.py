@@ -1,10 +1,14 @@
-"""Evaluate and tune retrieval over a collection with relevance judgements."""
+"""Measure and tune, without a service, how well the configured back ends search a collection with judgements.
+
+Run as a program, it reads one request of `mathrag eval` or `tune` as JSON from standard input, and writes the result as
+JSON to standard output. After an error the exit status is 1, and the output is {"error": {"kind", "message", "hint"}}.
+"""
 
 import hashlib
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,11 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from services.retriever import builds
-from services.retriever import index as index_module
 from services.retriever.backends import make_backends
-from services.retriever.builds import make_indexed_text
-from services.retriever.index import Backend, Batch, IndexMatch, SearchIndex
+from services.retriever.builds import make_recipe
+from services.retriever.index import MANIFEST, Backend, Batch, IndexMatch, SearchIndex, verify, write_index
 from shared import canonical
 from shared import settings as settings_module
 from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
@@ -28,17 +30,14 @@ from shared.models.embedding import ModelFailed, RerankingModel
 from shared.params import EnhanceParams, FusionParams, Params
 from shared.rag import metrics, retrieval
 from shared.rag.fusion import NORMALISERS, fuse
-from shared.rag.retrieval import ORIGINAL, RecallPath
-from shared.rag.rewriting import EnhancedQuestion, enhance
+from shared.rag.retrieval import ORIGINAL
+from shared.rag.rewriting import enhance
 from shared.replies import CorpusRecord
 from shared.settings import Settings
 from shared.statistics import significance
 from shared.statistics.significance import Difference
 
-# Measure how well the configured back ends find the relevant documents of a judged collection, without a service.
-
-
-# The requests of an evaluation, as JSON on standard input.
+# The requests of an evaluation.
 
 Depth = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
@@ -79,21 +78,6 @@ class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown
 
 
 Request = Evaluate | Tune
-
-
-def read_request() -> Request:
-    """Read the request from standard input.
-
-    Raises:
-        Invalid: it is none; the message names the field.
-    """
-    try:
-        request: Request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    except msgspec.DecodeError as error:
-        raise Invalid(
-            str(error), hint="`$` stands for the request; docs/explanation/pipelines.md has all of `params`"
-        ) from error
-    return request
 
 
 # The modes of evaluation: one list as it is, or both of them fused as a job would.
@@ -212,10 +196,11 @@ class Collection:
         self._folder = folder
         records = self._open_records()
         self.ids: dict[str, str] = {}
-        """Maps keys to ids. A key is the hash of the content, as in a job, so that ties are broken alike."""
+        """Maps keys to ids. A key is the hash of the content, as in a job, so that ties are broken in the same way; of
+        a further document with the same content, it is a hash of both."""
         for each in records:
-            known = each.document.hash in self.ids
-            self.ids[make_twin_key(each.document.hash, _get_id(each)) if known else each.document.hash] = _get_id(each)
+            key, document = each.document.hash, _get_id(each)
+            self.ids[canonical.digest([key, document]).hex() if key in self.ids else key] = document
         self.skipped = records.skipped
         """Number of documents without any text, which no search can find."""
 
@@ -230,16 +215,16 @@ class Collection:
         keys = {document: key for key, document in self.ids.items()}
         batch: list[tuple[str, str]] = []
         for each in self._open_records():
-            batch.append((keys[_get_id(each)], _get_text(each)))
+            batch.append((keys[_get_id(each)], each.document.whole))
             if len(batch) == BATCH:
                 yield batch
                 batch = []
         if batch:
             yield batch
 
-    def texts(self, documents: AbstractSet[str]) -> dict[str, str]:
+    def texts(self, documents: Container[str]) -> dict[str, str]:
         """Return the text of each of these ids."""
-        return {_get_id(each): _get_text(each) for each in self._open_records() if _get_id(each) in documents}
+        return {_get_id(each): each.document.whole for each in self._open_records() if _get_id(each) in documents}
 
     def splits(self) -> list[str]:
         """List the splits that have judgements."""
@@ -251,25 +236,25 @@ class Collection:
         Raises:
             Invalid, InvalidLine: there is no such split, it judges none of the queries, or a line cannot be used.
         """
+        file = f"qrels/{split}.tsv"
         items = list(datasets.read_dataset(paths.dataset_lines(self._folder, split=split)))
-        grades = {each.custom_id: each.gold_documents or {} for each in items if each.custom_id}
-        judged = {query: _select_relevant(found) for query, found in grades.items() if _select_relevant(found)}
+        judged, texts = dict[str, dict[str, int]](), dict[str, str]()
+        for each in items:
+            relevant = {document: grade for document, grade in (each.gold_documents or {}).items() if grade > 0}
+            if each.custom_id and relevant:
+                judged[each.custom_id], texts[each.custom_id] = relevant, each.question
         if not judged:
             hint = "compare the ids in the first column with `_id` in queries.jsonl"
-            raise Invalid(f"qrels/{split}.tsv names a relevant document for none of the queries", hint=hint)
-        texts = {each.custom_id: each.question for each in items if each.custom_id in judged}
+            raise Invalid(f"{file} names a relevant document for none of the queries", hint=hint)
         known = set(self.ids.values())
         return Queries(
             texts=texts,
             judged=judged,
             themselves=self._find_own_documents(texts),
             unjudged=len(items) - len(judged),
-            unasked=len(self._read_judgements(split)) - len(items),
+            unasked=len(paths.read_judgements(self._folder / file, file)) - len(items),
             absent=sum(document not in known for found in judged.values() for document in found),
         )
-
-    def _read_judgements(self, split: str) -> dict[str, dict[str, int]]:
-        return paths.read(self._folder / "qrels" / f"{split}.tsv", f"qrels/{split}.tsv")
 
     def _find_own_documents(self, queries: Mapping[str, str]) -> frozenset[str]:
         """Find the queries that are documents of the collection, under the same id (as in ArguAna).
@@ -287,17 +272,8 @@ class Collection:
         return Reader(rows, lambda line, _: datasets.record(line), datasets.document_id, skip_empty=True)
 
 
-def make_twin_key(content: str, document: str) -> str:
-    """Make a key for a document whose content has a key already."""
-    return canonical.digest([content, document]).hex()
-
-
 def _normalise(text: str) -> str:
     return " ".join(canonical.normalise(text).lower().split())
-
-
-def _select_relevant(grades: Mapping[str, int]) -> dict[str, int]:
-    return {document: grade for document, grade in grades.items() if grade > 0}
 
 
 def _get_id(record: CorpusRecord) -> str:
@@ -306,23 +282,17 @@ def _get_id(record: CorpusRecord) -> str:
     return record.external_id
 
 
-def _get_text(record: CorpusRecord) -> str:
-    return make_indexed_text(record.document.problem, record.document.text)
-
-
 # Read and write runs in TREC's format: `query Q0 document rank score tag`, separated by blanks.
 
-TAG = "mathrag"
 
-
-def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
+def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
     """Write a run; scores fall by one from rank to rank, so that no reader finds a tie.
 
     Raises:
         Invalid: the file cannot be written.
     """
     rows = (
-        f"{query} Q0 {document} {rank} {len(found) - rank + 1} {TAG}\n"
+        f"{query} Q0 {document} {rank} {len(found) - rank + 1} mathrag\n"
         for query, found in run.items()
         for rank, document in enumerate(found, start=1)
     )
@@ -344,57 +314,21 @@ def read_run(path: Path, k: int) -> dict[str, list[str]]:
     rows: dict[str, list[tuple[float, int, str]]] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
-            if line.strip():
-                query, document, rank, score = _parse_row(line.split(), path.name, number)
-                rows.setdefault(query, []).append((-score, rank, document))
+            cells = line.split()
+            if not cells:
+                continue
+            if len(cells) != 6:
+                columns = format_count(len(cells), "column")
+                raise InvalidLine(path.name, number, f"has {columns}, not six; write query Q0 document rank score tag")
+            query, _, document, rank, score, _ = cells
+            try:
+                rows.setdefault(query, []).append((-float(score), int(rank), document))
+            except ValueError as error:
+                message = f"rank {rank!r} or score {score!r} is not a number; write numbers"
+                raise InvalidLine(path.name, number, message) from error
     return {
         query: list(dict.fromkeys(document for _, _, document in sorted(found)))[:k] for query, found in rows.items()
     }
-
-
-def _parse_row(cells: list[str], source: str, number: int) -> tuple[str, str, int, float]:
-    if len(cells) != 6:
-        columns = format_count(len(cells), "column")
-        raise InvalidLine(source, number, f"has {columns}, not six; write query Q0 document rank score tag")
-    try:
-        return cells[0], cells[2], int(cells[3]), float(cells[4])
-    except ValueError as error:
-        raise InvalidLine(
-            source, number, f"rank {cells[3]!r} or score {cells[4]!r} is not a number; write numbers"
-        ) from error
-
-
-# Rank in the mode `enhanced`: with the parts of the pipeline of that name that ask no model.
-
-MatchesByQuery = Mapping[Kind, Mapping[str, Sequence[IndexMatch]]]
-
-
-class EnhancedQueries:
-    """Enhances the questions of one collection: cleaned, corrected, and in a second wording with synonyms."""
-
-    def __init__(self, mode: Mode, queries: Queries) -> None:
-        self._params = Params(fusion=mode.fusion, rrf_k=mode.rrf_k, enhance=mode.enhance)
-        self._asked = queries.texts
-        self._ready: dict[str, EnhancedQuestion] = {
-            query: enhance(text, mode.enhance, mode.fusion) for query, text in queries.texts.items()
-        }
-        self.widened = msgspec.structs.replace(
-            queries, texts={query: ready.widened for query, ready in self._ready.items()}
-        )
-        """The queries in their second wording."""
-
-    def rank(self, query: str, original: MatchesByQuery, widened: MatchesByQuery) -> list[str]:
-        """Fuse the lists of both wordings with the weights that the question's intent gives them; return document
-        keys."""
-        paths = retrieval.make_first_searches(self._asked[query], self._ready[query], self._params)
-        lists = [_list(path, original if path.wording == ORIGINAL else widened, query) for path in paths]
-        weights = [path.weight for path in paths]
-        return [document for document, _ in fuse(lists, weights, self._params.fusion, self._params.rrf_k)]
-
-
-def _list(path: RecallPath, lists: MatchesByQuery, query: str) -> list[tuple[str, float]]:
-    kind: Kind = "dense" if path.call.index == "dense" else "sparse"
-    return [(match.document, match.score) for match in lists[kind][query]]
 
 
 # Search a collection with the configured back ends; their indexes are kept for later evaluations.
@@ -415,13 +349,9 @@ class CollectionSearcher:
     """Searches the indexes of one collection for the `k` best documents of every query."""
 
     def __init__(
-        self,
-        backends: Sequence[Backend[SearchIndex]],
-        data_dir: Path,
-        collection: Collection,
-        k: int,
+        self, backends: Sequence[Backend[SearchIndex]], data_dir: Path, collection: Collection, k: int,
         reranker: RerankingModel | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._backends = {backend.kind: backend for backend in backends}
         self._root = data_dir / FOLDER
         self._collection = collection
@@ -431,11 +361,11 @@ class CollectionSearcher:
 
     def recipe(self, kind: Kind) -> dict[str, Any]:
         """Return what determines the scores of an index."""
-        return builds.make_recipe(self._backends[kind], self._collection.hash)
+        return make_recipe(self._backends[kind], self._collection.hash)
 
     def lists(self, kinds: Iterable[Kind], queries: Queries) -> Lists:
         """Search each index; a query is never among its own hits."""
-        return {kind: self._search_index(self._index(kind), queries) for kind in kinds}
+        return {kind: self._search_index(self._open_or_build(kind), queries) for kind in kinds}
 
     def runs(self, modes: Sequence[Mode], queries: Queries) -> dict[str, Run]:
         """Rank in each mode, and return mode -> query -> documents; every index is searched once.
@@ -452,14 +382,30 @@ class CollectionSearcher:
     def rank(self, mode: Mode, lists: Lists) -> Run:
         """Rank the best documents for every query in one mode, by the collection's ids."""
         queries = lists[mode.kinds[0]]
-        return self._name_documents(
-            {query: mode.rank({kind: lists[kind][query] for kind in lists}) for query in queries}
-        )
+        found = {query: mode.rank({kind: lists[kind][query] for kind in lists}) for query in queries}
+        return self._name_documents(found)
 
-    def _rank_enhanced(self, mode: Mode, lists: Lists, queries: Queries) -> Run:
-        enhancing = EnhancedQueries(mode, queries)
-        widened = self.lists(mode.kinds, enhancing.widened)
-        return self._name_documents({query: enhancing.rank(query, lists, widened) for query in queries.texts})
+    def _rank_enhanced(self, mode: Mode, original: Lists, queries: Queries) -> Run:
+        """Rank with the parts of the pipeline `enhanced` that ask no model.
+
+        Queries are cleaned, corrected, and also searched for in a second wording with synonyms; the lists of both
+        wordings are fused with the weights that the question's intent gives them.
+        """
+        params = Params(fusion=mode.fusion, rrf_k=mode.rrf_k, enhance=mode.enhance)
+        ready = {query: enhance(text, mode.enhance, mode.fusion) for query, text in queries.texts.items()}
+        reworded = msgspec.structs.replace(queries, texts={query: each.widened for query, each in ready.items()})
+        widened = self.lists(mode.kinds, reworded)
+        keys = {}
+        for query, text in queries.texts.items():
+            paths = retrieval.make_first_searches(text, ready[query], params)
+            found = [
+                (original if path.wording == ORIGINAL else widened)["dense" if path.call.index == "dense" else "sparse"]
+                for path in paths
+            ]
+            scored = [[(match.document, match.score) for match in each[query]] for each in found]
+            fused = fuse(scored, [path.weight for path in paths], params.fusion, params.rrf_k)
+            keys[query] = [document for document, _ in fused]
+        return self._name_documents(keys)
 
     def _name_documents(self, keys: Mapping[str, Sequence[str]]) -> Run:
         return {query: [self._collection.ids[key] for key in found[: self._k]] for query, found in keys.items()}
@@ -470,54 +416,46 @@ class CollectionSearcher:
         for start in range(0, len(names), AT_ONCE):
             texts = [queries.texts[name] for name in names[start : start + AT_ONCE]]
             matches += index.search(texts, self._k + 1)
-        return {
-            name: self._drop_itself(found, name if name in queries.themselves else None)
-            for name, found in zip(names, matches, strict=True)
-        }
+        found: Found = {}
+        for name, some in zip(names, matches, strict=True):
+            itself = name if name in queries.themselves else None
+            found[name] = [match for match in some if self._collection.ids[match.document] != itself][: self._k]
+        return found
 
     def _rerank(self, run: Run, queries: Queries) -> Run:
         if self._reranker is None:
-            raise Invalid(
-                "mode `rerank` needs a reranker", hint="configure one under `retrieval.reranker` in mathrag.yaml"
-            )
+            hint = "configure one under `retrieval.reranker` in mathrag.yaml"
+            raise Invalid("mode `rerank` needs a reranker", hint=hint)
         texts = self._collection.texts({document for found in run.values() for document in found})
-        try:
-            return {
-                query: sort_by_score(self._reranker, queries.texts[query], found, texts) for query, found in run.items()
-            }
-        except ModelFailed as failed:
-            raise Unavailable(f"the reranker gave no score: {failed}", hint="check `retrieval.reranker`") from failed
-
-    def _drop_itself(self, matches: Sequence[IndexMatch], itself: str | None) -> list[IndexMatch]:
-        return [match for match in matches if self._collection.ids[match.document] != itself][: self._k]
-
-    def _index(self, kind: Kind) -> SearchIndex:
-        if kind not in self._indexes:
-            self._indexes[kind] = self._open_or_build(self._backends[kind], self.recipe(kind))
-        return self._indexes[kind]
-
-    def _open_or_build(self, backend: Backend[SearchIndex], made: dict[str, Any]) -> SearchIndex:
-        """Load the index of this recipe if it is on disk and sound; otherwise build it."""
-        folder = self._root / canonical.digest(made).hex()
-        manifest = folder / index_module.MANIFEST
-        if manifest.is_file():
+        reranked: Run = {}
+        for query, found in run.items():
             try:
-                index_module.verify(folder, made, hashlib.sha256(manifest.read_bytes()).digest())
+                scores = self._reranker.score(queries.texts[query], [texts[document] for document in found])
+            except ModelFailed as failed:
+                message = f"the reranker gave no score: {failed}"
+                raise Unavailable(message, hint="check `retrieval.reranker`") from failed
+            # Documents of equal score keep their order.
+            ranked = sorted(zip(found, scores, strict=True), key=lambda each: -each[1])
+            reranked[query] = [document for document, _ in ranked]
+        return reranked
+
+    def _open_or_build(self, kind: Kind) -> SearchIndex:
+        """Return the index of this kind: if it is not in memory, load it from disk; if it is not sound, build it."""
+        if kind in self._indexes:
+            return self._indexes[kind]
+        backend, made = self._backends[kind], self.recipe(kind)
+        folder = self._root / canonical.digest(made).hex()
+        manifest = folder / MANIFEST
+        if manifest.is_file():
+            with suppress(Unavailable):  # damaged: it is built again in its place
+                verify(folder, made, hashlib.sha256(manifest.read_bytes()).digest())
                 backend.check(folder)
-                return backend.load(folder)
-            except Unavailable:  # damaged: it is built again in its place
-                pass
-        index = backend.build(self._collection.batches(), folder.name)
-        index_module.write_index(self._root, made, index)
-        return index
-
-
-def sort_by_score(
-    reranker: RerankingModel, question: str, documents: Sequence[str], texts: Mapping[str, str]
-) -> list[str]:
-    """Sort the documents by descending score; those of equal score keep their order."""
-    scores = reranker.score(question, [texts[document] for document in documents])
-    return [document for document, _ in sorted(zip(documents, scores, strict=True), key=lambda each: -each[1])]
+                self._indexes[kind] = backend.load(folder)
+        if kind not in self._indexes:
+            index = backend.build(self._collection.batches(), folder.name)
+            write_index(self._root, made, index)
+            self._indexes[kind] = index
+        return self._indexes[kind]
 
 
 # Evaluate a mode on one split, and compare others with it (`eval`).
@@ -536,7 +474,7 @@ def evaluate(request: Evaluate, collection: Collection, searcher: CollectionSear
     queries = collection.queries(request.split)
     runs = _make_runs(request, queries, searcher)
     if request.run is not None:
-        write(Path(request.run), runs[request.mode])
+        write_run(Path(request.run), runs[request.mode])
     measured = {name: metrics.measure_per_query(queries.judged, run, names) for name, run in runs.items()}
     mode = choose_mode(request.mode, request.params)
     others = {other: values for other, values in measured.items() if other != mode.name}
@@ -572,11 +510,7 @@ def choose_measures(request: Evaluate) -> list[str]:
 
 
 def require_depth(name: str, k: int) -> str:
-    """Return the measure if it looks at no more than `k` documents.
-
-    Raises:
-        Invalid: they are not, or there is no such measure.
-    """
+    """Return the measure if it looks at no more than `k` documents."""
     depth = metrics.get_cutoff(name) or 0
     if depth > k:
         raise Invalid(f"{name} looks at more than {k} documents", hint=f"--k {depth}")
@@ -660,7 +594,7 @@ def tune(request: Tune, collection: Collection, searcher: CollectionSearcher) ->
     base, metric, grid = _require_tunable_mode(request), require_depth(request.metric, request.k), GRIDS[request.over]
     halves = split_queries(request, collection)
     lists = searcher.lists(base.kinds, halves.development)
-    modes = (_set_value(base, request.over, value) for value in GRIDS[request.over])
+    modes = (_set_value(base, request.over, value) for value in grid)
     measured = (
         metrics.measure_per_query(halves.development.judged, searcher.rank(each, lists), [request.metric])
         for each in modes
@@ -707,19 +641,20 @@ def split_queries(request: Tune, collection: Collection) -> Halves:
         development, held_out = held_out.only(half), held_out.only(set(names) - half)
         how = f"half of {split}.tsv, seed {request.seed}"
     if min(len(development.judged), len(held_out.judged)) < 2:
-        raise Invalid(
-            f"`{request.held_out}` has too few queries: two are needed to choose on, and two others to measure on"
-        )
+        too_few = f"`{request.held_out}` has too few queries"
+        raise Invalid(f"{too_few}: two are needed to choose on, and two others to measure on")
     return Halves(development=development, held_out=held_out, how=how)
 
 
 def make_curve(grid: Sequence[float], values: NDArray[np.float64]) -> list[CurvePoint]:
     """Make the curve from values [len(grid), queries]."""
-    best = int(values.mean(axis=1).argmax())
-    return [
-        CurvePoint(at=at, value=float(found.mean()), separable=_is_worse(found, values[best]))
-        for at, found in zip(grid, values, strict=True)
-    ]
+    best = values[int(values.mean(axis=1).argmax())].tolist()
+    curve = []
+    for at, found in zip(grid, values, strict=True):
+        tested = significance.compare_paired(best, found.tolist())
+        separable = tested is not None and tested.p < significance.LEVEL
+        curve.append(CurvePoint(at=at, value=float(found.mean()), separable=separable))
+    return curve
 
 
 def find_plateau(curve: Sequence[CurvePoint], chosen: float) -> list[float]:
@@ -744,15 +679,9 @@ def estimate_interval(grid: Sequence[float], values: NDArray[np.float64], seed: 
 
 def format_settings(tuned: Mode) -> str:
     """Format the options that `mathrag job submit` needs for this mode."""
-    fusion = tuned.fusion
-    chosen = {
-        "fusion.method": fusion.method,
-        "fusion.normaliser": fusion.normaliser,
-        "fusion.dense": fusion.dense,
-        "fusion.sparse": fusion.sparse,
-        "rrf_k": tuned.rrf_k,
-    }
-    del chosen["fusion.normaliser" if fusion.method == "rrf" else "rrf_k"]
+    chosen = {f"fusion.{name}": getattr(tuned.fusion, name) for name in ("method", "normaliser", "dense", "sparse")}
+    chosen["rrf_k"] = tuned.rrf_k
+    del chosen["fusion.normaliser" if tuned.fusion.method == "rrf" else "rrf_k"]
     return " ".join(f"--set {name}={value}" for name, value in chosen.items())
 
 
@@ -769,21 +698,13 @@ def _set_value(base: Mode, over: str, value: float) -> Mode:
     return base.with_dense_weight(value) if over == "dense" else msgspec.structs.replace(base, rrf_k=int(value))
 
 
-def _is_worse(found: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
-    tested = significance.compare_paired(best.tolist(), found.tolist())
-    return tested is not None and tested.p < significance.LEVEL
-
-
 def _measure_held_out(
     request: Tune, tuned: Mode, base: Mode, queries: Queries, searcher: CollectionSearcher
 ) -> dict[str, Any]:
     """Measure the choice on queries that it was not made on, and compare it with modes that need no choice."""
     name = request.metric
-    modes = {
-        "tuned": tuned,
-        "untuned": base,
-        **{kind: choose_mode(kind, request.params) for kind in ("dense", "sparse")},
-    }
+    plain = {kind: choose_mode(kind, request.params) for kind in ("dense", "sparse")}
+    modes = {"tuned": tuned, "untuned": base, **plain}
     lists = searcher.lists(base.kinds, queries)
     measured = {
         label: metrics.measure_per_query(queries.judged, searcher.rank(each, lists), [name])
@@ -800,14 +721,14 @@ def _measure_held_out(
     }
 
 
-# Answer one request of `mathrag eval` or `tune`: JSON on standard input, the result as JSON on standard output.
-#
-# After an error the exit status is 1, and standard output is {"error": {"kind", "message", "hint"}}.
-
-
 def main() -> None:
     try:
-        found, code = answer(read_request(), settings_module.load()), 0
+        try:
+            request: Request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+        except msgspec.DecodeError as error:
+            hint = "`$` stands for the request; docs/explanation/pipelines.md has all of `params`"
+            raise Invalid(str(error), hint=hint) from error
+        found, code = answer(request, settings_module.load()), 0
     except MathragError as error:
         found, code = {"error": {"kind": error.kind, "message": error.message, "hint": error.hint}}, 1
     sys.stdout.buffer.write(msgspec.json.encode(found))

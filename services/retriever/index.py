@@ -8,9 +8,10 @@ import shutil
 import sys
 import unicodedata
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -83,14 +84,6 @@ class DenseIndex(SearchIndex, Protocol):
         """Search for vectors [n, dimension] of length 1; a zero vector finds nothing. See `search`."""
 
 
-class SparseIndex(SearchIndex, Protocol):
-    """Finds documents that share terms with the question."""
-
-    @property
-    def terms(self) -> int:
-        """Number of distinct terms."""
-
-
 UNSIGNED = "0" * 64
 """Signature of an index without a row in the database."""
 
@@ -147,8 +140,6 @@ class FolderBackend:
 
 MANIFEST = "manifest.json"
 REBUILD = "Build the corpus's indexes again: `mathrag corpus index NAME`"
-
-
 LONGEST = 40
 """Longest value, in characters, that messages do not shorten."""
 
@@ -169,11 +160,6 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str]
     """File name -> SHA-256 in hex."""
 
-    @property
-    def signature(self) -> str:
-        """Return the SHA-256 of the recipe, in hex."""
-        return canonical.digest(self.recipe).hex()
-
 
 def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple[Path, bytes]:
     """Save `index` below `root`, all or nothing; a folder of the same signature is replaced.
@@ -192,7 +178,12 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
             files = {file.name: _compute_sha256(file).hex() for file in sorted(unfinished.iterdir())}
             manifest = IndexManifest(recipe=recipe, documents=len(index.documents), files=files)
             (unfinished / MANIFEST).write_bytes(canonical.encode(manifest))
-            folder = _publish(unfinished, root / manifest.signature)
+            folder = root / canonical.digest(recipe).hex()
+            if folder.exists():  # processes that have the old one open keep it
+                replaced = unfinished.with_name(unfinished.name + "-replaced")
+                folder.rename(replaced)
+                shutil.rmtree(replaced)
+            unfinished.rename(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         return folder, _compute_sha256(folder / MANIFEST)
@@ -202,8 +193,8 @@ def write_index(root: Path, recipe: dict[str, Any], index: SearchIndex) -> tuple
         raise Unavailable(f"the index cannot be written below {root}: {reason}", hint=hint) from error
 
 
-def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> IndexManifest:
-    """Verify that `folder` is what was registered and what this code would build, and return its manifest.
+def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
+    """Verify that `folder` is what was registered and what this code would build.
 
     Raises:
         UnsoundIndex: a file is missing or changed, or the index was built by another recipe.
@@ -224,15 +215,6 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> IndexManif
                 raise make_refusal(folder, f"{name} is not the file that was built")
     except OSError as error:
         raise make_refusal(folder, f"{error.filename} cannot be read") from error
-    return manifest
-
-
-def _publish(unfinished: Path, folder: Path) -> Path:
-    """Move a finished folder to its place in one step; processes with the old one open keep it."""
-    if folder.exists():
-        folder.rename(unfinished.with_name(unfinished.name + "-replaced"))
-        shutil.rmtree(unfinished.with_name(unfinished.name + "-replaced"))
-    return unfinished.rename(folder)
 
 
 def make_refusal(folder: Path, reason: str) -> UnsoundIndex:
@@ -254,7 +236,6 @@ def _compute_sha256(file: Path) -> bytes:
 # Read and write the hashes of an index's documents, a file of 32 bytes each.
 
 HASHES_FILE = "documents.bin"
-_SIZE = 32
 
 
 def write_hashes(folder: Path, documents: Sequence[str]) -> None:
@@ -262,18 +243,14 @@ def write_hashes(folder: Path, documents: Sequence[str]) -> None:
     (folder / HASHES_FILE).write_bytes(b"".join(map(bytes.fromhex, documents)))
 
 
-def read(folder: Path) -> list[str]:
-    """Read the hex hashes that `write` wrote, in order."""
+def read_hashes(folder: Path) -> list[str]:
+    """Read the hex hashes that `write_hashes` wrote, in order."""
     data = (folder / HASHES_FILE).read_bytes()
-    return [data[at : at + _SIZE].hex() for at in range(0, len(data), _SIZE)]
+    return [data[at : at + 32].hex() for at in range(0, len(data), 32)]
 
 
 def sort_positions(documents: Sequence[str]) -> list[int]:
-    """Return the positions of `documents` in ascending order of hash.
-
-    Raises:
-        Invalid: there are no documents.
-    """
+    """Return the positions of `documents` in ascending order of hash."""
     if not documents:
         raise Invalid("the corpus has no documents to index: upload some")
     return sorted(range(len(documents)), key=documents.__getitem__)
@@ -296,21 +273,29 @@ Near = Callable[[Vectors, int], Positions]
 """Questions [n, dimension] and k to positions [n, k] of the nearest vectors; -1 where there are no more."""
 
 
-class VectorLayout(Protocol):
+class VectorLayout(ABC):
     """Builds and searches an index of FAISS."""
 
+    @abstractmethod
     def recipe(self) -> dict[str, Any]:
         """Return everything that determines which documents are proposed."""
 
+    @abstractmethod
     def lay(self, vectors: Vectors) -> Any:
         """Build an index of `vectors` [n, dimension], deterministically."""
 
     def finder(self, index: Any) -> Near:
         """Return the function that searches an index of this layout. Safe to call from several threads."""
 
+        def near(questions: Vectors, k: int) -> Positions:
+            found: Positions = index.search(questions, k)[1]
+            return found
 
-class Flat:
-    """Searches all vectors exactly."""
+        return near
+
+
+class Flat(VectorLayout):
+    """Searches all vectors exactly; ask for more than `k`, as the last bit of a score depends on the batch's size."""
 
     def recipe(self) -> dict[str, Any]:
         return {"backend": "faiss IndexFlatIP"}
@@ -321,14 +306,11 @@ class Flat:
         index.add(vectors)
         return index
 
-    def finder(self, index: Any) -> Near:
-        """Return the search function. Ask for a few more than `k`: scores differ in the last bit with the batch's
-        size."""
-        return partial(_search, index)
 
-
-class Hnsw:
-    """A navigable graph (Malkov and Yashunin 2016): a search compares about log n documents."""
+class Hnsw(VectorLayout):
+    """A navigable graph (Malkov and Yashunin 2016): a search compares about log n documents, and takes the best of
+    `search` candidates, or of k if that is more.
+    """
 
     def __init__(self, neighbours: int, build: int, search: int) -> None:
         self._neighbours = neighbours
@@ -349,12 +331,8 @@ class Hnsw:
             index.add(vectors)
         return index
 
-    def finder(self, index: Any) -> Near:
-        """Return a function that takes the best of `search` candidates, or of k if that is more."""
-        return partial(_search, index)
 
-
-class Ivf:
+class Ivf(VectorLayout):
     """Lists around centroids: those of the nearest ones are searched."""
 
     def __init__(self, lists: int, probes: int) -> None:
@@ -387,20 +365,16 @@ class Ivf:
     def finder(self, index: Any) -> Near:
         """Return a function that compares the centroids itself, one question at a time: FAISS's last bit depends on the
         batch."""
-        return partial(_search_lists, index, index.quantizer.reconstruct_n(0, index.nlist).astype(np.float64))
+        centroids = index.quantizer.reconstruct_n(0, index.nlist).astype(np.float64)
 
+        def near(questions: Vectors, k: int) -> Positions:
+            scores = np.stack([(centroids * question).sum(axis=1) for question in questions])
+            lists = np.argsort(-scores, axis=1, kind="stable")[:, : index.nprobe]
+            nearest = np.take_along_axis(scores, lists, axis=1)
+            found: Positions = index.search_preassigned(questions, k, lists, nearest)[1]
+            return found
 
-def _search_lists(index: Any, centroids: NDArray[np.float64], questions: Vectors, k: int) -> Positions:
-    scores = np.stack([(centroids * question).sum(axis=1) for question in questions])
-    lists = np.argsort(-scores, axis=1, kind="stable")[:, : index.nprobe]
-    alike = np.take_along_axis(scores, lists, axis=1)
-    found: Positions = index.search_preassigned(questions, k, lists, alike)[1]
-    return found
-
-
-def _search(index: Any, questions: Vectors, k: int) -> Positions:
-    found: Positions = index.search(questions, k)[1]
-    return found
+        return near
 
 
 @contextmanager
@@ -445,36 +419,25 @@ def split_words(run: str) -> list[str]:
     ]
 
 
-def choose_cut(setting: Literal["auto", "jieba", "bigrams"]) -> tuple[Cut, str | None]:
-    """Return how runs are cut, and what of it goes into the recipe; None for pairs, which depend on nothing.
-
-    Raises:
-        NotInstalled: jieba is asked for and not installed.
-    """
-    if setting == "bigrams" or (setting == "auto" and find_spec("jieba") is None):
-        return split_pairs, None
-    return split_words, f"jieba {_import_jieba().__version__}"
-
-
 def _get_tokenizer() -> Any:
     with _LOADING:
-        return _load_tokenizer()
+        return load_tokenizer()
 
 
 @cache
-def _load_tokenizer() -> Any:
+def load_tokenizer() -> Any:
     """Make a tokenizer of our own, and read its dictionary: about a second and 64 MB.
 
     jieba's `initialize` would take its dictionary from any file called `jieba.cache` in the machine's temporary folder.
     """
-    tokenizer = _import_jieba().Tokenizer()
+    tokenizer = import_jieba().Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
     return tokenizer
 
 
 @cache
-def _import_jieba() -> Any:
+def import_jieba() -> Any:
     """Import jieba without the log handlers that it installs, and without the warnings about escapes in its strings."""
     try:
         with warnings.catch_warnings():
@@ -508,7 +471,6 @@ _TOKEN = re.compile(
 )
 _IS_CJK = re.compile(f"[{_CJK}]")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,)(?=\d{3}(?!\d))|(?<=\d),\\!(?=\d{3}(?!\d))")
-_DROPPED = str.maketrans("", "", "{}")
 
 
 def tokenise(text: str, cut: Cut = split_pairs) -> list[str]:
@@ -518,12 +480,8 @@ def tokenise(text: str, cut: Cut = split_pairs) -> list[str]:
     """
     normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).lower())
     tokens: list[str] = []
-    for match in _TOKEN.finditer(normal):
-        found = match.group()
-        if _IS_CJK.match(found):
-            tokens += cut(found)
-        else:
-            tokens += _split_power(found)
+    for found in _TOKEN.findall(normal):
+        tokens += cut(found) if _IS_CJK.match(found) else _split_power(found)
     return tokens
 
 
@@ -531,19 +489,21 @@ def _split_power(token: str) -> list[str]:
     """Yield `x^{10}` as `x^10` and also as `x` and `10`, so that it matches the bare variable."""
     if "^" not in token and "_" not in token:
         return [token]
-    power = token.translate(_DROPPED)
+    power = token.replace("{", "").replace("}", "")
     return [power, *re.split(r"[\^_]", power)]
 
 
-# The tokenizer of all sparse indexes: its settings, and what of them goes into a recipe.
-
-
 class TermCutter:
-    """Cuts documents and questions into terms."""
+    """Cuts documents and questions into terms, for all sparse indexes."""
 
     def __init__(self, cut: Literal["auto", "jieba", "bigrams"] = "bigrams") -> None:
-        """Set up the tokenizer."""
-        self._cut, self._made_by = choose_cut(cut)
+        """Set up the tokenizer.
+
+        Raises:
+            NotInstalled: jieba is asked for and not installed.
+        """
+        pairs = cut == "bigrams" or (cut == "auto" and find_spec("jieba") is None)
+        self._cut, self._made_by = (split_pairs, "") if pairs else (split_words, f"jieba {import_jieba().__version__}")
 
     def of(self, text: str) -> list[str]:
         """Return the terms of `text` in order, with repetitions."""
@@ -582,7 +542,6 @@ class FaissIndex:
 
     @property
     def dimension(self) -> int:
-        """Return the length of a vector."""
         return int(self._index.d)
 
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
@@ -590,7 +549,6 @@ class FaissIndex:
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[IndexMatch]]:
-        """Search for vectors [n, dimension] of length 1; a zero vector finds nothing and is never found."""
         if not vectors.any():
             return [[] for _ in vectors]
         near = self._near(vectors, min(k + MARGIN + len(self._zero), len(self.documents)))
@@ -605,7 +563,6 @@ class FaissIndex:
         return [IndexMatch(self.documents[found[at]], float(scores[at])) for at in best]
 
     def save(self, folder: Path) -> None:
-        """Write the vectors and the document hashes."""
         # FAISS's own writer does not notice a disk that is full only when the file is closed.
         (folder / VECTORS_FILE).write_bytes(faiss.serialize_index(self._index).data)
         write_hashes(folder, self.documents)
@@ -621,7 +578,6 @@ class Faiss(FolderBackend):
         self._layout = layout or Flat()
 
     def recipe(self) -> dict[str, Any]:
-        """Return the layout, its parameters and the embedder."""
         embedder = {"embedder": self._embedder.signature, "dimension": self._embedder.dimension}
         return {**self._layout.recipe(), **embedder}
 
@@ -637,9 +593,8 @@ class Faiss(FolderBackend):
         return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
 
     def load(self, folder: Path) -> FaissIndex:
-        """Load the index that was saved in `folder`."""
         index = faiss.read_index(str(folder / VECTORS_FILE))
-        return FaissIndex(index, read(folder), self._embedder, self._layout)
+        return FaissIndex(index, read_hashes(folder), self._embedder, self._layout)
 
 
 # Search words in this process: BM25 as in Lucene, ln(1 + (N - n + .5) / (n + .5)) * f / (f + k1 (1 - b + b |d| /
@@ -651,20 +606,14 @@ METHOD = "lucene"
 
 
 class Bm25Index:
-    """A `SparseIndex` over bm25s; a term that the question repeats counts as often."""
+    """Finds documents that share terms with the question; a term that the question repeats counts as often."""
 
     def __init__(self, scorer: bm25s.BM25, documents: list[str], words: TermCutter) -> None:
         self._scorer = scorer
         self._words = words
         self.documents = documents
 
-    @property
-    def terms(self) -> int:
-        """Return the number of distinct terms."""
-        return len(self._scorer.vocab_dict) - 1  # without the empty term
-
     def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
-        """Return at most `k` matches per question, each of which shares a term with it."""
         return [self._find_matches(question, k) for question in questions]
 
     def _find_matches(self, question: str, k: int) -> list[IndexMatch]:
@@ -676,7 +625,6 @@ class Bm25Index:
         ]
 
     def save(self, folder: Path) -> None:
-        """Write bm25s's arrays and the document hashes."""
         self._scorer.save(folder, show_progress=False)
         write_hashes(folder, self.documents)
 
@@ -692,14 +640,8 @@ class Bm25(FolderBackend):
         self._b = b
 
     def recipe(self) -> dict[str, Any]:
-        """Return the library, the formula and the tokenizer."""
-        return {
-            "backend": f"bm25s {bm25s.version.__version__}",
-            "method": METHOD,
-            "k1": self._k1,
-            "b": self._b,
-            **self._words.recipe(),
-        }
+        formula = {"method": METHOD, "k1": self._k1, "b": self._b}
+        return {"backend": f"bm25s {bm25s.version.__version__}", **formula, **self._words.recipe()}
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:  # noqa: ARG002 - files bear it
         """Index all documents; of their texts only the numbers of the terms stay in memory."""
@@ -718,8 +660,7 @@ class Bm25(FolderBackend):
         return Bm25Index(scorer, [documents[at] for at in order], self._words)
 
     def load(self, folder: Path) -> Bm25Index:
-        """Load the index that was saved in `folder`."""
-        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), read(folder), self._words)
+        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), read_hashes(folder), self._words)
 
 
 def find_best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:

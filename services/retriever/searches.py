@@ -3,20 +3,21 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from math import inf
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.exc import SQLAlchemyError
 
 from services.retriever.builds import DocumentCache, IndexCache
-from services.retriever.index import DenseIndex, IndexMatch, SearchIndex
-from shared.calls import RELEASE_0_1, Duplicates
+from services.retriever.index import DenseIndex, IndexMatch
+from shared.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
 from shared.errors import Conflict, Invalid, Unavailable
 from shared.models import files
 from shared.models.embedding import Embedder, ModelFailed, RerankingModel
@@ -32,12 +33,21 @@ from shared.settings import Reranker as RerankerSettings
 from shared.shapes import Kind
 from shared.storage.database import Database, retry_through_outage
 
-# Embed questions: distinct ones of a batch together, and cached ones not at all.
+MAX_K = 1_000
+MAX_HYPOTHETICAL = 64
+MAX_RERANKED = 1_000
 
 Vector = NDArray[np.float32]
-Vectors = NDArray[np.float32]
+Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
+
+_log = logging.getLogger(__name__)
+
+# Embed texts: distinct questions of a batch together, and cached ones not at all.
+
 QUESTIONS_AT_ONCE = 8
 """Batches that are embedded at once, so that a slow server leaves threads for sparse searches."""
+AGAIN_S = 5.0
+"""Seconds before an embedder's server is asked again which model it serves."""
 
 
 class CacheCounts(msgspec.Struct):
@@ -49,8 +59,8 @@ class CacheCounts(msgspec.Struct):
     """Questions whose vector was cached, or made for an equal question of the same batch."""
 
 
-class QuestionVectors:
-    """Embeds texts, with an LRU cache of `size` vectors of questions."""
+class EmbeddingCache:
+    """Embeds texts for searches and jobs; keeps the `size` vectors of questions that were used last."""
 
     def __init__(self, embedder: Embedder, size: int) -> None:
         self._embedder = embedder
@@ -73,7 +83,7 @@ class QuestionVectors:
         self._recent.keep(found)
         return [found[text] for text in questions]
 
-    async def documents(self, texts: Sequence[str]) -> Vectors:
+    async def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as documents, without the cache, as vectors [len(texts), dimension].
 
         Raises:
@@ -84,46 +94,11 @@ class QuestionVectors:
     async def hypothetical(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Embed hypothetical documents, by text; they are not cached, since they do not repeat."""
         distinct = list(dict.fromkeys(texts))
-        if not distinct:
-            return {}
-        made = await to_thread.run_sync(self._embedder.embed_documents, distinct, limiter=self._limiter)
-        return dict(zip(distinct, made, strict=True))
-
-
-def compute_mean_direction(vectors: Sequence[Vector]) -> Vector:
-    """Return the mean of vectors at length 1, or zeros (HyDE, Gao et al. 2023, section 3.2)."""
-    total: NDArray[np.float64] = np.stack(vectors).sum(axis=0, dtype=np.float64)
-    length = float(np.linalg.norm(total))
-    return (total / (length or 1)).astype(np.float32)
-
-
-# Embed texts for jobs that are pinned to the configured embedder, and register that embedder in the database.
-
-AGAIN_S = 5.0
-"""Seconds before an embedder's server is asked again which model it serves."""
-
-_log = logging.getLogger(__name__)
-
-
-class TextEmbedder:
-    """Embeds texts as documents."""
-
-    def __init__(self, embedder: Embedder, questions: QuestionVectors) -> None:
-        self._embedder = embedder
-        self._questions = questions
+        return dict(zip(distinct, await self.documents(distinct), strict=True)) if distinct else {}
 
     async def register(self, database: Database) -> None:
         """Make the embedder what new jobs are pinned to; an outage of its server or the database is waited for."""
-        identity = await self._identify()
-
-        async def write() -> None:
-            async with database.transaction() as connection:
-                await pins.register(connection, identity)
-
-        try:
-            await retry_through_outage(write, inf)
-        except SQLAlchemyError:
-            _log.exception("the embedder could not be registered: new jobs stay pinned to the previous one")
+        await register_for_new_jobs(database, await self._identify(), "embedder")
 
     async def _identify(self) -> ModelIdentity:
         while True:
@@ -146,8 +121,28 @@ class TextEmbedder:
         """
         if model and model != (await self._identify()).hash.hex():
             raise Conflict("the job is pinned to another embedder than the retriever is configured with")
-        vectors = await self._questions.documents(texts)
+        vectors = await self.documents(texts)
         return EmbeddedTexts(vectors=tuple(vector.astype("<f4").tobytes() for vector in vectors))
+
+
+async def register_for_new_jobs(database: Database, identity: ModelIdentity, what: str) -> None:
+    """Pin new jobs to this model; wait out outages of the database."""
+
+    async def write() -> None:
+        async with database.transaction() as connection:
+            await pins.register(connection, identity)
+
+    try:
+        await retry_through_outage(write, inf)
+    except SQLAlchemyError:
+        _log.exception("the %s could not be registered: new jobs stay pinned to the previous one", what)
+
+
+def compute_mean_direction(vectors: Sequence[Vector]) -> Vector:
+    """Return the mean of vectors at length 1, or zeros (HyDE, Gao et al. 2023, section 3.2)."""
+    total: NDArray[np.float64] = np.stack(vectors).sum(axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(total))
+    return (total / (length or 1)).astype(np.float32)
 
 
 # Answer many searches at once: one batch per index, then near-duplicates are dropped and a page is taken.
@@ -157,16 +152,18 @@ SPARE = 10
 """Matches that are fetched beyond the page, to fill the gaps of dropped duplicates."""
 
 
-class IndexSearch(msgspec.Struct, frozen=True, kw_only=True):
+class IndexSearch(BaseModel):
     """Asks one index one question; `Retrieve` says what the fields mean."""
 
-    index: int
-    question: str
-    k: int
-    skip: int = 0
-    hypothetical: tuple[str, ...] = ()
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    index: Annotated[int, Field(gt=0)]
+    question: Question
+    k: Annotated[int, Field(gt=0, le=MAX_K)]
+    skip: Annotated[int, Field(ge=0, le=MAX_K)] = 0
+    hypothetical: Annotated[tuple[Question, ...], Field(max_length=MAX_HYPOTHETICAL)] = ()
     duplicates: Duplicates = RELEASE_0_1
-    item: str = ""
+    item: Annotated[str, Field(max_length=MAX_QUESTION)] = ""
     gold: str = ""
 
     def leaves_out(self, document: Document) -> bool:
@@ -190,7 +187,7 @@ class SearchMatches(NamedTuple):
 class Searcher:
     """Answers searches with the indexes of the cache."""
 
-    def __init__(self, shelf: IndexCache, documents: DocumentCache, questions: QuestionVectors) -> None:
+    def __init__(self, shelf: IndexCache, documents: DocumentCache, questions: EmbeddingCache) -> None:
         self._shelf = shelf
         self._documents = documents
         self._questions = questions
@@ -207,7 +204,10 @@ class Searcher:
         known = await self._documents.of(match.document for each in found for match in each.matches)
 
         def work() -> list[Retrieved]:
-            return [make_reply(search, each, known) for search, each in zip(searches, found, strict=True)]
+            return [
+                drop_duplicates(search, matches, known) if reason is None else Retrieved(hits=(), reason=reason)
+                for search, (matches, reason) in zip(searches, found, strict=True)
+            ]
 
         return await to_thread.run_sync(work)
 
@@ -219,10 +219,18 @@ class Searcher:
         indexes = {number: await self._shelf.index(number) for number in asked}
         dense = {number: index for number, index in indexes.items() if isinstance(index, DenseIndex)}
         sparse = {number: index for number, index in indexes.items() if number not in dense}
-        _refuse_hypothetical(searches, sparse)
+        for at, search in enumerate(searches):
+            if search.hypothetical and search.index in sparse:
+                raise Invalid(f"`searches.{at}.hypothetical`: index {search.index} is sparse; name a dense index")
+
+        async def search_words(number: int) -> list[SearchMatches]:
+            texts = [search.question for search in asked[number]]
+            found = await to_thread.run_sync(sparse[number].search, texts, _find_depth(asked[number]))
+            return [SearchMatches(each) for each in found]
+
         by_vectors, by_words = await asyncio.gather(
             self._search_vectors([(index, asked[number]) for number, index in dense.items()]),
-            asyncio.gather(*(_search_words(index, asked[number]) for number, index in sparse.items())),
+            asyncio.gather(*map(search_words, sparse)),
         )
         found = dict(zip((*dense, *sparse), map(iter, (*by_vectors, *by_words)), strict=True))
         return [next(found[search.index]) for search in searches]
@@ -250,13 +258,6 @@ class Searcher:
         ]
 
 
-def make_reply(search: IndexSearch, found: SearchMatches, known: dict[str, Document]) -> Retrieved:
-    """Make the reply of a search from its matches, or from the reason why there are none."""
-    if found.reason is not None:
-        return Retrieved(hits=(), reason=found.reason)
-    return drop_duplicates(search, found.matches, known)
-
-
 def drop_duplicates(search: IndexSearch, matches: Sequence[IndexMatch], known: dict[str, Document]) -> Retrieved:
     """Drop duplicates and take the page, so that no two pages overlap.
 
@@ -270,17 +271,6 @@ def drop_duplicates(search: IndexSearch, matches: Sequence[IndexMatch], known: d
         for rank, match in enumerate(kept, start=search.skip + 1)
     )
     return Retrieved(hits=tuple(hits), duplicates=tuple(dropped))
-
-
-async def _search_words(index: SearchIndex, searches: Sequence[IndexSearch]) -> list[SearchMatches]:
-    texts = [search.question for search in searches]
-    return [SearchMatches(each) for each in await to_thread.run_sync(index.search, texts, _find_depth(searches))]
-
-
-def _refuse_hypothetical(searches: Sequence[IndexSearch], of_words: Container[int]) -> None:
-    for at, search in enumerate(searches):
-        if search.hypothetical and search.index in of_words:
-            raise Invalid(f"`searches.{at}.hypothetical`: index {search.index} is sparse; name a dense index")
 
 
 def _find_depth(searches: Sequence[IndexSearch]) -> int:
@@ -298,13 +288,15 @@ LIBRARIES = {"gguf": "xllamacpp", "sentence-transformers": "sentence-transformer
 START_SERVER = "start the server that `retrieval.reranker` names, or correct its `url`"
 
 
-class RerankQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class RerankQuestion(BaseModel):
     """Holds a question and the texts to score for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str
     """Hash, in hex, of the row in `models` to which the job is pinned."""
-    question: str
-    documents: tuple[str, ...]
+    question: Question
+    documents: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_RERANKED)]
 
 
 class PinnedReranker:
@@ -316,17 +308,8 @@ class PinnedReranker:
         self._limiter = CapacityLimiter(RERANKS_AT_ONCE)
 
     async def register(self, database: Database) -> None:
-        """Register the reranker, or that there is none, so that new jobs are pinned to it; wait out database
-        outages."""
-
-        async def write() -> None:
-            async with database.transaction() as connection:
-                await pins.register(connection, self._identity)
-
-        try:
-            await retry_through_outage(write, inf)
-        except SQLAlchemyError:
-            _log.exception("the reranker could not be registered: new jobs stay pinned to the previous one")
+        """Register the reranker, or that there is none, so that new jobs are pinned to it."""
+        await register_for_new_jobs(database, self._identity, "reranker")
 
     async def answer(self, question: RerankQuestion) -> Scored | Failure:
         """Return one score per document, in order, or a `Failure` if the job is pinned to another reranker.
@@ -357,31 +340,21 @@ def identify_reranker(settings: RerankerSettings) -> ModelIdentity:
     if settings.kind == "none":
         return NO_RERANKER
     if settings.kind == "plugin":
-        return _identify_plugin(settings)
+        plugin = find_usable(Kind.RERANKER, settings.plugin)
+        kept = settings.model_dump(include={"activation", "max_chars"})
+        return ModelIdentity(
+            name=NO_RERANKER.name,
+            backend="plugin",
+            digest=plugin.pin.hash,
+            version=f"{plugin.distribution} {plugin.version}",
+            options={**kept, "plugin": identity_of(plugin, settings.options)},
+        )
     library = LIBRARIES.get(settings.kind)
     return ModelIdentity(
         name=NO_RERANKER.name,
         backend=settings.kind,
-        digest=_compute_digest(settings),
+        # None if nothing identifies the version of the model.
+        digest=(settings.revision or None) if settings.path is None or settings.model else files.digest(settings.path),
         version=version(library) if library else "",
         options=settings.model_dump(include={"model", "protocol", "activation", "max_chars"}),
     )
-
-
-def _identify_plugin(settings: RerankerSettings) -> ModelIdentity:
-    plugin = find_usable(Kind.RERANKER, settings.plugin)
-    kept = settings.model_dump(include={"activation", "max_chars"})
-    return ModelIdentity(
-        name=NO_RERANKER.name,
-        backend="plugin",
-        digest=plugin.pin.hash,
-        version=f"{plugin.distribution} {plugin.version}",
-        options={**kept, "plugin": identity_of(plugin, settings.options)},
-    )
-
-
-def _compute_digest(settings: RerankerSettings) -> str | None:
-    """Return the digest or revision of the weights; None if nothing identifies the version of the model."""
-    if settings.path is not None and not settings.model:
-        return files.digest(settings.path)
-    return settings.revision or None

@@ -8,6 +8,8 @@ A figure that AMIE did not compute is -1, or its column is missing (`-ostd`): st
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import count
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from shared.errors import Invalid
@@ -26,7 +28,6 @@ BETWEEN = "  "
 """Separator of the parts of an atom, and of atoms."""
 MARK = "?"
 """Prefix of a variable."""
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NOT_COMPUTED = "-1"
 MOST_COUNT = 10**18
 """Upper bound of a count."""
@@ -63,10 +64,10 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
     for number, line in lines:
         try:
             if "Rule\t" in line and _HEADER.search(line):  # the regex alone takes 3 ms for a line of 64 KiB dots
-                columns, begun = _header(line), True
+                columns, begun = _read_header(line), True
             elif ARROW in line and "\t" in line:
                 begun, rules = True, rules + 1
-                yield f"line {number}", rule(line, columns)
+                yield f"line {number}", parse_rule(line, columns)
             elif begun:
                 _check_summary(line)
         except Defect as defect:
@@ -78,7 +79,7 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
         )
 
 
-def _header(line: str) -> list[str]:
+def _read_header(line: str) -> list[str]:
     """Return the names of the columns; progress that AMIE printed before them on the line is dropped."""
     names = line[line.index(COLUMNS[0] + "\t") :].split("\t")
     missing = [name for name in NEEDED if name not in names]
@@ -92,7 +93,7 @@ def _check_summary(line: str) -> None:
         raise Defect(f"{line[:80]!r} has no `{ARROW.strip()}` between body and head, or no tabs between columns")
 
 
-def rule(line: str, columns: Sequence[str] = COLUMNS) -> Rule:
+def parse_rule(line: str, columns: Sequence[str] = COLUMNS) -> Rule:
     """Read the rule on a line.
 
     Raises:
@@ -104,33 +105,33 @@ def rule(line: str, columns: Sequence[str] = COLUMNS) -> Rule:
             f"has {len(cells)} of {len(columns)} columns ({', '.join(columns)}); copy the file again if it is truncated"
         )
     row = dict(zip(columns, cells, strict=False))
-    named_head, named_body = _sides(row["Rule"])
+    for column in ("Body size", "Std Confidence"):
+        if row.get(column, NOT_COMPUTED) == NOT_COMPUTED:
+            row[column] = "0"
+    named_head, named_body = _split_sides(row["Rule"])
     head, body = _number_variables(named_head, named_body)
     return Rule(
         head=head,
         body=body,
-        support=_read_count("Positive Examples", row["Positive Examples"]),
-        body_size=_read_count("Body size", _read_figure(row, "Body size")),
-        confidence=_read_share("Std Confidence", _read_figure(row, "Std Confidence")),
-        head_coverage=_read_share("Head Coverage", row["Head Coverage"]),
-        pca_confidence=_read_share("PCA Confidence", row["PCA Confidence"]),
-        pca_body_size=_read_count("PCA Body size", row["PCA Body size"]),
+        support=_read_count(row, "Positive Examples"),
+        body_size=_read_count(row, "Body size"),
+        confidence=_read_share(row, "Std Confidence"),
+        head_coverage=_read_share(row, "Head Coverage"),
+        pca_confidence=_read_share(row, "PCA Confidence"),
+        pca_body_size=_read_count(row, "PCA Body size"),
         functional=_find_functional_side(row["Functional variable"], named_head),
     )
 
 
-def _read_figure(row: dict[str, str], column: str) -> str:
-    text = row.get(column, NOT_COMPUTED)
-    return "0" if text == NOT_COMPUTED else text
-
-
-def _read_count(column: str, text: str) -> int:
+def _read_count(row: dict[str, str], column: str) -> int:
+    text = row[column]
     if _COUNT.fullmatch(text) is None:
         raise Defect(f"`{column}` is {text[:40]!r}, not a whole number")
     return int(text.removesuffix(".0"))
 
 
-def _read_share(column: str, text: str) -> float:
+def _read_share(row: dict[str, str], column: str) -> float:
+    text = row[column]
     if _SHARE.fullmatch(text) is None:
         comma = "; write decimal points, not commas" if "," in text else ""
         raise Defect(f"`{column}` is {text[:40]!r}, not a number{comma}")
@@ -150,19 +151,19 @@ def _is_variable(name: str) -> bool:
     return name.startswith(MARK)
 
 
-def _sides(text: str) -> tuple[NamedAtom, tuple[NamedAtom, ...]]:
+def _split_sides(text: str) -> tuple[NamedAtom, tuple[NamedAtom, ...]]:
     """Split into head and body. Two spaces follow each atom of the body, so ` => ` is looked for after these first: a
     name may hold it, but no name holds two spaces."""
     body, arrow, head = text.rpartition(BETWEEN + ARROW)
     if not arrow:
         body, arrow, head = text.rpartition(ARROW)
-    heads = _atoms(head)
+    heads = _split_atoms(head)
     if len(heads) != 1:
         raise Defect(f"{head[:80]!r} is not a head of one atom")
-    return heads[0], _atoms(body)
+    return heads[0], _split_atoms(body)
 
 
-def _atoms(text: str) -> tuple[NamedAtom, ...]:
+def _split_atoms(text: str) -> tuple[NamedAtom, ...]:
     names = text.strip().split(BETWEEN) if text.strip() else []
     if len(names) % 3 or not all(names):
         problem = "is not atoms of three names, all separated by two spaces (AMIE prints them so without `-datalog`)"
@@ -176,15 +177,13 @@ def _number_variables(head: NamedAtom, body: Sequence[NamedAtom]) -> tuple[Atom,
         raise Defect(f"has {len(body)} atoms in its body, but at most {MOST_ATOMS} are read")
     numbers = {head.object: 1} if _is_variable(head.object) else {}
     numbers |= {head.subject: 0} if _is_variable(head.subject) else {}
-    next_number = 2
+    further = count(2)
 
     def term(name: str) -> Term:
-        nonlocal next_number
         if not _is_variable(name):
             return name
         if name not in numbers:
-            numbers[name] = next_number
-            next_number += 1
+            numbers[name] = next(further)
         return numbers[name]
 
     atoms = [Atom(atom.relation, term(atom.subject), term(atom.object)) for atom in (head, *body)]
@@ -192,64 +191,61 @@ def _number_variables(head: NamedAtom, body: Sequence[NamedAtom]) -> tuple[Atom,
 
 
 def check(rule: Rule) -> None:
-    """Refuse what `line` cannot write.
+    """Refuse what `format_line` cannot write.
 
     Raises:
         Invalid: the rule lacks AMIE's figures, or has a name that AMIE's notation cannot hold.
     """
-    _figures(rule)
+    _require_figures(rule)
     for atom in (rule.head, *rule.body):
-        _atom(atom)
+        _format_atom(atom)
 
 
-def line(rule: Rule) -> str:
+def format_line(rule: Rule) -> str:
     """Format `rule` as AMIE prints it, without a line end.
 
     Raises:
         Invalid: as `check` says.
     """
-    head_coverage, pca_confidence, pca_body_size, functional = _figures(rule)
+    head_coverage, pca_confidence, pca_body_size, functional = _require_figures(rule)
     is_computed = rule.body_size > 0
     cells = (
-        "".join(f"{_atom(atom)}{BETWEEN}" for atom in rule.body) + ARROW + _atom(rule.head),
+        "".join(f"{_format_atom(atom)}{BETWEEN}" for atom in rule.body) + ARROW + _format_atom(rule.head),
         _format_decimal(head_coverage),
         _format_decimal(rule.confidence) if is_computed else NOT_COMPUTED,
         _format_decimal(pca_confidence),
         str(rule.support),
         str(rule.body_size) if is_computed else NOT_COMPUTED,
         str(pca_body_size),
-        _variable(functional),
+        _format_term(functional),
     )
     return "\t".join(cells)
 
 
-def _figures(rule: Rule) -> tuple[float, float, int, int]:
-    """Format head coverage, PCA confidence, PCA body size and functional variable."""
-    found = (rule.head_coverage, rule.pca_confidence, rule.pca_body_size, rule.functional)
-    if found[0] is None or found[1] is None or found[2] is None or found[3] is None:
-        raise Invalid(
-            "the rule lacks head coverage and PCA confidence, which AMIE's columns need", hint="export as json"
-        )
-    return found[0], found[1], found[2], found[3]
+def _require_figures(rule: Rule) -> tuple[float, float, int, int]:
+    """Return head coverage, PCA confidence, PCA body size and functional variable."""
+    coverage, confidence, size, functional = (
+        rule.head_coverage, rule.pca_confidence, rule.pca_body_size, rule.functional
+    )  # fmt: skip
+    if coverage is None or confidence is None or size is None or functional is None:
+        problem = "the rule lacks head coverage and PCA confidence, which AMIE's columns need"
+        raise Invalid(problem, hint="export as json")
+    return coverage, confidence, size, functional
 
 
-def _atom(atom: Atom) -> str:
-    return BETWEEN.join((_term(atom.subject), _name(atom.relation), _term(atom.object)))
+def _format_atom(atom: Atom) -> str:
+    return BETWEEN.join((_format_term(atom.subject), _check_name(atom.relation), _format_term(atom.object)))
 
 
-def _term(term: Term) -> str:
+def _format_term(term: Term) -> str:
     if isinstance(term, int):
-        return _variable(term)
+        return MARK + (ascii_lowercase[term] if term < len(ascii_lowercase) else f"v{term}")
     if term.startswith(MARK):
         raise Invalid(f"entity {term!r} would be read as a variable in AMIE's notation", hint="export as json")
-    return _name(term)
+    return _check_name(term)
 
 
-def _variable(number: int) -> str:
-    return MARK + (LETTERS[number] if number < len(LETTERS) else f"v{number}")
-
-
-def _name(name: str) -> str:
+def _check_name(name: str) -> str:
     if not name or name != name.strip() or BETWEEN in name or any(sign in name for sign in "\t\n\r"):
         problem = "AMIE's notation cannot hold a name with a tab, a line end, two spaces or spaces around it"
         raise Invalid(f"{name!r}: {problem}", hint="export as json")

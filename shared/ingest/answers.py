@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -13,7 +14,6 @@ import msgspec
 
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import lines, rows
-from shared.ingest import lines as fields
 from shared.ingest.lines import Defect, Empty, Fields, Row, name
 from shared.ingest.rows import Format
 from shared.ingest.tables import ColumnNames
@@ -77,32 +77,20 @@ class ItemIndex:
             self.count += 1
 
     def find_by_id(self, id_: str) -> int:
-        """Find the item with this id.
-
-        Raises:
-            Defect: there is none.
-        """
+        """Find the item with this id."""
         if id_ in self._ids:
             return self._ids[id_]
         near = find_nearest(id_, list(self._ids)[:1000])
         raise Defect(f"no item of the dataset has the id {_shorten(id_)}{f'; did you mean {near!r}?' if near else ''}")
 
     def at(self, index: int) -> int:
-        """Return `index`, if there is such an item.
-
-        Raises:
-            Defect: there are fewer items.
-        """
+        """Return `index`, if there is such an item."""
         if index < self.count:
             return index
         raise Defect(f"the dataset has {self.count} items, counted from 0, so none has the index {index}")
 
     def find_by_question(self, question: str) -> int:
-        """Find the only item with exactly this question, however its blanks and lines are laid out.
-
-        Raises:
-            Defect: there is none, or several.
-        """
+        """Find the only item with exactly this question, however its blanks and lines are laid out."""
         found = self._questions.get(_join_blanks(question), -1)
         if found is None:
             raise Defect("several items of the dataset have this question; name the item by its id or index")
@@ -164,8 +152,8 @@ class AnswerReader:
             (column,) = self._columns.columns[what]
             if column not in line:
                 raise Defect(f"has no column `{column}`, which should say {what}; it has {_shorten(', '.join(line))}")
-        (ordinal, matched_by), repeat = self._item(line), self._repeat(line)
-        # Read the answer; a column of answers that holds nothing is the reply of a system that wrote nothing.
+        (ordinal, matched_by), repeat = self._find_item(line), self._read_repeat(line)
+        # A column of answers that holds nothing is the reply of a system that wrote nothing.
         present = [each for what in ("answer", "text") for each in self._columns.columns[what] if each in line]
         answer, text = self._field(line, "answer"), self._field(line, "text")
         if answer is not None and isinstance(line[answer], str) and not line[answer].strip():
@@ -180,9 +168,9 @@ class AnswerReader:
             text=(None if answer is not None else "") if text is None else lines.text(line, text),
             answer=None if answer is None else lines.scalar(line[answer], answer),
             score=self._read_score(line),
-            seconds=None if seconds is None else _seconds(line[seconds], seconds),
-            prompt_tokens=self._tokens(line, "prompt_tokens"),
-            completion_tokens=self._tokens(line, "completion_tokens"),
+            seconds=None if seconds is None else _read_seconds(line[seconds], seconds),
+            prompt_tokens=self._read_tokens(line, "prompt_tokens"),
+            completion_tokens=self._read_tokens(line, "completion_tokens"),
         )
         seen = self._lines.setdefault((ordinal, repeat), number)
         if seen != number:
@@ -194,19 +182,25 @@ class AnswerReader:
         """Find the column that holds this part; a column with an empty cell holds nothing."""
         return next((each for each in self._columns.columns[what] if line.get(each) not in (None, "")), None)
 
-    def _item(self, line: Fields) -> tuple[int, str]:
+    def _find_item(self, line: Fields) -> tuple[int, str]:
         """Find the item, and what named it: its id, else its question, else its index.
 
         Where id or index names another item than the question, the question decides: programs number their samples
         themselves.
         """
+        items = self._items
+        ways: dict[str, Callable[[str], int]] = {
+            "id": lambda field: items.find_by_id(lines.scalar(line[field], field)),
+            "question": lambda field: items.find_by_question(lines.text(line, field)),
+            "index": lambda field: items.at(_read_whole(line[field], field)),
+        }
         found: dict[str, int] = {}
         defects: list[Defect] = []
-        for what, find in (("id", self._find_by_id), ("question", self._find_by_question), ("index", self._find_at)):
+        for what, find in ways.items():
             if (field := self._field(line, what)) is None:
                 continue
             try:
-                found[what] = find(line, field)
+                found[what] = find(field)
             except Defect as defect:
                 defects.append(defect)
         if not found and not defects:
@@ -220,16 +214,7 @@ class AnswerReader:
             what = "question"
         return found[what], "order" if what == "index" and defects else what
 
-    def _find_by_id(self, line: Fields, field: str) -> int:
-        return self._items.find_by_id(lines.scalar(line[field], field))
-
-    def _find_by_question(self, line: Fields, field: str) -> int:
-        return self._items.find_by_question(lines.text(line, field))
-
-    def _find_at(self, line: Fields, field: str) -> int:
-        return self._items.at(_read_whole(line[field], field))
-
-    def _repeat(self, line: Fields) -> int:
+    def _read_repeat(self, line: Fields) -> int:
         field = self._field(line, "repeat")
         if field is None:
             return 0
@@ -243,17 +228,14 @@ class AnswerReader:
         field = self._field(line, "score")
         if field is None:
             return None
-        try:
-            score = float(line[field])
-        except (TypeError, ValueError, OverflowError):
-            score = math.nan
+        score = _parse_float(line[field])
         if math.isfinite(score):
             return score
         if "score" in self._columns.named and not isinstance(line[field], float):
             raise Defect(f"`{field}` is {_describe(line[field])}; write a number, 1 for right and 0 for wrong")
         return None
 
-    def _tokens(self, line: Fields, what: str) -> int | None:
+    def _read_tokens(self, line: Fields, what: str) -> int | None:
         field = self._field(line, what)
         return None if field is None else _read_whole(line[field], field)
 
@@ -279,11 +261,16 @@ def _read_whole(value: Any, field: str) -> int:
     return value
 
 
-def _seconds(value: Any, field: str) -> float:
+def _parse_float(value: Any) -> float:
+    """Parse a number; NaN for what is none."""
     try:
-        seconds = math.nan if isinstance(value, bool) else float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
-        seconds = math.nan
+        return math.nan
+
+
+def _read_seconds(value: Any, field: str) -> float:
+    seconds = math.nan if isinstance(value, bool) else _parse_float(value)
     if not 0 <= seconds < math.inf:
         raise Defect(f"`{field}` is {_describe(value)}; write seconds, such as 4.2")
     return seconds
@@ -300,7 +287,7 @@ def _shorten(text: str) -> str:
 # Read logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness, FlashRAG, OpenAI's batches, ragas
 # and DeepEval.
 #
-# A line has the parts that `given_answers` knows: what names the item, the text, what the program itself took for the
+# A line has the parts of `COLUMNS`: what names the item, the text, what the program itself took for the
 # answer, its score, or the error of a sample that failed.
 
 SCORES = ("exact_match", "em", "acc", "exact", "accuracy", "math_verify")
@@ -323,8 +310,7 @@ class Layout(StrEnum):
 class LogLimits(NamedTuple):
     """Maximum sizes in bytes."""
 
-    line: int = fields.MAX_LINE_BYTES
-    """Of a line."""
+    line: int = lines.MAX_LINE_BYTES
     value: int = 1 << 28
     """Of a log that is a single JSON value, which is held in memory."""
     sample: int = 1 << 24
@@ -343,23 +329,37 @@ def read_log(file: IO[bytes], source: str, layout: Layout, limits: LogLimits = L
     Raises:
         InvalidLine: it is cut off, unpacks to more than is allowed, or is no such log.
     """
-    answers = _ANSWERS[layout]()
-    for number, sample in enumerate(_SAMPLES[layout](file, source, limits), start=1):
-        yield from ((source, number, found) for found in _answers(sample, answers, layout))
+    iterate, read_sample = _open_layout(layout)
+    for number, sample in enumerate(iterate(file, source, limits), start=1):
+        found: Sequence[Fields | Defect]
+        try:
+            found = read_sample(_parse_sample(sample))
+            lines.check_strings(found)
+        except Defect as defect:
+            found = [defect]
+        except (AttributeError, IndexError, KeyError, TypeError):
+            found = [Defect(f"is not a sample of a log of {layout.value}; export it again")]
+        yield from ((source, number, each) for each in found)
 
 
-def _answers(sample: Any, answers: Answers, layout: Layout) -> list[Fields | Defect]:
-    try:
-        found = answers(_fields(sample))
-        fields.check_strings(found)
-    except Defect as defect:
-        return [defect]
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return [Defect(f"is not a sample of a log of {layout.value}; export it again")]
-    return [*found]
+def _open_layout(layout: Layout) -> tuple[Callable[[IO[bytes], str, LogLimits], Iterator[Any]], Answers]:
+    """Return what iterates over the samples of a log, and what reads the answers of one sample."""
+    match layout:
+        case Layout.INSPECT:
+            return _inspect_samples, _read_inspect
+        case Layout.LM_EVAL:
+            return _read_json_lines, _LmEval()
+        case Layout.FLASHRAG:
+            return partial(_read_array, field=None), _read_flashrag
+        case Layout.OPENAI_BATCH:
+            return _read_json_lines, _read_openai_batch
+        case Layout.RAGAS:
+            return _ragas_samples, _read_ragas
+        case Layout.DEEPEVAL:  # the cases of a test run, or of a dataset that was saved as JSON
+            return partial(_read_array, field="testCases"), _read_deepeval
 
 
-def _fields(sample: Any) -> Fields:
+def _parse_sample(sample: Any) -> Fields:
     if isinstance(sample, Defect):
         raise sample
     if isinstance(sample, bytes):
@@ -368,7 +368,7 @@ def _fields(sample: Any) -> Fields:
         except ValueError as error:
             raise Defect(f"is truncated or not JSON ({error}); copy the log again") from error
     if not isinstance(sample, dict):
-        raise Defect(f"holds {fields.name(sample)} instead of a sample; export the log again")
+        raise Defect(f"holds {lines.name(sample)} instead of a sample; export the log again")
     return sample
 
 
@@ -384,7 +384,7 @@ def _decode(content: bytes) -> Any:
         try:
             return json.loads(content)
         except RecursionError as error:
-            raise ValueError(fields.NESTED_TOO_DEEPLY) from error
+            raise ValueError(lines.NESTED_TOO_DEEPLY) from error
 
 
 def _inspect_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
@@ -393,26 +393,23 @@ def _inspect_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterato
     is_archive = file.read(len(archives.MAGIC)) == archives.MAGIC
     file.seek(0)
     if not is_archive:
-        yield from _array(_read_single_value(file, source, limits.value), "samples", source)
+        yield from _read_array(file, source, limits, "samples")
         return
-    samples = archives.contents(file, source, _is_sample, limits.sample, limits.unpacked)
+    samples = archives.contents(file, source, re.compile(r"(?s)samples/.*\.json"), limits.sample, limits.unpacked)
     first = next(samples, None)
     if first is None:
         raise InvalidLine(source, 1, "is an archive without `samples/`; finish the evaluation first")
     yield from chain([first], samples)
 
 
-def _is_sample(name: str) -> bool:
-    return name.startswith("samples/") and name.endswith(".json")
-
-
-def _flashrag_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
-    yield from _array(_read_single_value(file, source, limits.value), None, source)
+def _read_array(file: IO[bytes], source: str, limits: LogLimits, field: str | None) -> Iterator[Any]:
+    """Yield the members of a log that is a list, or an object with the list in `field`."""
+    yield from _require_list(_read_single_value(file, source, limits.value), field, source)
 
 
 def _read_json_lines(file: IO[bytes], _: str, limits: LogLimits) -> Iterator[bytes | Defect]:
-    for _number, raw in fields.number_lines(file, limits.line):
-        yield fields.make_too_long_defect(limits.line) if fields.is_too_long(raw, limits.line) else raw
+    for _number, raw in lines.number_lines(file, limits.line):
+        yield lines.make_too_long_defect(limits.line) if lines.is_too_long(raw, limits.line) else raw
 
 
 def _read_single_value(file: IO[bytes], source: str, most: int) -> Any:
@@ -434,12 +431,12 @@ def _ragas_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[
     if isinstance(value, dict) and value and all(isinstance(column, dict) for column in value.values()):
         places = dict.fromkeys(place for column in value.values() for place in column)
         value = [{name: column.get(place) for name, column in value.items()} for place in places]
-    yield from _array(value, None, source)
+    yield from _require_list(value, None, source)
 
 
 def _is_json_lines(file: IO[bytes]) -> bool:
     """Tell whether the first line is an object by itself, but not one of columns."""
-    first = file.readline(fields.MAX_LINE_BYTES)
+    first = file.readline(lines.MAX_LINE_BYTES)
     more = file.read(1)
     file.seek(0)
     try:
@@ -449,19 +446,14 @@ def _is_json_lines(file: IO[bytes]) -> bool:
     return isinstance(value, dict) and (bool(more) or not all(isinstance(each, dict) for each in value.values()))
 
 
-def _deepeval_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
-    """Yield the cases of a test run, or of a dataset that was saved as JSON."""
-    yield from _array(_read_single_value(file, source, limits.value), "testCases", source)
-
-
-def _array(value: Any, field: str | None, source: str) -> Iterator[Any]:
+def _require_list(value: Any, field: str | None, source: str) -> list[Any]:
     found = value.get(field) if field and isinstance(value, dict) else value
     if not isinstance(found, list):
         raise InvalidLine(source, 1, f"has no list of samples{f' under `{field}`' if field else ''}")
-    yield from found
+    return found
 
 
-def _inspect(sample: Fields) -> list[Fields]:
+def _read_inspect(sample: Fields) -> list[Fields]:
     """Read a sample of inspect_ai, which numbers samples from 1 where the dataset has no ids."""
     output = sample.get("output") or {}
     found: Fields = {"id": sample["id"], "question": _read_question(sample.get("input"))}
@@ -525,7 +517,7 @@ def _letters(text: str) -> str:
     return re.sub(r"\W", "", text).casefold()
 
 
-def _flashrag(sample: Fields) -> list[Fields]:
+def _read_flashrag(sample: Fields) -> list[Fields]:
     """Read a line of FlashRAG; it has `raw_pred` if a function of the user has made `pred` of it."""
     output = sample["output"]
     if "pred" not in output:
@@ -571,8 +563,8 @@ class _LmEval:
         # What names the item: id and question as far as the document has them, and its place in the task.
         document = sample.get("doc")
         document = document if isinstance(document, dict) else {}
-        id_ = next((document[name] for name in fields.IDS if isinstance(document.get(name), str | int)), None)
-        question = next((document[name] for name in fields.QUESTIONS if isinstance(document.get(name), str)), None)
+        id_ = next((document[name] for name in lines.IDS if isinstance(document.get(name), str | int)), None)
+        question = next((document[name] for name in lines.QUESTIONS if isinstance(document.get(name), str)), None)
         named = {"id": id_, "question": question, "index": sample["doc_id"]}
         filtered = _read_filtered(sample, texts)
         score = _read_score(sample) if len(texts) == 1 else None
@@ -592,7 +584,7 @@ def _read_filtered(sample: Fields, texts: list[str | None]) -> list[str | None]:
     return [_take_extract(answer, text) for text, answer in zip(texts, filtered, strict=True)]
 
 
-def _openai_batch(sample: Fields) -> list[Fields]:
+def _read_openai_batch(sample: Fields) -> list[Fields]:
     """Read a line of the output, or of the error file, of OpenAI's Batch API: chat completions, responses, completions.
 
     A refusal is an answer, and wrong; a request that failed has none.
@@ -603,7 +595,10 @@ def _openai_batch(sample: Fields) -> list[Fields]:
     error = sample.get("error") or body.get("error")
     if error or response.get("status_code", 200) != 200:
         return [{**named, "error": error or f"status {response.get('status_code')}"}]
-    texts = [_read_choice(each) for each in body.get("choices", ())]
+    texts = [
+        _join_parts(choice["message"].get("content")) if "message" in choice else choice["text"]
+        for choice in body.get("choices", ())
+    ]
     if "output" in body:
         texts = ["".join(_join_parts(each["content"]) for each in body["output"] if each.get("type") == "message")]
     usage = (body.get("usage") or {}) if len(texts) == 1 else {}
@@ -619,13 +614,13 @@ def _openai_batch(sample: Fields) -> list[Fields]:
     ]  # fmt: skip
 
 
-def _ragas(sample: Fields) -> list[Fields]:
+def _read_ragas(sample: Fields) -> list[Fields]:
     """Read a row of ragas; older releases call question and reply `question` and `answer`."""
     question, text = sample.get("user_input", sample.get("question")), sample.get("response", sample.get("answer"))
     return [_drop_nulls({"question": _read_question(question), "text": text or "", "score": _read_score(sample)})]
 
 
-def _deepeval(sample: Fields) -> list[Fields]:
+def _read_deepeval(sample: Fields) -> list[Fields]:
     """Read a case of DeepEval, which passes if all its metrics do: a test run writes `actualOutput`, a dataset
     `actual_output`."""
     text = sample.get("actualOutput", sample.get("actual_output"))
@@ -636,24 +631,11 @@ def _deepeval(sample: Fields) -> list[Fields]:
     })]  # fmt: skip
 
 
-def _read_choice(choice: Fields) -> str:
-    return _join_parts(choice["message"].get("content")) if "message" in choice else choice["text"]
-
-
 def _drop_nulls(found: Fields) -> Fields:
     return {name: value for name, value in found.items() if value is not None}
 
 
-_SAMPLES: Mapping[Layout, Callable[[IO[bytes], str, LogLimits], Iterator[Any]]] = {
-    Layout.INSPECT: _inspect_samples, Layout.LM_EVAL: _read_json_lines, Layout.FLASHRAG: _flashrag_samples,
-    Layout.OPENAI_BATCH: _read_json_lines, Layout.RAGAS: _ragas_samples, Layout.DEEPEVAL: _deepeval_samples,
-}  # fmt: skip
-_ANSWERS: Mapping[Layout, Callable[[], Answers]] = {
-    Layout.INSPECT: lambda: _inspect, Layout.LM_EVAL: _LmEval, Layout.FLASHRAG: lambda: _flashrag,
-    Layout.OPENAI_BATCH: lambda: _openai_batch, Layout.RAGAS: lambda: _ragas, Layout.DEEPEVAL: lambda: _deepeval,
-}  # fmt: skip
-
-# Reads a file of another system's answers: JSON lines, CSV, or the log of a program.
+# Read a file of another system's answers: JSON lines, CSV, or the log of a program.
 
 
 def read_answers(
@@ -675,23 +657,15 @@ def read_answers(
             check_options(layout, format, delimiter)
             yield from read_log(file, path.name, layout)
         else:
-            form = _choose_format(path) if format is Format.AUTO else format
-            yield from rows.read(file, path.name, form, delimiter=delimiter, names=columns.names)
-
-
-def _choose_format(path: Path) -> Format:
-    suffix = path.suffix.lower()
-    if suffix == ".eval":
-        raise Invalid(f"{path.name} is a log of inspect_ai", hint="name its layout: inspect")
-    return Format.CSV if suffix in (".csv", ".tsv") else Format.AUTO
+            if format is Format.AUTO and path.suffix.lower() == ".eval":
+                raise Invalid(f"{path.name} is a log of inspect_ai", hint="name its layout: inspect")
+            if format is Format.AUTO and path.suffix.lower() in (".csv", ".tsv"):
+                format = Format.CSV  # noqa: A001
+            yield from rows.read(file, path.name, format, delimiter=delimiter, names=columns.names)
 
 
 def check_options(layout: Layout, format: Format, delimiter: str | None, reader: str | None = None) -> None:  # noqa: A002
-    """Refuse options that would be ignored, because a log has a format of its own.
-
-    Raises:
-        Invalid: one of them is given.
-    """
+    """Refuse options that would be ignored, because a log has a format of its own."""
     given = {"format": format is not Format.AUTO, "delimiter": delimiter is not None, "reader": reader is not None}
     if names := [name for name, is_given in given.items() if is_given]:
         what = f"`layout` is {layout.value}, so `{names[0]}` would be ignored"

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from operator import attrgetter
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from shared.calls import MATHEMATICAL, MAX_QUESTION, Expected
 from shared.ingest import lines
-from shared.ingest import lines as fields
 from shared.ingest.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.mathtext import answers
 from shared.mathtext.mathematics import equal_strict
@@ -28,9 +27,6 @@ def read_choices(line: Fields) -> tuple[str, ...]:
     """Read the texts of the choices A, B, C ... of a line; empty if it has no `choices` (or `options`).
 
     They are a list (MMLU), an object of letters (`{"A": "Bern"}`), or lists of labels and texts (ARC).
-
-    Raises:
-        Defect: they are written in another way, or are fewer than 2 or more than 26.
     """
     field = lines.find_single_name(line, lines.CHOICES)
     if field is None:
@@ -76,48 +72,37 @@ def find_right_letter(value: Any, field: str, choices: Sequence[str]) -> str:
 _GSM8K_MARK = "####"
 
 
-class GoldReader(NamedTuple):
-    """Reads gold answers for one grader."""
+def parse_golds(
+    value: Any, field: str, grader: str | None, choices: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the gold answer and the others, in the order of the line, without repetitions.
 
-    grader: str | None
-    """Name of the grader; None if the dataset declares none."""
-    choices: tuple[str, ...] = ()
+    For `set`, a list is one answer with many members. For mathematics, other notations of the first answer are left
+    out.
 
-    def golds(self, value: Any, field: str) -> tuple[str | None, tuple[str, ...]]:
-        """Return the gold answer and the others, in the order of the line; for `set`, a list is one answer with many
-        members.
-
-        Raises:
-            Defect: an answer that the grader cannot use.
-        """
-        found = [self._one(each, field) for each in (value if isinstance(value, list) else [value])]
-        answers = [each for each in found if each is not None]
-        if self.grader == "set" and answers:
-            answers = ["\n".join(answers)]
-        for each in answers:
-            try:
-                check_gold(self.grader or "math", each)
-            except InvalidGold as error:
-                raise Defect(f"`{field}`: {error}") from error
-        return (answers[0], self._list_others(answers)) if answers else (None, ())
-
-    def _one(self, value: Any, field: str) -> str | None:
-        if self.grader == "choice":
-            return find_right_letter(value, field, self.choices)
-        text = lines.scalar(value, field)
-        if self.grader not in (None, *MATHEMATICAL):
-            return text
-        # What follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing follows.
-        if _GSM8K_MARK not in text:
-            return text
-        return text.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
-
-    def _list_others(self, answers: Sequence[str]) -> tuple[str, ...]:
-        """Return the other answers without repetitions; for mathematics, also without other notations of the same
-        answer."""
-        first, *rest = dict.fromkeys(answers)
-        mathematics = self.grader in (None, *MATHEMATICAL)
-        return tuple(other for other in rest if not (mathematics and equal_strict(other, first)))
+    Raises:
+        Defect: an answer that the grader cannot use.
+    """
+    is_mathematical = grader in (None, *MATHEMATICAL)
+    golds: list[str] = []
+    for each in value if isinstance(value, list) else [value]:
+        text = find_right_letter(each, field, choices) if grader == "choice" else lines.scalar(each, field)
+        if is_mathematical and _GSM8K_MARK in text:
+            # What follows `#### 1,000`, without commas, as the official reader does; no answer if nothing follows.
+            text = text.rpartition(_GSM8K_MARK)[2].strip().replace(",", "")
+        if text:
+            golds.append(text)
+    if grader == "set" and golds:
+        golds = ["\n".join(golds)]
+    for each in golds:
+        try:
+            check_gold(grader or "math", each)
+        except InvalidGold as error:
+            raise Defect(f"`{field}`: {error}") from error
+    if not golds:
+        return None, ()
+    first, *others = dict.fromkeys(golds)
+    return first, tuple(each for each in others if not (is_mathematical and equal_strict(each, first)))
 
 
 # Read what a question of an upload asks of a graph.
@@ -148,18 +133,17 @@ def read_fact_query(line: Fields) -> FactQuery | None:
     return found
 
 
-# Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas,
-# plain).
+# Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas).
 
 QUESTION_IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 MAX_RUBRIC = 8000
 """Maximum length of an item's rubric, in characters."""
 READ = frozenset((
-    *QUESTION_IDS, *fields.QUESTIONS, "text", *fields.MESSAGES, *fields.REFERENCES, *fields.ANSWERS, *fields.SOLUTION,
-    *fields.GOLD_DOCUMENTS, *fields.SUBJECTS, *fields.LEVEL, *fields.RELATION,
+    *QUESTION_IDS, *lines.QUESTIONS, "text", *lines.MESSAGES, *lines.REFERENCES, *lines.ANSWERS, *lines.SOLUTION,
+    *lines.GOLD_DOCUMENTS, *lines.SUBJECTS, *lines.LEVEL, *lines.RELATION,
 ))  # fmt: skip
 """Fields that are read for every grader."""
-READ_FOR = {"choice": fields.CHOICES, "rubric": fields.RUBRIC}
+READ_FOR = {"choice": lines.CHOICES, "rubric": lines.RUBRIC}
 """Further fields that are read for a grader."""
 FOREIGN_FIELDS = frozenset({"reference_contexts"})
 """Fields of other programs that are not read although their names are near to one that is: ragas has the texts beside
@@ -174,13 +158,8 @@ ALIKE = 0.8
 """Similarity of two names from which one is taken for a misspelling of the other (`anwser` and `answer` have 0.83)."""
 question_id = attrgetter("custom_id")
 """Return the id, which must be unique within an upload."""
-_present_in_question = fields.Present(
-    QUESTION_IDS,
-    fields.QUESTIONS,
-    fields.REFERENCES,
-    fields.ANSWERS,
-    fields.GOLD_DOCUMENTS,
-    fields.SUBJECTS,
+_choose_names = lines.make_chooser(
+    QUESTION_IDS, lines.QUESTIONS, lines.REFERENCES, lines.ANSWERS, lines.GOLD_DOCUMENTS, lines.SUBJECTS
 )
 
 
@@ -198,18 +177,18 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
-    ids, questions, references, given, documents, subjects = _present_in_question(line)
+    ids, questions, references, given, documents, subjects = _choose_names(line)
     query = read_fact_query(line)
     choices = read_choices(line) if grader == "choice" else ()
-    gold, golds = _gold(line, references, given, GoldReader(grader, choices))
-    expected = Expected(golds=golds, choices=choices, rubric=_rubric(line) if grader == "rubric" else "")
+    gold, golds = _read_golds(line, references, given, grader, choices)
+    expected = Expected(golds=golds, choices=choices, rubric=_read_rubric(line) if grader == "rubric" else "")
     texts = tuple(name for name in questions if not isinstance(line[name], dict))
-    field = fields.find_single_name(line, texts) or fields.find_given_name(line, ("text",))
+    field = lines.find_single_name(line, texts) or lines.find_given_name(line, ("text",))
     if field is None:
         field = "messages"
-        question = _only_message(line)
+        question = _read_only_message(line)
     else:
-        question = fields.text(line, field).strip()
+        question = lines.text(line, field).strip()
     if not question:
         raise Empty(f"`{field}` is empty; write the question or remove the line")
     question = format_question(question, choices) if choices else question
@@ -218,10 +197,10 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     return DatasetItem(
         question=question,
         gold=gold,
-        gold_documents=_gold_documents(line, documents),
-        subject=fields.label(line, subjects),
-        level=fields.level(line),
-        custom_id=fields.identifier(line, ids),
+        gold_documents=_read_gold_documents(line, documents),
+        subject=lines.label(line, subjects),
+        level=lines.level(line),
+        custom_id=lines.identifier(line, ids),
         expected=None if expected == Expected() else expected,
         query=query,
     )
@@ -249,14 +228,9 @@ class ItemReader:
         self._items += 1
         self._golds += found.gold is not None
         self._documents += bool(found.gold_documents)
-        # The documents in `excluded_ids`, which BRIGHT fills with "N/A" where there are none.
-        value = line.get(fields.EXCLUDED)
-        excluded = [
-            each
-            for each in (value if isinstance(value, list) else [value])
-            if each not in (None, "", fields.NONE_GIVEN)
-        ]
-        self._excludes += bool(excluded)
+        value = line.get(lines.EXCLUDED)
+        excluded = value if isinstance(value, list) else [value]
+        self._excludes += any(each not in (None, "", lines.NONE_GIVEN) for each in excluded)
         for name in line.keys() - self._read:
             if len(self._unread) < MOST_UNREAD:
                 self._unread[name[:LONGEST_UNREAD_NAME]] = None
@@ -273,14 +247,14 @@ class ItemReader:
             meant = {name: _find_misspelt(name, self._read) for name in unread if name not in FOREIGN_FIELDS}
             warnings += [f"`{name}` was not read: did you mean `{near}`?" for name, near in meant.items() if near]
         if self._excludes:
-            some = f"`{fields.EXCLUDED}` of {self._excludes} items was not read"
+            some = f"`{lines.EXCLUDED}` of {self._excludes} items was not read"
             warnings.append(f"{some}: a search finds these documents like all others")
         return warnings
 
 
 def _name_unread(names: list[str]) -> str:
     """Return the names, each with the field of answers or documents that it looks like."""
-    wanted = (*fields.ANSWERS, *fields.REFERENCES, *fields.GOLD_DOCUMENTS)
+    wanted = (*lines.ANSWERS, *lines.REFERENCES, *lines.GOLD_DOCUMENTS)
     near = {name: find_nearest(name, wanted) for name in names}
     listed = [f"`{name}`" + (f" (did you mean `{meant}`?)" if meant else "") for name, meant in near.items()]
     first = sorted(listed, key=lambda each: "did you mean" not in each)[:NAMED]
@@ -296,15 +270,8 @@ def _find_misspelt(name: str, read: frozenset[str]) -> str | None:
 
 
 def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
-    """Read one line of a dataset.
-
-    Raises:
-        InvalidLine: where `item` finds a defect.
-    """
-    try:
-        return item(fields.fields(raw))
-    except Defect as defect:
-        raise fields.locate_defect(defect, source, number) from defect
+    """Read one line of a dataset; see `lines.read_one`."""
+    return lines.read_one(item, raw, source, number)
 
 
 def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
@@ -316,7 +283,7 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     return iter(Reader(rows, lambda line, _: item(line), question_id))
 
 
-def _only_message(line: Fields) -> str:
+def _read_only_message(line: Fields) -> str:
     """Return the user's message, if the line is a chat with a single question."""
     messages = line.get("messages")
     if not isinstance(messages, list):
@@ -327,55 +294,48 @@ def _only_message(line: Fields) -> str:
     return contents[0].strip()
 
 
-def _gold(
-    line: Fields, references: tuple[str, ...], given: tuple[str, ...], reading: GoldReader
+def _read_golds(
+    line: Fields, references: tuple[str, ...], given: tuple[str, ...], grader: str | None, choices: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
     """Return the gold answer, and the other right answers."""
-    field = fields.find_single_name(line, references) or _answer(line, given)
+    field = lines.find_single_name(line, references) or _find_answer(line, given)
     if field is not None:
-        return reading.golds(line[field], field)
+        return parse_golds(line[field], field, grader, choices)
     if line.get("solution") is None:
         return None, ()
-    return answers.extract(fields.text(line, "solution"))[0], ()
+    return answers.extract(lines.text(line, "solution"))[0], ()
 
 
-def _rubric(line: Fields) -> str:
-    field = fields.find_given_name(line, fields.RUBRIC)
-    rubric = "" if field is None else fields.text(line, field).strip()
+def _read_rubric(line: Fields) -> str:
+    field = lines.find_given_name(line, lines.RUBRIC)
+    rubric = "" if field is None else lines.text(line, field).strip()
     if len(rubric) > MAX_RUBRIC:
         raise Defect(f"`rubric` has {len(rubric)} characters, more than {MAX_RUBRIC}; shorten it")
     return rubric
 
 
-def _answer(line: Fields, names: tuple[str, ...]) -> str | None:
-    field = fields.find_single_name(line, names)
-    if field == "answer" and (beside := fields.find_given_name(line, fields.RETRIEVED)) is not None:
+def _find_answer(line: Fields, names: tuple[str, ...]) -> str | None:
+    field = lines.find_single_name(line, names)
+    if field == "answer" and (beside := lines.find_given_name(line, lines.RETRIEVED)) is not None:
         raise Defect(
             f"`answer` beside `{beside}` may be a system's answer or the expected one; rename that one to `gold`"
         )
-    return None if field == "gold_answer" and line[field] == fields.NONE_GIVEN else field
+    return None if field == "gold_answer" and line[field] == lines.NONE_GIVEN else field
 
 
-def _gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | None:
-    field = fields.find_single_name(line, names)
+def _read_gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | None:
+    field = lines.find_single_name(line, names)
     if field is None:
         return None
     value = line[field]
-    if not isinstance(value, dict):
-        return dict.fromkeys(_ids(value, field), 1)
-    if not all(isinstance(grade, int) and not isinstance(grade, bool) for grade in value.values()):
-        raise Defect(f'`{field}` must be a list of ids or an object such as {{"id": 1}}')
-    return value
-
-
-def _ids(value: Any, field: str) -> Iterator[str]:
-    """Flatten AutoRAG's lists of lists, "one of these, and one of those": here each document is relevant."""
-    if not isinstance(value, list):
-        yield fields.scalar(value, field)
-        return
-    for each in value:
-        for inner in each if isinstance(each, list) else [each]:
-            yield fields.scalar(inner, field)
+    if isinstance(value, dict):
+        if not all(isinstance(grade, int) and not isinstance(grade, bool) for grade in value.values()):
+            raise Defect(f'`{field}` must be a list of ids or an object such as {{"id": 1}}')
+        return value
+    # AutoRAG has lists of lists, "one of these, and one of those": here each document is relevant.
+    groups = value if isinstance(value, list) else [value]
+    ids = (each for group in groups for each in (group if isinstance(group, list) else [group]))
+    return {lines.scalar(each, field): 1 for each in ids}
 
 
 # Read documents from lines: MATH, GSM8K, BEIR, FlashRAG, AutoRAG, and plain {id, text} objects.
@@ -383,7 +343,7 @@ def _ids(value: Any, field: str) -> Iterator[str]:
 DOCUMENT_IDS = ("_id", "id", "unique_id", "doc_id")
 PROBLEMS = ("problem", "question")
 document_id = attrgetter("external_id")
-_present_in_document = fields.Present(DOCUMENT_IDS, PROBLEMS, fields.PASSAGES, fields.METAS, fields.SUBJECTS)
+_choose_document_names = lines.make_chooser(DOCUMENT_IDS, PROBLEMS, lines.PASSAGES, lines.METAS, lines.SUBJECTS)
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 
 
@@ -397,26 +357,19 @@ def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
     """
-    ids, problems, passages, metas, subjects = _present_in_document(line)
-    field = fields.find_single_name(line, problems)
-    problem = "" if field is None else fields.text(line, field).strip()
+    ids, problems, passages, metas, subjects = _choose_document_names(line)
+    field = lines.find_single_name(line, problems)
+    problem = "" if field is None else lines.text(line, field).strip()
     return CorpusRecord(
-        external_id=fields.identifier(line, ids) or external_id,
-        document=Document(problem=problem, text=_text(line, passages)),
-        meta=_meta(line, metas, subjects),
+        external_id=lines.identifier(line, ids) or external_id,
+        document=Document(problem=problem, text=_read_text(line, passages)),
+        meta=_read_meta(line, metas, subjects),
     )
 
 
 def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
-    """Read one line of a corpus.
-
-    Raises:
-        InvalidLine: where `record` finds a defect.
-    """
-    try:
-        return record(fields.fields(raw))
-    except Defect as defect:
-        raise fields.locate_defect(defect, source, number) from defect
+    """Read one line of a corpus; see `lines.read_one`."""
+    return lines.read_one(record, raw, source, number)
 
 
 def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
@@ -428,41 +381,34 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
     return iter(Reader(rows, lambda line, _: record(line), document_id))
 
 
-def _text(line: Fields, names: tuple[str, ...]) -> str:
-    body = _body(line, names).strip()
-    title = fields.text(line, "title").strip() if line.get("title") is not None else ""
-    text = f"{title}\n{body}" if title and body else title or body
-    if not text:
-        raise Empty("has an empty text; give it one or remove the line")
-    return text
-
-
-def _body(line: Fields, names: tuple[str, ...]) -> str:
-    field = fields.find_single_name(line, names) or fields.find_given_name(line, fields.SOLUTION)
-    if field is not None:
-        return fields.text(line, field)
+def _read_text(line: Fields, names: tuple[str, ...]) -> str:
+    field = lines.find_single_name(line, names) or lines.find_given_name(line, lines.SOLUTION)
     answer = line.get("answer")
-    if isinstance(answer, str) and "####" in answer:
-        return _CALCULATOR.sub("", answer)
-    raise Defect("has no text; write it into `text` (or `contents`, or `solution`)")
+    if field is not None:
+        body = lines.text(line, field).strip()
+    elif isinstance(answer, str) and _GSM8K_MARK in answer:
+        body = _CALCULATOR.sub("", answer).strip()
+    else:
+        raise Defect("has no text; write it into `text` (or `contents`, or `solution`)")
+    title = lines.text(line, "title").strip() if line.get("title") is not None else ""
+    if not (title or body):
+        raise Empty("has an empty text; give it one or remove the line")
+    return "\n".join(filter(None, (title, body)))
 
 
-def _meta(line: Fields, metas: tuple[str, ...], subjects: tuple[str, ...]) -> dict[str, Any]:
-    field = fields.find_given_name(line, metas)
+def _read_meta(line: Fields, metas: tuple[str, ...], subjects: tuple[str, ...]) -> dict[str, Any]:
+    field = lines.find_given_name(line, metas)
     meta = {} if field is None else line[field]
     if not isinstance(meta, dict):
         is_broken = isinstance(meta, str) and meta.lstrip().startswith("{")  # the cell of a table
-        problem = "is not JSON" if is_broken else f"is {fields.name(meta)}, not a JSON object"
+        problem = "is not JSON" if is_broken else f"is {lines.name(meta)}, not a JSON object"
         raise Defect(f"`{field}` {problem}; write {{...}} or remove it")
-    known = {"subject": fields.label(line, subjects), "level": fields.level(line)}
+    known = {"subject": lines.label(line, subjects), "level": lines.level(line)}
     return {**meta, **{key: value for key, value in known.items() if value is not None}}
 
 
-# Draw a stratified sample. This module is pure: equal labels, count and seed give the same sample.
-
-
 def draw_stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
-    """Return `count` positions in order, in proportion to each label, by largest remainders; ties by name.
+    """Draw a sample: `count` positions in order, in proportion to each label, by largest remainders; ties by name.
 
     Raises:
         ValueError: there are not so many.

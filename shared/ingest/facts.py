@@ -2,18 +2,17 @@
 
 from array import array
 from collections.abc import Container, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import lines
-from shared.ingest import lines as fields
 from shared.ingest.graph_paths import FACT, PHRASE, TEMPLATE, TEMPLATES, WHAT
 from shared.ingest.lines import Defect, Fields, Reader, Row
-from shared.questions.items import QuestionTemplates, check
+from shared.questions.items import QuestionTemplates, check_template
 from shared.replies import CorpusRecord, Document
-from shared.rules import graph as graph_module
+from shared.rules import graph
 from shared.rules.graph import Graph
 from shared.samples import Fact, Phrase, TimeUnit
 from shared.storage.graphs import CHUNK, GraphFacts
@@ -45,14 +44,11 @@ def read_facts(rows: Iterable[Row], source: str, most: int) -> ParsedGraph:
         InvalidLine: lines that cannot be used.
         TooLarge: there are more lines.
     """
-    found = _FactNumbering(source)
-    for record in Reader(rows, found.record, _no_id, most=most):
-        found.add(record)
-    return found.read()
-
-
-def _no_id(_: Fact | Phrase) -> None:
-    """Return None: facts may repeat."""
+    numbering = _FactNumbering(source)
+    for record in Reader(rows, numbering.read, lambda _: None, most=most):  # without ids: facts may repeat
+        if isinstance(record, Fact):
+            numbering.add(record)
+    return numbering.finish()
 
 
 class _FactNumbering:
@@ -70,8 +66,8 @@ class _FactNumbering:
         self._lines: dict[str, int] = {}
         """Line number of each phrase."""
 
-    def record(self, line: Fields, number: int) -> Fact | Phrase:
-        """Read the fact or phrase of a line.
+    def read(self, line: Fields, number: int) -> Fact | Phrase:
+        """Read the fact of a line, or read and add its phrase.
 
         Raises:
             Defect: what is wrong with it.
@@ -79,9 +75,9 @@ class _FactNumbering:
         if "phrase" in line:
             _check_known(line, PHRASE)
             found = Phrase(
-                relation=_name(line, "relation"),
-                phrase=_name(line, "phrase"),
-                inverse=_name(line, "inverse") if line.get("inverse") is not None else None,
+                relation=_read_name(line, "relation"),
+                phrase=_read_name(line, "phrase"),
+                inverse=_read_name(line, "inverse") if line.get("inverse") is not None else None,
             )
             if found.relation in self._phrases:
                 raise Defect(f"repeats the relation {found.relation[:80]!r}; write one phrase for each")
@@ -89,36 +85,36 @@ class _FactNumbering:
             self._lines[found.relation] = number
             return found
         _check_known(line, FACT)
-        time = None if line.get("time") is None else lines.scalar(line["time"], "time")
-        unit = None if time is None else _parse_time(time)[0]
+        time: str | None = None
+        unit: TimeUnit | None = None
+        if line.get("time") is not None:
+            time = lines.scalar(line["time"], "time")
+            try:
+                unit = graph.parse(time)[0]
+            except ValueError as error:
+                raise Defect(f"the time {time[:50]!r} is not valid; {graph.ADVICE}") from error
         if self._units and unit not in self._units:
             (before,) = self._units
             raise Defect(
-                f"has {UNITS[unit]}, but the facts before it have {UNITS[before]};"
-                f" {graph_module.ADVICE} for all, or none"
+                f"has {UNITS[unit]}, but the facts before it have {UNITS[before]}; {graph.ADVICE} for all, or none"
             )
         self._units.add(unit)
-        return Fact(time=time, **{key: _name(line, key) for key in FACT[:3]})
+        return Fact(time=time, **{key: _read_name(line, key) for key in FACT[:3]})
 
-    def add(self, record: Fact | Phrase) -> None:
-        """Add a fact or phrase."""
-        if isinstance(record, Phrase):
-            return
-        number, entities = self._relations.setdefault(record.relation, len(self._relations)), self._entities
+    def add(self, fact: Fact) -> None:
+        number, entities = self._relations.setdefault(fact.relation, len(self._relations)), self._entities
         before = len(entities)
-        subject = entities.setdefault(record.subject, before)
-        self._triples.extend((subject, number, entities.setdefault(record.object, len(entities))))
+        subject = entities.setdefault(fact.subject, before)
+        self._triples.extend((subject, number, entities.setdefault(fact.object, len(entities))))
         if len(entities) > before:
-            self._name_bytes += len(record.subject) + len(record.object)
+            self._name_bytes += len(fact.subject) + len(fact.object)
             if self._name_bytes > MOST_NAMES:
-                raise TooLarge(
-                    f"{self._source}: the names of the entities have more than {MOST_NAMES >> 20} MiB in all",
-                    hint="shorten them, or split the graph",
-                )
-        if record.time is not None:
-            self._times.append(graph_module.parse(record.time)[1])
+                message = f"{self._source}: the names of the entities have more than {MOST_NAMES >> 20} MiB in all"
+                raise TooLarge(message, hint="shorten them, or split the graph")
+        if fact.time is not None:
+            self._times.append(graph.parse(fact.time)[1])
 
-    def read(self) -> ParsedGraph:
+    def finish(self) -> ParsedGraph:
         """Return all that was added.
 
         Raises:
@@ -142,15 +138,8 @@ class _FactNumbering:
         kept = np.ones(len(order), np.bool_)
         kept[order[1:][same]] = False
         distinct = None if steps is None else steps[kept]
-        graph = Graph(triples[kept], distinct, list(self._entities), list(self._relations))
-        return ParsedGraph(GraphFacts(graph, unit, self._phrases), int(len(kept) - kept.sum()))
-
-
-def _parse_time(time: str) -> tuple[TimeUnit, int]:
-    try:
-        return graph_module.parse(time)
-    except ValueError as error:
-        raise Defect(f"the time {time[:50]!r} is not valid; {graph_module.ADVICE}") from error
+        found = Graph(triples[kept], distinct, list(self._entities), list(self._relations))
+        return ParsedGraph(GraphFacts(found, unit, self._phrases), int(len(kept) - kept.sum()))
 
 
 def _check_known(line: Fields, known: tuple[str, ...]) -> None:
@@ -159,9 +148,8 @@ def _check_known(line: Fields, known: tuple[str, ...]) -> None:
         raise Defect(f"has a field `{unknown[0][:80]}`; the fields are {', '.join(known)}")
 
 
-def _name(line: Fields, field: str) -> str:
-    value: Any = line.get(field)
-    if value is None or value == "":
+def _read_name(line: Fields, field: str) -> str:
+    if line.get(field) in (None, ""):
         raise Defect(f"has no {field}; write one")
     found = lines.text(line, field)
     if len(found) > lines.MAX_NAME_CHARS:
@@ -176,34 +164,30 @@ def _name(line: Fields, field: str) -> str:
 
 def documents(upload: GraphFacts, *, inverse: bool) -> Iterator[CorpusRecord]:
     """Yield the documents in the order of the facts; ids are the facts' numbers from 0, and "7-inverse" follows "7"."""
-    relations = upload.graph.relations
-    words = [graph_module.phrase(each, upload.phrases.get(each)) for each in relations]
-    inverses = [graph_module.inverse_phrase(each, upload.phrases.get(each)) for each in relations]
-    entities = upload.graph.entities
-    for number, (subject, relation, obj, time) in enumerate(_facts(upload)):
-        names = entities[subject], entities[obj]
-        meta = {"subject": names[0], "relation": relations[relation], "object": names[1]}
+    relations, entities = upload.graph.relations, upload.graph.entities
+    words = [graph.phrase(each, upload.phrases.get(each)) for each in relations]
+    inverses = [graph.inverse_phrase(each, upload.phrases.get(each)) for each in relations]
+    for number, (subject, relation, obj, time) in enumerate(_iterate_facts(upload)):
+        one, other = entities[subject], entities[obj]
+        meta = {"subject": one, "relation": relations[relation], "object": other}
         meta |= {} if time is None else {"time": time}
-        yield _document(str(number), graph_module.sentence(names[0], words[relation], names[1], time), meta)
+        document = Document(text=graph.sentence(one, words[relation], other, time))
+        yield CorpusRecord(external_id=str(number), document=document, meta=meta)
         if inverse:
-            sentence = graph_module.sentence(names[1], inverses[relation], names[0], time)
-            yield _document(f"{number}-inverse", sentence, meta)
+            document = Document(text=graph.sentence(other, inverses[relation], one, time))
+            yield CorpusRecord(external_id=f"{number}-inverse", document=document, meta=meta)
 
 
-def _facts(upload: GraphFacts) -> Iterator[tuple[int, int, int, str | None]]:
+def _iterate_facts(upload: GraphFacts) -> Iterator[tuple[int, int, int, str | None]]:
     """Yield the numbers of subject, relation and object of each fact, and its time as text."""
-    graph, unit, _ = upload
-    for first in range(0, len(graph.triples), CHUNK):
-        triples = graph.triples[first : first + CHUNK].tolist()
-        if graph.times is None or unit is None:
+    facts, unit = upload.graph, upload.time_unit
+    for first in range(0, len(facts.triples), CHUNK):
+        triples = facts.triples[first : first + CHUNK].tolist()
+        if facts.times is None or unit is None:
             yield from ((*triple, None) for triple in triples)
             continue
-        steps = graph.times[first : first + CHUNK].tolist()
-        yield from ((*triple, graph_module.written(step, unit)) for triple, step in zip(triples, steps, strict=True))
-
-
-def _document(identifier: str, text: str, meta: dict[str, str]) -> CorpusRecord:
-    return CorpusRecord(external_id=identifier, document=Document(text=text), meta=meta)
+        steps = facts.times[first : first + CHUNK].tolist()
+        yield from ((*triple, graph.written(step, unit)) for triple, step in zip(triples, steps, strict=True))
 
 
 # Read the input of a question set: facts held out from a graph, and templates for the questions of a relation.
@@ -240,39 +224,30 @@ class QuestionReader(NamedTuple):
         """Yield the other rows, and the defects of templates that cannot be used."""
         for source, number, content in rows:
             try:
-                line = fields.fields(content)
+                line = lines.fields(content)
                 if TEMPLATE[1] in line or TEMPLATE[2] in line:
                     self._add(line, templates)
                     continue
-                _check_no_phrase(line)
             except Defect as defect:
                 yield source, number, defect
                 continue
-            yield source, number, line
+            advice = "upload phrases with the graph: mathrag graph create --phrases FILE"
+            yield source, number, Defect(f"is a phrase; {advice}") if "phrase" in line else line
 
     def _add(self, line: Fields, templates: dict[str, QuestionTemplates]) -> None:
-        relation, asks_object, asks_subject = (_text(line, field) for field in TEMPLATE)
+        texts: list[str] = []
+        for field in TEMPLATE:
+            texts.append("" if line.get(field) is None else lines.text(line, field).strip())
+            if not texts[-1]:
+                raise Defect(f"has no {field}; {TEMPLATES}")
+        relation, asks_object, asks_subject = texts
         if relation not in self.relations:
             raise Defect(f"the graph has no relation {relation[:80]!r}; remove the line")
         if relation in templates:
             raise Defect(f"repeats the relation {relation[:80]!r}; write one line for each")
         for field, text, slot in ((TEMPLATE[1], asks_object, "subject"), (TEMPLATE[2], asks_subject, "object")):
-            self._check(field, text, slot)
+            try:
+                check_template(text, slot, timed=self.timed)
+            except ValueError as error:
+                raise Defect(f"`{field}` {error}") from error
         templates[relation] = QuestionTemplates(asks_object, asks_subject)
-
-    def _check(self, field: str, template: str, slot: str) -> None:
-        try:
-            check(template, slot, timed=self.timed)
-        except ValueError as error:
-            raise Defect(f"`{field}` {error}") from error
-
-
-def _text(line: Fields, field: str) -> str:
-    if line.get(field) is None or not (found := fields.text(line, field).strip()):
-        raise Defect(f"has no {field}; {TEMPLATES}")
-    return found
-
-
-def _check_no_phrase(line: Fields) -> None:
-    if "phrase" in line:
-        raise Defect("is a phrase; upload phrases with the graph: mathrag graph create --phrases FILE")

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import IO, Any, Generic, TypeVar
 
 import msgspec
@@ -95,9 +96,6 @@ def fields(content: Content) -> Fields:
     """Return the fields of a line.
 
     A field with a number that JSON does not have (NaN, 1e999) is a `NoNumber`, which is a defect only for who reads it.
-
-    Raises:
-        Defect: it has none.
     """
     if isinstance(content, bytes | str):
         return parse(content)
@@ -141,9 +139,6 @@ def parse(raw: bytes | str) -> Fields:
 def check_values(data: bytes) -> None:
     """Refuse JSON of too many values before it is parsed: a value of three bytes takes some sixty bytes of memory, and
     the parser keeps all other threads waiting.
-
-    Raises:
-        Defect: lists and objects have more than `MOST_VALUES` members in all.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") <= MOST_VALUES:
         return
@@ -154,31 +149,24 @@ def check_values(data: bytes) -> None:
 
 
 def check_strings(value: Any) -> None:
-    """Refuse characters that only an escape can bring in.
-
-    Raises:
-        Defect: a NUL or a lone surrogate; PostgreSQL stores neither.
-    """
+    """Refuse NUL and lone surrogates, which only an escape can bring in and PostgreSQL does not store."""
     if b"\x00" in _utf8("".join(_strings(value))):
         raise Defect(r"holds the character \u0000; remove it")
 
 
 def check_depth(value: Any) -> None:
-    """Refuse what can be decoded here, but not be encoded where the stack is deeper.
-
-    Raises:
-        Defect: arrays and objects stand more than `MOST_DEPTH` deep in each other.
-    """
+    """Refuse what can be decoded here, but not be encoded where the stack is deeper."""
     level = [value]
     for _ in range(MOST_DEPTH):
-        level = [each for part in level if isinstance(part, dict | list) for each in _parts(part)]
+        level = [each for part in level for each in _members(part)]
         if not level:
             return
     raise Defect(NESTED_TOO_DEEPLY)
 
 
-def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+def _members(value: Any) -> Iterable[Any]:
+    """Return the members of a list or object; other values have none."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def name(value: Any) -> str:
@@ -224,8 +212,7 @@ def _find_no_number(value: Any) -> NoNumber | None:
         part = stack.pop()
         if isinstance(part, NoNumber):
             return NoNumber(f"{name(value)} with {part.said}")
-        if isinstance(part, dict | list):
-            stack += _parts(part)
+        stack += _members(part)
     return None
 
 
@@ -248,9 +235,8 @@ def _strings(value: Any) -> Iterator[str]:
         if isinstance(part, str):
             yield part
         elif isinstance(part, dict):
-            stack += [*part.keys(), *part.values()]
-        elif isinstance(part, list):
-            stack += part
+            yield from part
+        stack += _members(part)
 
 
 def _utf8(text: str) -> bytes:
@@ -284,33 +270,15 @@ NONE_GIVEN = "N/A"
 """BRIGHT's word for no answer and no document."""
 SUBJECTS = ("subject", "type", "topic")
 METAS = ("meta", "metadata")
-TITLE = ("title",)
 SOLUTION = ("solution",)
 LEVEL = ("level",)
 RELATION = ("relation",)
 """Field with the relation of a graph that a question asks for."""
 MESSAGES = ("messages",)
-KNOWN = frozenset(
-    (
-        *IDS,
-        *QUESTIONS,
-        *PASSAGES,
-        *REFERENCES,
-        *ANSWERS,
-        *CHOICES,
-        *RUBRIC,
-        *RETRIEVED,
-        *GOLD_DOCUMENTS,
-        *SUBJECTS,
-        *METAS,
-        *TITLE,
-        *SOLUTION,
-        *LEVEL,
-        *RELATION,
-        *MESSAGES,
-        EXCLUDED,
-    )
-)
+KNOWN = frozenset((
+    *IDS, *QUESTIONS, *PASSAGES, *REFERENCES, *ANSWERS, *CHOICES, *RUBRIC, *RETRIEVED, *GOLD_DOCUMENTS, *SUBJECTS,
+    *METAS, "title", *SOLUTION, *LEVEL, *RELATION, *MESSAGES, EXCLUDED,
+))  # fmt: skip
 """Every field that is looked at; all others are ignored."""
 NESTED_FIELDS = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS, EXCLUDED))
 """Fields that may hold lists or objects; in the cell of a table these are written as JSON."""
@@ -325,68 +293,39 @@ SHAPES = 64
 """Number of different sets of fields in the cache."""
 
 
-class Present:
-    """Tells which names of each group a line has; cached, because most lines of an upload have the same fields."""
+def make_chooser(*groups: tuple[str, ...]) -> Callable[[Fields], list[tuple[str, ...]]]:
+    """Make a function that returns, for each group, the names that a line has, in the group's order."""
 
-    def __init__(self, *groups: tuple[str, ...]) -> None:
-        self._groups = groups
-        self._known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    @lru_cache(SHAPES)  # most lines of an upload have the same fields
+    def choose(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [tuple(each for each in group if each in names) for group in groups]
 
-    def __call__(self, line: Fields) -> list[tuple[str, ...]]:
-        """Return, for each group, the names that `line` has, in the group's order."""
-        shape = tuple(line)
-        found = self._known.get(shape)
-        if found is None:
-            if len(self._known) == SHAPES:
-                self._known.clear()
-            found = [tuple(each for each in group if each in line) for group in self._groups]
-            self._known[shape] = found
-        return found
+    return lambda line: choose(tuple(line))
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Refuse a table of too many columns before its rows are read.
-
-    Raises:
-        Defect: there are more than `MOST_COLUMNS`.
-    """
+    """Refuse a table of too many columns before its rows are read."""
     if len(columns) > MOST_COLUMNS:
         raise Defect(f"has {len(columns)} columns, more than {MOST_COLUMNS}; remove those that are not needed")
 
 
 def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
     """Return the first of `names` whose value in the object is not null."""
-    for each in names:
-        if fields.get(each) is not None:
-            return each
-    return None
+    return next((each for each in names if fields.get(each) is not None), None)
 
 
 def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """Return the one of `names` whose value in the object is not null.
-
-    Raises:
-        Defect: it has two, and they differ.
-    """
-    if len(names) < 2:
-        return find_given_name(fields, names)
-    found = None
-    for each in names:
-        value = fields.get(each)
-        if value is None:
-            continue
-        if found is not None and fields[found] != value:
-            raise Defect(f"has both `{found}` and `{each}` with different values; keep one of them")
-        found = found or each
+    """Return the first of `names` whose value in the object is not null; no other may have another value."""
+    found = find_given_name(fields, names)
+    if found is not None and len(names) > 1:
+        other = next((each for each in names if fields.get(each) not in (None, fields[found])), None)
+        if other is not None:
+            raise Defect(f"has both `{found}` and `{other}` with different values; keep one of them")
     return found
 
 
 def text(fields: Fields, field: str) -> str:
-    """Return the string in `field`.
-
-    Raises:
-        Defect: it is not a string.
-    """
+    """Return the string in `field`."""
     value = fields[field]
     if not isinstance(value, str):
         raise Defect(f"`{field}` is {name(value)}; write it as a string")
@@ -394,11 +333,7 @@ def text(fields: Fields, field: str) -> str:
 
 
 def scalar(value: Any, field: str) -> str:
-    """Return the string or number in `field` as text ("5" for 5), without blanks around it.
-
-    Raises:
-        Defect: it is neither, or it is empty.
-    """
+    """Return the string or number in `field` as text ("5" for 5), without blanks around it."""
     if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
     found = str(value).strip()
@@ -408,11 +343,7 @@ def scalar(value: Any, field: str) -> str:
 
 
 def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """Return the line's id, from the first of `names` that it has, or None.
-
-    Raises:
-        Defect: it is neither text nor a number, empty, or longer than `MAX_ID_BYTES`.
-    """
+    """Return the line's id, from the first of `names` that it has, or None."""
     field = find_given_name(fields, names)
     if field is None:
         return None
@@ -437,11 +368,8 @@ def level(fields: Fields) -> str | None:
     return None if value in ("", "?") else value
 
 
-# Check that each id occurs once in an upload.
-
-
 class UniqueIds:
-    """Remembers where each id was first seen; about 100 bytes per id."""
+    """Checks that each id occurs once in an upload; about 100 bytes per id."""
 
     def __init__(self) -> None:
         # Hashes instead of ids: 64 bits with a secret of the process, so that nobody can make two collide.
@@ -472,11 +400,22 @@ class UniqueIds:
 
 LISTED = 100
 """Maximum number of rejected lines that are listed; all are counted."""
-
 QUOTED = 4
 """Number of further rejected lines that the error of an upload quotes."""
 
 Record = TypeVar("Record")
+
+
+def read_one(read: Callable[[Fields], Record], content: Content, source: str, line: int) -> Record:
+    """Read the record of one line.
+
+    Raises:
+        InvalidLine: where `read` finds a defect.
+    """
+    try:
+        return read(fields(content))
+    except Defect as defect:
+        raise locate_defect(defect, source, line) from defect
 
 
 class OnError(StrEnum):
@@ -543,7 +482,7 @@ class Reader(Generic[Record]):
                 found += 1
                 yield record
         if self.rejected and not (self._partial and found):
-            raise self._all()
+            raise self._list_rejections()
 
     def _leave_out(self, invalid: InvalidLine) -> None:
         if self._skip_empty and isinstance(invalid, EmptyText):
@@ -555,9 +494,10 @@ class Reader(Generic[Record]):
         if self.rejected <= LISTED:
             self.rejections.append(invalid)
         if not self._partial and self.rejected == LISTED:
-            raise self._all()
+            raise self._list_rejections()
 
-    def _all(self) -> InvalidLine:
+    def _list_rejections(self) -> InvalidLine:
+        """Return the first rejection with the others, some of which its hint quotes."""
         first, *others = self.rejections
         first.others = tuple(others)
         if others:

@@ -17,7 +17,7 @@ HINT = "import it with `mathrag job import`, which reads it where it is"
 
 
 def read(file: IO[bytes], source: str, layout: Layout, longest: int, most: int) -> Generator[Row, None, None]:
-    """Yield every answer as a line of JSON, as `other_logs.read` does. Close the generator to end the process.
+    """Yield every answer as a line of JSON, as `answers.read_log` does. Close the generator to end the process.
 
     `file` must be a file of the operating system. `longest` is the limit of an answer, `most` of all samples, in bytes.
 
@@ -41,17 +41,14 @@ def main(longest: int, most: int, layout: str) -> None:
 
 def _read_rows(file: IO[bytes], layout: Layout, limits: LogLimits) -> Iterator[bytes | Defect]:
     for _, _, content in answers.read_log(file, "", layout, limits):
-        yield _encode(content, limits.line)
-
-
-def _encode(content: lines.Content, longest: int) -> bytes | Defect:
-    try:
-        line = msgspec.json.encode(lines.fields(content))
-    except Defect as defect:
-        return defect
-    except RecursionError:
-        return Defect(lines.NESTED_TOO_DEEPLY)
-    return line if len(line) <= longest else lines.make_too_long_defect(longest)
+        try:
+            line = msgspec.json.encode(lines.fields(content))
+        except Defect as defect:
+            yield defect
+        except RecursionError:
+            yield Defect(lines.NESTED_TOO_DEEPLY)
+        else:
+            yield line if len(line) <= limits.line else lines.make_too_long_defect(limits.line)
 
 
 if __name__ == "__main__":

@@ -37,20 +37,18 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
         MemoryError: or to more than the process may take.
     """
     import pyarrow as pa
+    from pyarrow import parquet
 
     try:
         unpacked = 0
-        # Columns that are not known; the first row has them without values.
-        from pyarrow import parquet
-
         table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
-        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))
+        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))  # the first row has them, without values
         for columns in _batches(table, most):
             unpacked += sum(column.nbytes for column in columns.values())
             if unpacked > most:
                 raise _make_too_large(most)
             for row in range(len(next(iter(columns.values())))):
-                yield _content(columns, row, longest, unknown)
+                yield _encode_row(columns, row, longest, unknown)
                 unknown = {}
     except MemoryError:  # also an ArrowException
         raise
@@ -62,15 +60,16 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
 def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:
     """Yield columns by name, row group by row group, so that damage is reported where it begins; pages are read
     singly."""
+    import pyarrow as pa
+
     try:
         lines.check_columns(table.schema_arrow.names)
     except Defect as defect:
         raise InvalidLine("", 0, str(defect)) from defect
-    known = [name for name in table.schema_arrow.names if name in lines.KNOWN]
-    if not known:
+    names = [name for name in table.schema_arrow.names if name in lines.KNOWN]
+    if not names:
         problem = f"has no known column (it has {', '.join(table.schema_arrow.names)[:200]})"
         raise InvalidLine("", 0, f"{problem}; rename one to `text` or `question`")
-    names = known
     # The uncompressed size of these columns according to the file; a false size is noticed while it is read.
     metadata = table.metadata
     paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
@@ -83,21 +82,18 @@ def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:
         raise _make_too_large(most)
     for group in range(table.num_row_groups):
         for batch in table.iter_batches(BATCH, row_groups=[group], columns=names, use_threads=False):
-            yield dict(zip(batch.schema.names, map(_decode_dictionary, batch.columns), strict=True))
-
-
-def _decode_dictionary(column: Any) -> Any:
-    """Decode the column without its dictionary, whose size would be counted in every batch."""
-    import pyarrow as pa
-
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+            # Without dictionaries, whose size would be counted in every batch.
+            yield {
+                name: column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
 
 
 def _make_too_large(most: int) -> TooLarge:
     return TooLarge(f"unpacks to more than {most} bytes")
 
 
-def _content(columns: dict[str, Any], row: int, longest: int, unknown: dict[str, None]) -> bytes | Defect:
+def _encode_row(columns: dict[str, Any], row: int, longest: int, unknown: dict[str, None]) -> bytes | Defect:
     try:
         found = unknown | {name: _to_json(_cell(column, row, longest)) for name, column in columns.items()}
         line = msgspec.json.encode(found)

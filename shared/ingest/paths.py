@@ -1,7 +1,7 @@
 """What a path holds: passages, folders and relevance judgements."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,22 +9,23 @@ import msgspec
 
 from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, rows
-from shared.ingest import lines as fields
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from shared.ingest.rows import Format
 from shared.messages import format_count
 
-# Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
+# Read users' files and folders as rows, one at a time.
 
-HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
-BLOCKS = (
-    (re.compile(r"\s*(```+|~~~+)"), None),
-    (re.compile(r"\s*\$\$(?!.*\$\$)"), re.compile(r"\$\$")),
-    (re.compile(r"\s*\\\[(?!.*\\\])"), re.compile(r"\\\]")),
-    (re.compile(r"\s*\\begin\{(\w+\*?)\}(?!.*\\end\{\1\})"), None),
+LAYOUTS = (
+    "a JSONL, CSV or Parquet file",
+    "a MATH folder ({train,test}/{subject}/{n}.json, or {subject}/{n}.json)",
+    "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
+    "an AutoRAG folder (corpus.parquet, qa.parquet)",
+    "a FlashRAG folder ({split}.jsonl)",
+    "for a corpus, Markdown, reStructuredText or text files (.md, .markdown, .rst, .txt), or a folder of them",
 )
-"""How a block that stays whole begins, and how it ends; None: with the characters that opened it."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])\s*|\n+")
+_SUFFIXES = {
+    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV, ".tsv": Format.CSV, ".parquet": Format.PARQUET
+}  # fmt: skip
 
 
 class Chunking(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,136 +41,119 @@ class Chunking(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid("the overlap of passages must be at least 0 and less than their size")
 
 
-class Passage(NamedTuple):
-    """A part of a text."""
-
-    line: int
-    """Number of its first line, from 1."""
-    title: str
-    """Headings above the passage, outermost first."""
-    text: str
+DEFAULT = Chunking()
 
 
-class _UncutText(NamedTuple):
-    """A text that is never cut, with the blanks after it."""
+def corpus_lines(
+    path: Path,
+    *,
+    split: str = "train",
+    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    delimiter: str | None = None,
+    chunking: Chunking = DEFAULT,
+) -> Iterator[Row]:
+    """Yield the rows of a corpus.
 
-    line: int
-    text: str
+    Raises:
+        NotFound: no such path.
+        Invalid: an unknown layout, or more than one; the message lists the known ones.
+        InvalidLine: a file is no data.
+    """
+    _check_exists(path)
+    if path.is_file():
+        is_text = path.suffix.lower() in TEXTS
+        return texts(path.parent, [path], chunking) if is_text else _open_file(path, format, delimiter)
+    if found := _find_table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
+        return _open_file(found, format, delimiter)
+    if problems := math_files(path, split):
+        return math(path, problems)
+    return texts(path, _require_files(path, text_files(path)), chunking)
 
 
-def passages(text: str, chunking: Chunking) -> Iterator[Passage]:
-    """Cut a text into passages, in order; no passage spans a heading."""
-    for title, numbered in _sections(text):
-        pieces = list(_pieces(numbered, chunking.size))
-        for chunk in _pack(pieces, chunking):
-            body = "".join(piece.text for piece in chunk).strip()
-            if body:
-                yield Passage(chunk[0].line, title, body)
+def dataset_lines(
+    path: Path,
+    *,
+    split: str = "test",
+    format: Format = Format.AUTO,  # noqa: A002
+    delimiter: str | None = None,
+) -> Iterator[Row]:
+    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`.
+
+    Raises:
+        NotFound: no such path.
+        Invalid: an unknown layout or split, or more than one layout; the message lists the known ones.
+        InvalidLine: a file is no data, or a judgement cannot be read.
+    """
+    _check_exists(path)
+    if path.is_file():
+        return _open_file(path, format, delimiter)
+    found = _find_table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
+    if found is None:
+        return math(path, _require_files(path, math_files(path, split)))
+    if found.name == "queries.jsonl":
+        # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
+        file = path / "qrels" / f"{split}.tsv"
+        if not file.is_file():
+            known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
+            raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
+        judged = read_judgements(file, f"qrels/{split}.tsv")
+        return _join_golds(_open_file(found, Format.JSONL, None), judged)
+    return _open_file(found, format, delimiter)
 
 
-Numbered = list[tuple[int, str]]
-"""Lines with their numbers."""
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise NotFound(f"there is no file or folder {str(path)!r}")
 
 
-def _sections(text: str) -> Iterator[tuple[str, Numbered]]:
-    """Yield (headings, lines) between two headings; a line inside a block is never a heading."""
-    trail: list[str] = []
-    section: Numbered = []
-    closing: re.Pattern[str] | None = None
-    for number, line in enumerate(text.split("\n"), start=1):
-        heading = HEADING.match(line) if closing is None else None
-        if heading is None:
-            closing = _find_closing(line, closing)
-            section.append((number, line))
+def _find_table(folder: Path, names: tuple[str, ...]) -> Path | None:
+    """Return the folder's file that holds all rows."""
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if len(found) > 1:
+        names = tuple(file.name for file in found)
+        raise Invalid(
+            f"{folder.name!r} fits several layouts: {', '.join(names)}", hint=f"choose one: --from {found[0]}"
+        )
+    return found[0] if found else None
+
+
+def _require_files(path: Path, files: list[Path]) -> list[Path]:
+    if not files:
+        raise _make_unknown_layout(path)
+    return files
+
+
+def _make_unknown_layout(path: Path) -> Invalid:
+    return Invalid(f"{path.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
+
+
+def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
+    """Open the file in the format of its content, or of its name if the content does not show it."""
+    with path.open("rb") as file:
+        head = file.read(rows.HEAD)
+    chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
+    if chosen is None:
+        raise _make_unknown_layout(path)
+
+    def read() -> Iterator[Row]:
+        with path.open("rb") as file:
+            yield from rows.read(file, path.name, chosen, delimiter=delimiter)
+
+    return read()
+
+
+def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
+    for source, number, content in queries:
+        try:
+            query = lines.fields(content)
+            identifier = lines.identifier(query, ("_id",))
+        except Defect as defect:
+            yield source, number, defect
             continue
-        yield " > ".join(filter(None, trail)), section
-        depth = len(heading[1])
-        trail = [*trail[: depth - 1], *[""] * (depth - 1 - len(trail)), heading[2]]
-        section = []
-    yield " > ".join(filter(None, trail)), section
-
-
-def _find_closing(line: str, closing: re.Pattern[str] | None) -> re.Pattern[str] | None:
-    """Return what ends the block that is open after `line`; None if none is open."""
-    if closing is not None:
-        return None if closing.search(line) else closing
-    for opening, end in BLOCKS:
-        if opened := opening.match(line):
-            return end or _make_end_pattern(opened[1])
-    return None
-
-
-def _make_end_pattern(opened: str) -> re.Pattern[str]:
-    if opened[0] in "`~":
-        return re.compile(rf"^\s*{re.escape(opened)}{opened[0]}*\s*$")
-    return re.compile(rf"\\end\{{{re.escape(opened)}\}}")
-
-
-def _pieces(numbered: Numbered, size: int) -> Iterator[_UncutText]:
-    """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
-    prose: Numbered = []
-    block: Numbered = []
-    closing: re.Pattern[str] | None = None
-    for number, line in numbered:
-        before, closing = closing, _find_closing(line, closing)
-        if before is None and closing is None:
-            prose.append((number, line))
-            continue
-        block.append((number, line))
-        if closing is None:
-            yield from _sentences(prose, size)
-            yield _keep_whole(block)
-            prose, block = [], []
-    yield from _sentences(prose, size)
-    if block:
-        yield _keep_whole(block)
-
-
-def _keep_whole(block: Numbered) -> _UncutText:
-    return _UncutText(block[0][0], "\n".join(line for _, line in block) + "\n")
-
-
-def _sentences(prose: Numbered, size: int) -> Iterator[_UncutText]:
-    for number, line in _join(prose):
-        start = 0
-        for end in [*(found.end() for found in _SENTENCE.finditer(line)), len(line)]:
-            at = number + line.count("\n", 0, start)
-            yield from (_UncutText(at, part) for part in _cut(line[start:end], size) if part)
-            start = end
-
-
-def _join(prose: Numbered) -> Iterator[tuple[int, str]]:
-    if prose:
-        yield prose[0][0], "\n".join(line for _, line in prose) + "\n"
-
-
-def _cut(text: str, size: int) -> Iterator[str]:
-    """Cut at the last blank before the limit, or at the limit."""
-    while len(text) > size:
-        at = text.rfind(" ", 1, size) + 1 or size
-        yield text[:at]
-        text = text[at:]
-    yield text
-
-
-def _pack(pieces: Sequence[_UncutText], chunking: Chunking) -> Iterator[list[_UncutText]]:
-    chunk: list[_UncutText] = []
-    for piece in pieces:
-        if chunk and _length(chunk) + len(piece.text.rstrip()) > chunking.size:
-            yield chunk
-            overlap = min(chunking.overlap, max(0, chunking.size - len(piece.text)))
-            kept = len(chunk)
-            while kept and _length(chunk[kept - 1 :]) <= overlap:
-                kept -= 1
-            chunk = chunk[kept:]
-        if chunk or not piece.text.isspace():
-            chunk.append(piece)
-    if chunk:
-        yield chunk
-
-
-def _length(chunk: Sequence[_UncutText]) -> int:
-    return sum(len(piece.text) for piece in chunk)
+        if identifier is None:
+            yield source, number, Defect("has no `_id`; give the query one")
+        elif identifier in judged:
+            yield source, number, {**query, "gold_documents": judged[identifier]}
 
 
 # Read folders of many files: MATH, with a problem in each file, and notes, which are cut into passages.
@@ -185,7 +169,10 @@ def math_files(folder: Path, split: str) -> list[Path]:
     The list is empty for a folder of texts that also has JSON files, since only MATH numbers its files.
     """
     root = folder / split if (folder / split).is_dir() else folder
-    found = sorted(root.glob("*/*.json"), key=_make_natural_key)
+    found = sorted(
+        root.glob("*/*.json"),
+        key=lambda file: (file.parent.name, int(file.stem) if file.stem.isdecimal() else -1, file.stem),
+    )
     numbered = all(file.stem.isdecimal() for file in found)
     return found if numbered or not text_files(folder) else []
 
@@ -194,7 +181,7 @@ def math(folder: Path, files: Iterable[Path]) -> Iterator[Row]:
     """Yield one row per problem, with the path below the folder as `unique_id` (as in MATH-500)."""
     for file in files:
         source = file.relative_to(folder).as_posix()
-        yield source, 1, _problem(file, source)
+        yield source, 1, _read_problem(file, source)
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -213,22 +200,12 @@ def texts(folder: Path, files: Iterable[Path], chunking: Chunking) -> Iterator[R
         except Defect as defect:
             yield source, 1, defect
             continue
-        for number, passage in enumerate(passages(text, chunking), start=1):
-            found = {
-                "id": f"{source}#{number}",
-                "text": passage.text,
-                "metadata": {"path": source, "line": passage.line},
-            }
-            document = {**found, "title": passage.title} if passage.title else found
-            yield source, passage.line, document
+        for number, (line, title, passage) in enumerate(passages(text, chunking), start=1):
+            document = {"id": f"{source}#{number}", "text": passage, "metadata": {"path": source, "line": line}}
+            yield source, line, {**document, "title": title} if title else document
 
 
-def _make_natural_key(file: Path) -> tuple[str, int, str]:
-    number = int(file.stem) if file.stem.isdecimal() else -1
-    return file.parent.name, number, file.stem
-
-
-def _problem(file: Path, source: str) -> Content:
+def _read_problem(file: Path, source: str) -> Content:
     with file.open("rb") as opened:
         raw = opened.read(MAX_LINE_BYTES + len(BOM) + 1)
     if lines.is_too_long(raw, MAX_LINE_BYTES):
@@ -259,10 +236,8 @@ def _read_text(file: Path) -> str:
 
 # Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header.
 
-_HEADER = "query-id"
 
-
-def read(path: Path, source: str) -> dict[str, dict[str, int]]:
+def read_judgements(path: Path, source: str) -> dict[str, dict[str, int]]:
     """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
 
     Raises:
@@ -271,168 +246,153 @@ def read(path: Path, source: str) -> dict[str, dict[str, int]]:
     judged: dict[str, dict[str, int]] = {}
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            row = _row(raw, source, number)
-            if row is None:
+            try:
+                cells = raw.decode("utf-8-sig").strip().split("\t")
+            except UnicodeDecodeError as error:
+                raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
+            if cells == [""] or (number == 1 and cells[0] == "query-id"):
                 continue
-            query, document, grade = row
-            documents = judged.setdefault(query, {})
+            if len(cells) != 3:
+                columns = format_count(len(cells), "column")
+                advice = "write query-id, corpus-id and score, separated by tabs"
+                raise InvalidLine(source, number, f"has {columns}, not three; {advice}")
+            query, document, score = cells
+            try:
+                grade = int(score)
+            except ValueError as error:
+                raise InvalidLine(source, number, f"score {score!r} is not a whole number; write one") from error
+            documents = judged.setdefault(query.strip(), {})
             if grade > 0:
-                documents[document] = grade
+                documents[document.strip()] = grade
     return judged
 
 
-def _row(raw: bytes, source: str, number: int) -> tuple[str, str, int] | None:
-    """Read (query, document, grade); None for a blank line and the header."""
-    cells = _decode(raw, source, number).split("\t")
-    if cells == [""] or (number == 1 and cells[0] == _HEADER):
-        return None
-    if len(cells) != 3:
-        raise InvalidLine(
-            source,
-            number,
-            f"has {format_count(len(cells), 'column')}, not three; write query-id, corpus-id and score, separated by"
-            " tabs",
-        )
-    try:
-        return cells[0].strip(), cells[1].strip(), int(cells[2])
-    except ValueError as error:
-        raise InvalidLine(source, number, f"score {cells[2]!r} is not a whole number; write one") from error
+# Cut Markdown and plain text into passages: at headings, then at sentences; code and formulas stay whole.
 
-
-def _decode(raw: bytes, source: str, number: int) -> str:
-    try:
-        return raw.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise InvalidLine(source, number, "is not UTF-8; save the file as UTF-8") from error
-
-
-# Read users' files and folders as rows, one at a time.
-
-LAYOUTS = (
-    "a JSONL, CSV or Parquet file",
-    "a MATH folder ({train,test}/{subject}/{n}.json, or {subject}/{n}.json)",
-    "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
-    "an AutoRAG folder (corpus.parquet, qa.parquet)",
-    "a FlashRAG folder ({split}.jsonl)",
-    "for a corpus, Markdown, reStructuredText or text files (.md, .markdown, .rst, .txt), or a folder of them",
+HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
+BLOCKS = (
+    (re.compile(r"\s*(```+|~~~+)"), None),
+    (re.compile(r"\s*\$\$(?!.*\$\$)"), re.compile(r"\$\$")),
+    (re.compile(r"\s*\\\[(?!.*\\\])"), re.compile(r"\\\]")),
+    (re.compile(r"\s*\\begin\{(\w+\*?)\}(?!.*\\end\{\1\})"), None),
 )
-DEFAULT = Chunking()
-_SUFFIXES = {
-    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV, ".tsv": Format.CSV, ".parquet": Format.PARQUET
-}  # fmt: skip
+"""How a block that stays whole begins, and how it ends; None: with the characters that opened it."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])\s*|\n+")
 
 
-def corpus_lines(
-    path: Path,
-    *,
-    split: str = "train",
-    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
-    delimiter: str | None = None,
-    chunking: Chunking = DEFAULT,
-) -> Iterator[Row]:
-    """Yield the rows of a corpus.
+class Passage(NamedTuple):
+    """A part of a text."""
 
-    Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout, or more than one; the message lists the known ones.
-        InvalidLine: a file is no data.
-    """
-    _check_exists(path)
-    if path.is_file():
-        is_text = path.suffix.lower() in TEXTS
-        return texts(path.parent, [path], chunking) if is_text else _file(path, format, delimiter)
-    if found := _table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
-        return _file(found, format, delimiter)
-    if problems := math_files(path, split):
-        return math(path, problems)
-    return texts(path, _require_files(path, text_files(path)), chunking)
+    line: int
+    """Number of its first line, from 1."""
+    title: str
+    """Headings above the passage, outermost first."""
+    text: str
 
 
-def dataset_lines(
-    path: Path,
-    *,
-    split: str = "test",
-    format: Format = Format.AUTO,  # noqa: A002
-    delimiter: str | None = None,
-) -> Iterator[Row]:
-    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`.
-
-    Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout or split, or more than one layout; the message lists the known ones.
-        InvalidLine: a file is no data, or a judgement cannot be read.
-    """
-    _check_exists(path)
-    if path.is_file():
-        return _file(path, format, delimiter)
-    found = _table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
-    if found is None:
-        return math(path, _require_files(path, math_files(path, split)))
-    if found.name == "queries.jsonl":
-        # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
-        file = path / "qrels" / f"{split}.tsv"
-        if not file.is_file():
-            known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
-            raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
-        judged = read(file, f"qrels/{split}.tsv")
-        return _join_golds(_file(path / "queries.jsonl", Format.JSONL, None), judged)
-    return _file(found, format, delimiter)
+Numbered = list[tuple[int, str]]
+"""Lines, or pieces of text that are never cut, each with the number of its first line."""
 
 
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise NotFound(f"there is no file or folder {str(path)!r}")
+def passages(text: str, chunking: Chunking) -> Iterator[Passage]:
+    """Cut a text into passages, in order; no passage spans a heading."""
+    for title, numbered in _sections(text):
+        for chunk in _pack(_pieces(numbered, chunking.size), chunking):
+            body = "".join(piece for _, piece in chunk).strip()
+            if body:
+                yield Passage(chunk[0][0], title, body)
 
 
-def _table(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """Return the folder's file that holds all rows.
-
-    Raises:
-        Invalid: there are two.
-    """
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if len(found) > 1:
-        names = tuple(file.name for file in found)
-        raise Invalid(
-            f"{folder.name!r} fits several layouts: {', '.join(names)}", hint=f"choose one: --from {found[0]}"
-        )
-    return found[0] if found else None
-
-
-def _require_files(path: Path, files: list[Path]) -> list[Path]:
-    if not files:
-        raise _make_unknown_layout(path)
-    return files
-
-
-def _make_unknown_layout(path: Path) -> Invalid:
-    return Invalid(f"{path.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
-
-
-def _file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
-    """Open the file in the format of its content, or of its name if the content does not show it."""
-    with path.open("rb") as file:
-        head = file.read(rows.HEAD)
-    chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
-    if chosen is None:
-        raise _make_unknown_layout(path)
-    return _open_file(path, chosen, delimiter)
-
-
-def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
-    with path.open("rb") as file:
-        yield from rows.read(file, path.name, format, delimiter=delimiter)
-
-
-def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
-    for source, number, content in queries:
-        try:
-            query = fields.fields(content)
-            identifier = fields.identifier(query, ("_id",))
-        except Defect as defect:
-            yield source, number, defect
+def _sections(text: str) -> Iterator[tuple[str, Numbered]]:
+    """Yield (headings, lines) between two headings; a line inside a block is never a heading."""
+    trail: list[str] = []
+    section: Numbered = []
+    closing: re.Pattern[str] | None = None
+    for number, line in enumerate(text.split("\n"), start=1):
+        heading = HEADING.match(line) if closing is None else None
+        if heading is None:
+            closing = _find_closing(line, closing)
+            section.append((number, line))
             continue
-        if identifier is None:
-            yield source, number, Defect("has no `_id`; give the query one")
-        elif identifier in judged:
-            yield source, number, {**query, "gold_documents": judged[identifier]}
+        yield " > ".join(filter(None, trail)), section
+        depth = len(heading[1])
+        trail = [*trail[: depth - 1], *[""] * (depth - 1 - len(trail)), heading[2]]
+        section = []
+    yield " > ".join(filter(None, trail)), section
+
+
+def _find_closing(line: str, closing: re.Pattern[str] | None) -> re.Pattern[str] | None:
+    """Return what ends the block that is open after `line`; None if none is open."""
+    if closing is not None:
+        return None if closing.search(line) else closing
+    for opening, end in BLOCKS:
+        if opened := opening.match(line):
+            if end:
+                return end
+            begun = opened[1]
+            fence = rf"^\s*{re.escape(begun)}{begun[0]}*\s*$"
+            return re.compile(fence if begun[0] in "`~" else rf"\\end\{{{re.escape(begun)}\}}")
+    return None
+
+
+def _pieces(numbered: Numbered, size: int) -> Iterator[tuple[int, str]]:
+    """Yield blocks as they are, and the sentences of everything else, cut where a sentence is too long."""
+    prose: Numbered = []
+    block: Numbered = []
+    closing: re.Pattern[str] | None = None
+    for number, line in numbered:
+        before, closing = closing, _find_closing(line, closing)
+        if before is None and closing is None:
+            prose.append((number, line))
+            continue
+        block.append((number, line))
+        if closing is None:
+            yield from _sentences(prose, size)
+            yield from _join(block)
+            prose, block = [], []
+    yield from _sentences(prose, size)
+    yield from _join(block)
+
+
+def _sentences(prose: Numbered, size: int) -> Iterator[tuple[int, str]]:
+    for number, text in _join(prose):
+        start = 0
+        for end in [*(found.end() for found in _SENTENCE.finditer(text)), len(text)]:
+            at = number + text.count("\n", 0, start)
+            yield from ((at, part) for part in _cut(text[start:end], size) if part)
+            start = end
+
+
+def _join(numbered: Numbered) -> Numbered:
+    """Join lines into one text; none if there are no lines."""
+    return [(numbered[0][0], "\n".join(line for _, line in numbered) + "\n")] if numbered else []
+
+
+def _cut(text: str, size: int) -> Iterator[str]:
+    """Cut at the last blank before the limit, or at the limit."""
+    while len(text) > size:
+        at = text.rfind(" ", 1, size) + 1 or size
+        yield text[:at]
+        text = text[at:]
+    yield text
+
+
+def _pack(pieces: Iterable[tuple[int, str]], chunking: Chunking) -> Iterator[Numbered]:
+    """Collect pieces into chunks of at most the size; each repeats the end of the one before."""
+    chunk: Numbered = []
+    for number, piece in pieces:
+        if chunk and _length(chunk) + len(piece.rstrip()) > chunking.size:
+            yield chunk
+            overlap = min(chunking.overlap, max(0, chunking.size - len(piece)))
+            kept = len(chunk)
+            while kept and _length(chunk[kept - 1 :]) <= overlap:
+                kept -= 1
+            chunk = chunk[kept:]
+        if chunk or not piece.isspace():
+            chunk.append((number, piece))
+    if chunk:
+        yield chunk
+
+
+def _length(chunk: Numbered) -> int:
+    return sum(len(piece) for _, piece in chunk)

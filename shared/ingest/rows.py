@@ -1,4 +1,4 @@
-"""Rows of files: JSON lines, CSV, Parquet and archives."""
+"""Rows of files: JSON lines, CSV and Parquet, and lines of text files that may be compressed."""
 
 import gzip
 import io
@@ -12,36 +12,11 @@ from shared.ingest import lines, parquet_process, row_process, tables
 from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Defect, Row
 from shared.installation import find_missing_package
 
-# Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
+# Stream the rows of an upload in any known format, which its first bytes identify.
 
-MAGIC = b"PAR1"
 MAX_DECOMPRESSED_BYTES = 1 << 30
 """Maximum size of a file's columns after decompression, unless the operator sets another
 (`limits.decompressed_bytes`)."""
-PARQUET_HINT = (
-    "write it with smaller row groups, upload it in parts or as JSON lines, or raise `limits.decompressed_bytes`"
-)
-
-
-def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
-    """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
-
-    `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
-    data, in bytes.
-
-    Raises:
-        NotInstalled: pyarrow is missing.
-        InvalidLine: the file is damaged, or has no column that is known.
-        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
-    """
-    if missing := find_missing_package("pyarrow"):
-        raise missing
-    limits = (str(longest), str(most))
-    yield from row_process.read_rows(parquet_process.__name__, limits, file, source, "Parquet file", PARQUET_HINT)
-
-
-# Stream the rows of an upload in any known format, which its first bytes identify.
-
 HEAD = 1 << 16
 """Number of bytes by which a format is recognised."""
 
@@ -84,9 +59,6 @@ def read(
     `longest` is the limit of a line in bytes, `decompressed` of all data of a compressed file; `names` are those of a
     table's columns. Close the generator, since it may run a process.
 
-    `longest` is the limit of a line in bytes, `decompressed` of all that a compressed file may become; `names` are
-    those of a table's columns. Close what is returned: a process may be at work for it.
-
     Raises:
         Invalid: there is a delimiter, and this is no CSV.
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
@@ -118,10 +90,16 @@ def recognise(
     Raises:
         InvalidLine: it is no data, or `format` says otherwise.
     """
-    problem = explain_refusal(head) or explain_not_data(head)
-    if problem is not None:
+    if problem := explain_refusal(head) or explain_not_data(head):
         raise InvalidLine(source, 1, problem)
-    found = _guess(head, names)
+    text = head.removeprefix(BOM).lstrip()
+    found = None
+    if head.startswith(MAGIC):
+        found = Format.PARQUET
+    elif text.startswith((b"{", b"[")):
+        found = Format.JSONL
+    elif tables.has_known_header(text, names):
+        found = Format.CSV
     if format is Format.AUTO:
         return found
     if format is Format.PARQUET and found is not Format.PARQUET:
@@ -148,15 +126,6 @@ def explain_not_data(head: bytes) -> str | None:
     return None
 
 
-def _guess(head: bytes, names: tables.ColumnNames) -> Format | None:
-    if head.startswith(MAGIC):
-        return Format.PARQUET
-    text = head.removeprefix(BOM).lstrip()
-    if text.startswith((b"{", b"[")):
-        return Format.JSONL
-    return Format.CSV if tables.has_known_header(text, names) else None
-
-
 def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:
     """Yield the lines that are not blank."""
     for number, raw in lines.number_lines(file, longest):
@@ -164,6 +133,31 @@ def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, N
             yield source, number, lines.make_too_long_defect(longest)
         elif not raw.isspace():
             yield source, number, raw
+
+
+# Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
+
+MAGIC = b"PAR1"
+PARQUET_HINT = (
+    "write it with smaller row groups, upload it in parts or as JSON lines, or raise `limits.decompressed_bytes`"
+)
+
+
+def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
+    """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
+
+    `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
+    data, in bytes.
+
+    Raises:
+        NotInstalled: pyarrow is missing.
+        InvalidLine: the file is damaged, or has no column that is known.
+        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
+    """
+    if missing := find_missing_package("pyarrow"):
+        raise missing
+    limits = (str(longest), str(most))
+    yield from row_process.read_rows(parquet_process.__name__, limits, file, source, "Parquet file", PARQUET_HINT)
 
 
 # Read lines of text files, compressed with gzip or not, one by one; limits are checked before a line is read.
@@ -238,11 +232,7 @@ def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
 
 
 def require_sound(found: Iterator[Line], source: str) -> Iterator[Sound]:
-    """Yield the lines; a defect in any of them is an error.
-
-    Raises:
-        InvalidLine: one has.
-    """
+    """Yield the lines; a defect in any of them is an error."""
     for number, text in found:
         if isinstance(text, Defect):
             raise lines.locate_defect(text, source, number)
@@ -262,12 +252,12 @@ def decode_lines(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) ->
             if lines.is_too_long(raw, longest):
                 yield number, Defect(f"is longer than {longest} bytes; check that the file has lines")
             elif raw.strip(b" \r\n"):
-                yield number, _text(raw.removeprefix(BOM) if number == 1 else raw)
+                yield number, _decode(raw.removeprefix(BOM) if number == 1 else raw)
     except Defect as defect:
         raise lines.locate_defect(defect, source, number + 1) from defect
 
 
-def _text(raw: bytes) -> str | Defect:
+def _decode(raw: bytes) -> str | Defect:
     try:
         text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:

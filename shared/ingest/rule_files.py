@@ -84,9 +84,8 @@ def read(file: IO[bytes], source: str, limits: RuleFileLimits) -> Incoming:
     try:
         header = msgspec.json.decode(first, type=Header)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidLine(
-            source, number, f"is not the header of a bank that this release can read ({error})"
-        ) from error
+        problem = f"is not the header of a bank that this release can read ({error})"
+        raise InvalidLine(source, number, problem) from error
     found = _read_export(lines, source, header.rules)
     return Incoming(_refuse_duplicates(found, source, limits), header)
 
@@ -120,25 +119,21 @@ def _find_unusable_name(rule: Rule) -> str | None:
 def _read_export(lines: Iterator[Sound], source: str, promised: int) -> Iterator[tuple[str, Rule]]:
     """Yield each rule below the header with its place ("line 7")."""
     found = 0
+    decode = msgspec.json.Decoder(Rule).decode
     for number, line in lines:
         found += 1
         try:
-            try:
-                rule = _RULE.decode(line)
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise Defect(f"is not a rule ({error})") from error
+            rule = decode(line)
             _check_variables(rule)
             _check_figures(rule)
-            yield f"line {number}", rule
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidLine(source, number, f"is not a rule ({error})") from error
         except Defect as defect:
             raise locate_defect(defect, source, number) from defect
+        yield f"line {number}", rule
     if found != promised:
-        raise Invalid(
-            f"{source}: holds {found} rules, but its first line says {promised}; copy or export the file again"
-        )
-
-
-_RULE = msgspec.json.Decoder(Rule)
+        problem = f"holds {found} rules, but its first line says {promised}; copy or export the file again"
+        raise Invalid(f"{source}: {problem}")
 
 
 def _check_variables(rule: Rule) -> None:
@@ -163,7 +158,7 @@ def _check_figures(rule: Rule) -> None:
 
 
 def only_known(rules: Iterable[Rule], relations: Collection[str], graph: str) -> Iterator[Rule]:
-    """The rules, and an error at the end if they named a relation that the graph does not have.
+    """Yield the rules; raise an error at the end if they named a relation that the graph does not have.
 
     Raises:
         Invalid: they did; the message has the first five and how many there are.

@@ -10,7 +10,7 @@ import msgspec
 
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import lines
-from shared.ingest.lines import Content, Defect, Fields, Row
+from shared.ingest.lines import Content, Defect, Row
 from shared.messages import format_count
 
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
@@ -58,8 +58,9 @@ def rows(
     csv.field_size_limit(longest)
     text = _DecodedLines(file, longest)
     first = next(iter(text), "").removeprefix("\ufeff")
-    chosen = _delimiter(first, source, delimiter, names)
-    header = _header(_split(first, chosen), source, names)
+    chosen = _choose_delimiter(first, source, delimiter, names)
+    header = _split(first, chosen)
+    _check_header(header, source, names)
     reader = csv.reader(text, delimiter=chosen, strict=True)
     unknown = dict.fromkeys(list_unknown(header, names))
     while True:
@@ -73,7 +74,7 @@ def rows(
             yield source, text.row, lines.make_too_long_defect(longest) if text.too_long else defect
             continue
         if cells:
-            content = _content(header, cells, text, longest, names)
+            content = _read_row(header, cells, text, longest, names)
             if unknown and isinstance(content, dict):
                 content, unknown = {**unknown, **content}, {}
             yield source, text.row, content
@@ -111,14 +112,11 @@ class _DecodedLines:
             self.too_long = self.too_long or is_over
             # Keep only the quotes of a further line in a row that is too long, so that quoting stays right and no cell
             # grows.
-            yield (
-                ('"' * (raw.count(b'"') % 2) + "\n")
-                if self.too_long and continued
-                else raw.decode("utf-8", "surrogateescape")
-            )
+            only_quotes = self.too_long and continued
+            yield '"' * (raw.count(b'"') % 2) + "\n" if only_quotes else raw.decode("utf-8", "surrogateescape")
 
 
-def _delimiter(line: str, source: str, given: str | None, names: ColumnNames) -> str:
+def _choose_delimiter(line: str, source: str, given: str | None, names: ColumnNames) -> str:
     """Return the delimiter that splits `line` into most known names."""
     if given is not None:
         if given not in DELIMITERS:
@@ -143,12 +141,8 @@ def _split(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _header(header: list[str], source: str, names: ColumnNames) -> list[str]:
-    """Return the names of columns; a column without a name, like pandas' index, is ignored.
-
-    Raises:
-        InvalidLine: there are too many, no name is known, or one is there twice.
-    """
+def _check_header(header: list[str], source: str, names: ColumnNames) -> None:
+    """Check the names of columns; a column without a name, like pandas' index, is ignored."""
     try:
         lines.check_columns(header)
     except Defect as defect:
@@ -160,7 +154,6 @@ def _header(header: list[str], source: str, names: ColumnNames) -> list[str]:
     twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise InvalidLine(source, 1, f"the header names `{twice}` twice; rename one column")
-    return header
 
 
 def list_unknown(header: list[str], names: ColumnNames) -> list[str]:
@@ -169,32 +162,25 @@ def list_unknown(header: list[str], names: ColumnNames) -> list[str]:
     return [name for name in unknown if "\0" not in name and name.encode(errors="ignore").decode() == name][:MOST_SHOWN]
 
 
-def _content(header: list[str], cells: list[str], text: _DecodedLines, longest: int, names: ColumnNames) -> Content:
+def _read_row(header: list[str], cells: list[str], text: _DecodedLines, longest: int, names: ColumnNames) -> Content:
     if text.too_long or sum(map(len, cells)) > longest:
         return lines.make_too_long_defect(longest)
     if len(cells) != len(header):
         problem = f"has {format_count(len(cells), 'column')}, but the header has {len(header)}"
         return Defect(f"{problem}; quote cells that contain the delimiter")
+    joined = "".join(cells)
+    if not joined.isascii() and any("\udc80" <= character <= "\udcff" for character in joined):
+        return Defect("is not UTF-8; save the file as UTF-8")
+    if "\0" in joined:
+        return Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     try:
-        _check("".join(cells))
-        return _fields(header, cells, names)
+        return {
+            name: _parse_nested(name, cell, names) if name in names.nested else cell or names.empty
+            for name, cell in zip(header, cells, strict=True)
+            if name in names.known and (cell or name in names.kept_empty)
+        }
     except Defect as defect:
         return defect
-
-
-def _check(joined: str) -> None:
-    if not joined.isascii() and any("\udc80" <= character <= "\udcff" for character in joined):
-        raise Defect("is not UTF-8; save the file as UTF-8")
-    if "\0" in joined:
-        raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
-
-
-def _fields(header: list[str], cells: list[str], names: ColumnNames) -> Fields:
-    return {
-        name: _parse_nested(name, cell, names) if name in names.nested else cell or names.empty
-        for name, cell in zip(header, cells, strict=True)
-        if name in names.known and (cell or name in names.kept_empty)
-    }
 
 
 def _parse_python_list(cell: str) -> list[str] | None:

@@ -17,16 +17,6 @@ _BARE = re.compile(r"[^\s${}]{1,100}")
 _TRAILING = ".,;:!?"
 
 
-class _Box(NamedTuple):
-    start: int
-    inside: slice | None
-    """Where its content lies; None: its brace never closes. Not the content itself: nested boxes would copy it."""
-
-    def content(self, text: str) -> str:
-        """What it holds, stripped; empty if it never closes."""
-        return "" if self.inside is None else text[self.inside].strip()
-
-
 def extract(text: str) -> tuple[str | None, Extraction]:
     r"""The content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
 
@@ -37,36 +27,25 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     Returns:
         (answer, OK), or None with UNBALANCED if some box never closes, else with MISSING.
     """
-    closed: list[_Box] = []
+    closed: dict[int, slice] = {}
+    """Where the content of each box lies, by the box's place; not the content itself: nested boxes would copy it."""
     opened: list[tuple[bool, int, int]] = []
     for mark in _MARK.finditer(text):
         found = mark.group()
         if found == "{" or mark.group("open"):
             opened.append((found != "{", mark.start(), mark.end()))
         elif found == "}":
-            # Pop the innermost open brace; the box that it closes, if it belongs to one.
-            end = mark.start()
-            if not opened:
-                closing = []
-            else:
-                is_box, start, inside = opened.pop()
-                closing = [_Box(start, slice(inside, end))] if is_box else []
-            closed += closing
+            is_box, start, inside = opened.pop() if opened else (False, 0, 0)
+            if is_box:
+                closed[start] = slice(inside, mark.start())
         elif found.startswith((r"\boxed", r"\fbox")):
-            closed.append(_Box(mark.start(), _bare(text, mark.end())))
-    boxes = sorted(
-        closed + [_Box(start, None) for is_box, start, _ in opened if is_box], key=lambda box: box.start, reverse=True
-    )
-    answer = next(filter(None, (box.content(text) for box in boxes)), None)
-    if answer is not None:
+            bare = _BARE.match(text, mark.end())
+            length = len(bare[0].rstrip(_TRAILING)) if bare else 0
+            closed[mark.start()] = slice(mark.end(), mark.end() + length)
+    contents = (text[closed[start]].strip() for start in sorted(closed, reverse=True))
+    if answer := next(filter(None, contents), None):
         return answer, Extraction.OK
-    unclosed = any(box.inside is None for box in boxes)
-    return None, Extraction.UNBALANCED if unclosed else Extraction.MISSING
-
-
-def _bare(text: str, start: int) -> slice:
-    match = _BARE.match(text, start)
-    return slice(start, start + len(match.group().rstrip(_TRAILING))) if match else slice(start, start)
+    return None, Extraction.UNBALANCED if any(is_box for is_box, _, _ in opened) else Extraction.MISSING
 
 
 # Remove what a model thinks aloud before its answer: `<think>...</think>` and its relatives.
@@ -322,7 +301,7 @@ def _unwrapped(text: str) -> str:
 
 # What kind of thing an answer is: a value, a list, a pair, a set, intervals, an equation, a number in a base.
 #
-# `answer_reading` reads it from an answer's normal form.
+# `equivalence.shape` reads it from the normal form of an answer.
 
 
 class Value(NamedTuple):

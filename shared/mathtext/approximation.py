@@ -4,10 +4,9 @@ with as many digits as it takes to tell whether two constants are the same numbe
 
 import math
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import Any
 
-from shared.mathtext.exact import NotRational, exact
+from shared.mathtext.exact import exact_or_none
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 
 ANGLES = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
@@ -133,7 +132,7 @@ class _Calculator:
             if expression.name not in self._values:
                 raise Unsuitable(expression.name)
             return self._values[expression.name]
-        rational = None if angle and not isinstance(expression, Number) else _exact(expression)
+        rational = None if angle and not isinstance(expression, Number) else exact_or_none(expression)
         if rational is not None:
             number = self._context.mpf
             return float(rational) if number is float else number(rational.numerator) / number(rational.denominator)
@@ -149,13 +148,6 @@ class _Calculator:
         if not abs(found) < math.inf:
             raise ZeroDivisionError(expression.operation)
         return found
-
-
-def _exact(expression: Expression) -> Fraction | None:
-    try:
-        return exact(expression)
-    except NotRational:
-        return None
 
 
 def _power(context: Any, base: Any, exponent: Any) -> Any:

@@ -8,10 +8,10 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
-from shared.mathtext.exact import NotRational, Undefined, exact
+from shared.mathtext.exact import NotRational, Undefined, exact, exact_or_none
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 from shared.mathtext.numbers import SCALING, VALUE_CHANGING
-from shared.mathtext.reading import Kind, Token, Unread, rational, readings, symbolic, tokens
+from shared.mathtext.reading import Kind, Token, Unread, readings, symbolic, tokens
 from shared.replies import Verified
 
 # Where mathematics stands in a text: between its delimiters, and in plain sentences around an equals sign.
@@ -22,6 +22,7 @@ _MARK = re.compile(
     r"\\\\|\\\$|\$\$?|\\[\[\]()]|\\(?P<side>begin|end)\{(?:align|gather|equation|multline|eqnarray)\*?\}"
 )
 _CLOSED_BY = {"$": "$", "$$": "$$", r"\[": r"\]", r"\(": r"\)"}
+_DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
 _SCALE = re.compile(rf"\s*(?:{SCALING})\b")
@@ -44,20 +45,8 @@ class Formula(NamedTuple):
 
 def formulas(text: str) -> Iterator[Formula]:
     """The formulas of a text, in order. Drawings (`[asy]`) are left out."""
-    for start, end in _without_drawings(text):
+    for start, end in _split(_DRAWING, text, 0, len(text)):
         yield from _between(text, start, end)
-
-
-def _without_drawings(text: str) -> Iterator[tuple[int, int]]:
-    start = 0
-    while start < len(text):
-        drawing = text.find("[asy]", start)
-        if drawing < 0:
-            yield start, len(text)
-            return
-        yield start, drawing
-        closed = text.find("[/asy]", drawing)
-        start = len(text) if closed < 0 else closed + len("[/asy]")
 
 
 def _between(text: str, start: int, end: int) -> Iterator[Formula]:
@@ -65,39 +54,34 @@ def _between(text: str, start: int, end: int) -> Iterator[Formula]:
     opened: re.Match[str] | None = None
     plain = start
     for mark in _MARK.finditer(text, start, end):
-        if opened is None and (mark[0] in _CLOSED_BY or mark["side"] == "begin"):
-            yield from _plain(text, plain, mark.start())
-            opened = mark
-        elif opened is not None and _closes(opened, mark):
+        if opened is None:
+            if mark[0] in _CLOSED_BY or mark["side"] == "begin":
+                yield from _plain(text, plain, mark.start())
+                opened = mark
+        elif mark[0] == (opened[0].replace("begin", "end", 1) if opened["side"] else _CLOSED_BY[opened[0]]):
             scaled = bool(_SCALE.match(text, mark.end()))
             yield Formula(text[opened.end() : mark.start()], opened.end(), tex=True, goes_on=scaled)
             opened, plain = None, mark.end()
     yield from _plain(text, plain if opened is None else opened.end(), end)
 
 
-def _closes(opened: re.Match[str], mark: re.Match[str]) -> bool:
-    if opened["side"]:
-        return mark["side"] == "end" and mark[0][len(r"\end") :] == opened[0][len(r"\begin") :]
-    return _CLOSED_BY[opened[0]] == mark[0]
-
-
 def _plain(text: str, start: int, end: int) -> Iterator[Formula]:
     """Stretches of a plain text without words, around an equals sign."""
-    for first, last in _pieces(_SENTENCE, text, start, end):
+    for first, last in _split(_SENTENCE, text, start, end):
         if text.find("=", first, last) < 0:
             continue
         words = [match.span() for match in _WORD.finditer(text, first, last)]
         before = (first, first)
         for word in [*words, (last, last)]:
-            stretch = text[before[1] : word[0]]
-            if "=" in stretch:
-                yield _stretch(text, stretch, before, word)
+            if text.find("=", before[1], word[0]) >= 0:
+                yield _make_stretch(text, before, word)
             before = word
 
 
-def _stretch(text: str, stretch: str, before: tuple[int, int], behind: tuple[int, int]) -> Formula:
+def _make_stretch(text: str, before: tuple[int, int], behind: tuple[int, int]) -> Formula:
     """A single number behind a word may belong to it: half of 12 = 6; so may a bracket: sqrt(16) = 4."""
     word = text[before[0] : before[1]].lower()
+    stretch = text[before[1] : behind[0]]
     alone = stretch.partition("=")[0].strip().isdecimal() or stretch[:1] in ("(", "[", "{", "^", "_")
     return Formula(
         stretch,
@@ -108,8 +92,8 @@ def _stretch(text: str, stretch: str, before: tuple[int, int], behind: tuple[int
     )
 
 
-def _pieces(cut: re.Pattern[str], text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    for match in cut.finditer(text, start, end):
+def _split(separator: re.Pattern[str], text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for match in separator.finditer(text, start, end):
         yield start, match.start()
         start = match.end()
     yield start, end
@@ -126,7 +110,6 @@ MOST_EQUATIONS = 500
 """Of one text; those behind them are not looked at."""
 CONVERTED = frozenset({"cent", "cents"})
 """Units that stand beside another one which is only a sign: 5 cents are $0.05."""
-_JOINS = (Kind.RELATION, Kind.OPERATOR)
 HALF = Fraction(1, 2)
 
 
@@ -172,7 +155,7 @@ def equations(text: str) -> list[Equation]:
     named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
     moduli = tuple(sorted(modulus for modulus in named if modulus > 1))
     for formula in formulas(text):
-        found += (each._replace(moduli=moduli) for each in _of_formula(formula))
+        found += (each._replace(moduli=moduli) for each in _read_formula(formula))
         if len(found) >= MOST_EQUATIONS:
             break
     return found[:MOST_EQUATIONS]
@@ -180,13 +163,13 @@ def equations(text: str) -> list[Equation]:
 
 def holds(equation: Equation) -> bool | None:
     """Whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
-    verdicts = {_equal(left, right, equation) for left in equation.left for right in equation.right}
+    verdicts = {_compare_exactly(left, right, equation) for left in equation.left for right in equation.right}
     if True in verdicts:
         return True
     return False if verdicts == {False} else None
 
 
-def _equal(left: Expression, right: Expression, equation: Equation) -> bool | None:
+def _compare_exactly(left: Expression, right: Expression, equation: Equation) -> bool | None:
     # A unit that is the only one stands for 1; hours and minutes may be converted, so that nothing is known.
     names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol) and part.unit}
     values = dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
@@ -195,21 +178,25 @@ def _equal(left: Expression, right: Expression, equation: Equation) -> bool | No
     except (Undefined, NotRational):
         return None
     if equation.modulus:
-        return _congruent(one, other, equation.modulus)
+        return _are_congruent(one, other, equation.modulus)
     if one == other:
         return True
-    if equation.alone and _bare(left) and _bare(right):
+    if equation.alone and _is_bare(left) and _is_bare(right):
         return None  # "0 = 5, which is impossible"
-    meant_modulo = any(_congruent(one, other, named) for named in equation.moduli)
-    return None if meant_modulo or _may_be_rounded(left, right, one, other) else False
+    if any(_are_congruent(one, other, named) for named in equation.moduli):
+        return None
+    difference, share = leeway(left, right)
+    return None if abs(one - other) <= difference + share * max(abs(one), abs(other)) else False
 
 
-def _bare(side: Expression) -> bool:
-    """A number without anything computed."""
-    return isinstance(side, Number) or (isinstance(side, Apply) and side.operation == "neg" and _bare(side.operands[0]))
+def _is_bare(side: Expression) -> bool:
+    """Whether it is a number without anything computed."""
+    while isinstance(side, Apply) and side.operation == "neg":
+        side = side.operands[0]
+    return isinstance(side, Number)
 
 
-def _congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
+def _are_congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
     difference = one - other
     try:
         return difference.numerator * pow(difference.denominator, -1, modulus) % modulus == 0
@@ -248,28 +235,23 @@ def _half_unit(side: Expression, *, whole: bool) -> Fraction | None:
     return _half_unit(side.operands[0], whole=whole) if measured or side.operation in ("neg", "deg") else None
 
 
-def _may_be_rounded(left: Expression, right: Expression, one: Fraction, other: Fraction) -> bool:
-    difference, share = leeway(left, right)
-    return abs(one - other) <= difference + share * max(abs(one), abs(other))
-
-
-def _of_formula(formula: Formula) -> Iterator[Equation]:
+def _read_formula(formula: Formula) -> Iterator[Equation]:
     if len(formula.text) > LONGEST:
         yield Equation(formula.text[:80], (), ())
         return
     if "=" not in formula.text and "\\equiv" not in formula.text and "≡" not in formula.text:
         return
     # Without blanks at the beginnings of lines, which join nothing: they set lines in.
-    written = _unboxed(tokens(formula.text, tex=formula.tex))
+    written = _drop_boxes(tokens(formula.text, tex=formula.tex))
     found: list[Token] = []
     for token in written:
         if not (token.text in ("quad", "qquad") and (not found or found[-1].kind is Kind.LINE)):
             found.append(token)
-    for statement in _statements(formula.text, found):
-        yield from _chain(formula, *_without_modulus(statement))
+    for statement in _split_statements(formula.text, found):
+        yield from _link_sides(formula, *_take_modulus(statement))
 
 
-def _unboxed(written: list[Token]) -> list[Token]:
+def _drop_boxes(written: list[Token]) -> list[Token]:
     """Without braces around a whole statement: `\\boxed{x = 3}` states it."""
     dropped: set[int] = set()
     opened: list[tuple[int, bool]] = []
@@ -285,7 +267,7 @@ def _unboxed(written: list[Token]) -> list[Token]:
     return [token for at, token in enumerate(written) if at not in dropped]
 
 
-def _statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
+def _split_statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
     """Cut at what joins statements; lines that go on with an operator or a relation are one statement."""
     depth = 0
     statement: list[Token] = []
@@ -295,7 +277,7 @@ def _statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]
         if (
             token.kind is Kind.BREAK
             or comma
-            or (token.kind is Kind.LINE and not _goes_on(formula, statement, written, at))
+            or (token.kind is Kind.LINE and not _continues(formula, statement, written, at))
         ):
             yield statement
             statement, depth = [], 0
@@ -304,7 +286,7 @@ def _statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]
     yield statement
 
 
-def _goes_on(formula: str, before: Sequence[Token], written: Sequence[Token], line: int) -> bool:
+def _continues(formula: str, before: Sequence[Token], written: Sequence[Token], line: int) -> bool:
     """Whether the line that ends at token `line` is continued by the next.
 
     A line that begins with a sign may be an equation of its own: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
@@ -312,7 +294,7 @@ def _goes_on(formula: str, before: Sequence[Token], written: Sequence[Token], li
     if not before or line + 1 == len(written):
         return False
     behind = written[line + 1]
-    if before[-1].kind in _JOINS or behind.kind is Kind.RELATION:
+    if before[-1].kind in (Kind.RELATION, Kind.OPERATOR) or behind.kind is Kind.RELATION:
         return True
     if behind.kind is not Kind.OPERATOR:
         return False
@@ -321,7 +303,7 @@ def _goes_on(formula: str, before: Sequence[Token], written: Sequence[Token], li
     return not own or "&" in formula[written[line].end : behind.start]
 
 
-def _without_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
+def _take_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
     """The statement without `\\pmod{5}`, and its modulus; None: it has one that is no number."""
     places = [at for at, token in enumerate(statement) if token.kind is Kind.MODULO]
     if not places:
@@ -339,40 +321,41 @@ def _without_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
     return before + list(rest), modulus if modulus > 1 else None
 
 
-def _chain(formula: Formula, statement: Sequence[Token], modulus: int | None) -> Iterator[Equation]:
+def _link_sides(formula: Formula, statement: Sequence[Token], modulus: int | None) -> Iterator[Equation]:
     """The equations of one statement."""
-    sides, relations = _sides(statement)
+    sides, relations = _split_sides(statement)
     equal = [relation == "=" or (relation == "≡" and bool(modulus)) for relation in relations]
     if not any(equal):
         return
     unread = modulus is None
-    read = [() if unread else _read(side) for side in sides]
+    read = [() if unread else _read_side(side) for side in sides]
     if formula.cut:
         read[0] = ()
     if formula.goes_on:
         read[-1] = ()
     for right, holds_between in enumerate(equal, start=1):
         if holds_between:
-            left = _compared_to(right, read, equal)
-            text = _text(formula, sides[left], sides[right])
+            left = _find_left(right, read, equal)
+            written = [*sides[left], *sides[right]]
+            text = formula.text[written[0].start : written[-1].end] if written else ""
             yield Equation(text, read[left], read[right], modulus or 0, alone=len(sides) == 2)
 
 
-def _compared_to(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
-    """The side before; of `2 + 3 = x = 6` the last number before, since x is equal to it."""
+def _find_left(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
+    """What the side is compared to: the one before; of `2 + 3 = x = 6` the last number before, as x is equal to it."""
+    if not _is_numeric(read[right]):
+        return right - 1
     left = right - 1
-    while _numeric(read[right]) and left > 0 and read[left] and equal[left - 1]:
-        if _numeric(read[left]):
-            return left
+    while left > 0 and read[left] and equal[left - 1] and not _is_numeric(read[left]):
         left -= 1
-    return left if _numeric(read[right]) and _numeric(read[left]) else right - 1
+    return left if _is_numeric(read[left]) else right - 1
 
 
-def _numeric(side: Sequence[Expression]) -> bool:
+def _is_numeric(side: Sequence[Expression]) -> bool:
     return bool(side) and not any(isinstance(part, Symbol) and not part.unit for part in parts(side[0]))
 
 
-def _sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[str]]:
+def _split_sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[str]]:
     sides: list[list[Token]] = [[]]
     relations: list[str] = []
     depth = 0
@@ -386,7 +369,7 @@ def _sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[str]]:
     return sides, relations
 
 
-def _read(side: Sequence[Token]) -> tuple[Expression, ...]:
+def _read_side(side: Sequence[Token]) -> tuple[Expression, ...]:
     """What the side may mean; without a full stop that ends the sentence."""
     while side and side[-1].kind is Kind.STRANGE and side[-1].text == ".":
         side = side[:-1]
@@ -394,11 +377,6 @@ def _read(side: Sequence[Token]) -> tuple[Expression, ...]:
         return tuple(readings(side))
     except Unread:
         return ()
-
-
-def _text(formula: Formula, left: Sequence[Token], right: Sequence[Token]) -> str:
-    written = [*left, *right]
-    return formula.text[written[0].start : written[-1].end] if written else ""
 
 
 # What exact arithmetic leaves open, decided by SymPy: irrational numbers, and identities in names.
@@ -422,10 +400,9 @@ _COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.
 
 def verify(text: str) -> Verified:
     """How many of the text's equations hold, do not, and were not decided."""
-    verdicts = [verdict(each, imaginary=bool(_COMPLEX.search(text))) for each in equations(text)]
-    return Verified(
-        verified=verdicts.count(True), refuted=verdicts.count(False), unknown=verdicts.count(None)
-    )  # fmt: skip
+    imaginary = bool(_COMPLEX.search(text))
+    verdicts = [verdict(each, imaginary=imaginary) for each in equations(text)]
+    return Verified(verified=verdicts.count(True), refuted=verdicts.count(False), unknown=verdicts.count(None))
 
 
 def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
@@ -433,33 +410,33 @@ def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
     found = holds(equation)
     if found is not None or not equation.read:
         return found
-    verdicts = {_compared(left, right, imaginary=imaginary) for left in equation.left for right in equation.right}
+    verdicts = {_compare(left, right, imaginary=imaginary) for left in equation.left for right in equation.right}
     if True in verdicts:
         return True
     decidable = not (equation.modulus or equation.moduli)
     return False if verdicts == {False} and decidable else None
 
 
-def _compared(left: Expression, right: Expression, *, imaginary: bool) -> bool | None:
+def _compare(left: Expression, right: Expression, *, imaginary: bool) -> bool | None:
     """The verdict of one reading."""
     try:
         names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol)}
         if not names:
-            return _numbers(left, right)
-        if names == {"i"} and (found := _numbers(left, right)) is not None:
+            return _compare_numbers(left, right)
+        if names == {"i"} and (found := _compare_numbers(left, right)) is not None:
             return found or (False if imaginary else None)
-        return _identity(left, right, sorted(names))
+        return _check_identity(left, right, sorted(names))
     except (Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
         return None  # whatever SymPy or a float says to such an expression, it is no verdict
 
 
-def _numbers(left: Expression, right: Expression) -> bool | None:
+def _compare_numbers(left: Expression, right: Expression) -> bool | None:
     """Whether two numbers are equal, to so many digits that they can only be.
 
     Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`; and where
     both are rational, exact arithmetic has had its say.
     """
-    if rational(left) and rational(right):
+    if exact_or_none(left) is not None and exact_or_none(right) is not None:
         return None
     operations = {part.operation for side in (left, right) for part in parts(side) if isinstance(part, Apply)}
     if "deg" in operations and operations & {"pi", "arcsin", "arccos", "arctan"}:
@@ -472,7 +449,7 @@ def _numbers(left: Expression, right: Expression) -> bool | None:
     return None if rounded else False
 
 
-def _identity(left: Expression, right: Expression, names: list[str]) -> bool | None:
+def _check_identity(left: Expression, right: Expression, names: list[str]) -> bool | None:
     """True if both sides are the same for all values of their names; else they may be a condition."""
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
     for _ in range(POINTS):

@@ -29,18 +29,6 @@ from shared.mathtext.answers import (
     normal_form,
 )
 from shared.mathtext.numbers import Unit, changes_value, compound, is_counted_noun, spoken, strip_filler_words, unit
-from shared.mathtext.values import (
-    Unordered,
-    as_reals,
-    asks_for_factors,
-    by_algebra,
-    compare_numbers,
-    equal_values,
-    factored_alike,
-    in_order,
-    real,
-    unread_words,
-)
 
 # Reading what kind of thing an answer is: by brackets, separators and relations at its top level.
 #
@@ -66,17 +54,8 @@ _BUILDER = re.compile(r"\\\{[a-z](?:\\in\\mathbb\{R\})?(?:\\mid|\||:) ?(.*)\\\}"
 _POINT = re.compile(r"(?:\\text\{(?:the )?point\}|(?:the )?point |点)?([A-Z]'*(?:_(?:\{[^{}]*\}|\w))?)(\(.*\))")
 _BASED = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?(?:\\text\{)?(\d{1,2}|[a-z]+)\}{0,2}")
 _BASES = {
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "sixteen": 16,
-}
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "sixteen": 16
+}  # fmt: skip
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?(?: ?\\?(?:text\{)?\s*([ap]\.?m\.?)\}?)?", re.IGNORECASE)
 _NAME = re.compile(
     r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|omega|sigma|tau))'*(?:_(?:\{[^{}]*\}|\w))?"
@@ -112,27 +91,32 @@ def shape(text: str) -> Shape:
         return Words(_flat(text))  # "5 or"
     if len(parts) > 1:
         return _list(tuple(shape(part) for part in parts if part), text)
-    # Both values of what has a `\pm`; signs that are given with `\mp` go together.
-    if not _TWO_SIGNS.search(text) or split(text, _RELATION) != [text]:
-        alternatives = None
-    else:
+    if _TWO_SIGNS.search(text) and split(text, _RELATION) == [text]:
+        # Both values of what has a `\pm`; signs that are given with `\mp` go together.
         upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
-        alternatives = Listed((shape(upper.removeprefix("+")), shape(lower)))
-    found = alternatives or _relation(text) or _combined(text) or _point(text)
-    return found or _enclosed(text) or _single(text)
+        return Listed((shape(upper.removeprefix("+")), shape(lower)))
+    return _relation(text) or _combined(text) or _point(text) or _enclosed(text) or _single(text)
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """`text` between separators that stand outside all brackets; an interval's may differ, so that they are counted."""
-    parts, start, at, depth = [], 0, 0, 0
-    while at < len(text):
-        found = separator.match(text, at) if depth == 0 else None
-        if found and found.end() > at:
-            parts.append(text[start:at].strip())
-            start = at = found.end()
-            continue
-        depth, at = _step(text, at, depth)
+    parts, start = [], 0
+    for found in _find_outside(text, separator):
+        parts.append(text[start : found.start()].strip())
+        start = found.end()
     return [*parts, text[start:].strip()]
+
+
+def _find_outside(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """The matches that stand outside all brackets."""
+    at, depth = 0, 0
+    while at < len(text):
+        found = pattern.match(text, at) if depth == 0 else None
+        if found and found.end() > at:
+            yield found
+            at = found.end()
+        else:
+            depth, at = _step(text, at, depth)
 
 
 def _step(text: str, at: int, depth: int) -> tuple[int, int]:
@@ -148,16 +132,21 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
     r"""Inequalities are one set of numbers: what all allow if they are joined by "and", what one allows if by "or";
     between commas all of them hold unless none of them goes with another. `x \ne 1, 2` names two numbers.
     """
-    if not parts or len(parts) == 1:
+    if len(parts) < 2:
         return parts[0] if parts else Words("")
     reals = [part for part in parts if isinstance(part, Reals)]
     try:
-        if len(reals) == 1 and reals[0] is parts[0] and r"\ne" in text and (points := as_reals(Finite(parts[1:]))):
+        if (
+            len(reals) == 1
+            and reals[0] is parts[0]
+            and r"\ne" in text
+            and (points := values.as_reals(Finite(parts[1:])))
+        ):
             return values.difference(reals[0], points)
         if len(reals) == len(parts) and len({part.name for part in reals}) == 1:
             either = not _AND.search(text) and (_OR.search(text) or values.disjoint(reals))
             return reduce(values.union if either else values.intersection, reals)
-    except Unordered:
+    except values.Unordered:
         if len(reals) == len(parts):
             return Reals(tuple(piece for part in reals for piece in part.pieces), reals[0].name)
     return Listed(parts)
@@ -169,7 +158,7 @@ def _combined(text: str) -> Shape | None:
     if len(unions) > 1:
         return _folded(text, unions, [_either] * (len(unions) - 1))
     if len(cuts) > 1:
-        return _folded(text, cuts, [_both if sign.startswith(r"\cap") else _without for sign in _signs(text, _CUT)])
+        return _folded(text, cuts, [_both if sign["both"] else _without for sign in _find_outside(text, _CUT)])
     return None
 
 
@@ -184,12 +173,12 @@ def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shap
 def _either(one: Shape, other: Shape) -> Shape | None:
     if isinstance(one, Finite) and isinstance(other, Finite):
         return Finite(one.parts + other.parts)
-    sets = as_reals(one), as_reals(other)
+    sets = values.as_reals(one), values.as_reals(other)
     if sets[0] is None or sets[1] is None:
         return None
     try:
         return values.union(sets[0], sets[1])
-    except Unordered:
+    except values.Unordered:
         return Reals(sets[0].pieces + sets[1].pieces, sets[0].name)
 
 
@@ -207,15 +196,16 @@ def _without(one: Shape, other: Shape) -> Shape | None:
 
 def _among(part: Shape, others: Sequence[Shape]) -> bool:
     return part in others or any(
-        isinstance(part, Value) and isinstance(other, Value) and equal_values(part.text, other.text) for other in others
+        isinstance(part, Value) and isinstance(other, Value) and values.equal_values(part.text, other.text)
+        for other in others
     )
 
 
 def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
-    sets = as_reals(one), as_reals(other)
+    sets = values.as_reals(one), values.as_reals(other)
     try:
         return operation(sets[0], sets[1]) if sets[0] and sets[1] else None
-    except Unordered:
+    except values.Unordered:
         return None
 
 
@@ -223,7 +213,7 @@ def _relation(text: str) -> Shape | None:
     sides = split(text, _RELATION)
     if len(sides) == 1:
         return None
-    signs = _signs(text, _RELATION)
+    signs = [sign[0] for sign in _find_outside(text, _RELATION)]
     if r"\approx" in signs:
         # The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind.
         at = signs.index(r"\approx")
@@ -237,26 +227,13 @@ def _relation(text: str) -> Shape | None:
     return _inequality(sides, signs) or Relation(text)
 
 
-def _signs(text: str, pattern: re.Pattern[str]) -> list[str]:
-    """What stands between the parts that `split` finds."""
-    signs, at, depth = [], 0, 0
-    while at < len(text):
-        found = pattern.match(text, at) if depth == 0 else None
-        if found:
-            signs.append(found[0])
-            at = found.end()
-        else:
-            depth, at = _step(text, at, depth)
-    return signs
-
-
 def _named(sides: list[str], text: str) -> Shape:
     """A name with the last value of a chain; a computation with its result; else an equation."""
     if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _has_names_besides_units(sides[0]):
         sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
         value = shape(sides[-1])
-        numbers = as_reals(value) if r"\in" in text else None
+        numbers = values.as_reals(value) if r"\in" in text else None
         return numbers._replace(name=sides[0]) if numbers else Named(sides[0], value, text)
     if any(_has_names_besides_units(side) for side in sides[1:]) or (
         len(sides) == 2 and _has_names_besides_units(sides[0])
@@ -293,11 +270,10 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
 
 def _point(text: str) -> Named | None:
     """A named point: `A(1,2)`."""
-    match = _POINT.fullmatch(text)
-    coordinates = _enclosed(match[2]) if match else None
-    return (
-        Named(match[1], coordinates, f"{match[1]}={match[2]}") if match and isinstance(coordinates, Bracketed) else None
-    )
+    if match := _POINT.fullmatch(text):
+        coordinates = _enclosed(match[2])
+        return Named(match[1], coordinates, f"{match[1]}={match[2]}") if isinstance(coordinates, Bracketed) else None
+    return None
 
 
 def _enclosed(text: str) -> Shape | None:
@@ -356,7 +332,7 @@ def _single(text: str) -> Shape:
         return About(Value(begun[1]))
     if several := compound(text):
         return Value(*several)
-    return _measured(text) or _worded(text) or (Words(_flat(text)) if unread_words(text) else Value(text))
+    return _measured(text) or _worded(text) or (Words(_flat(text)) if values.unread_words(text) else Value(text))
 
 
 def _measured(text: str) -> Value | Words | None:
@@ -478,13 +454,11 @@ def family(text: str) -> Family | None:
     if (spaced := _SPACED.search(flat)) and spaced[1] in letters(flat[: spaced.start()]):
         domain = _domain_of(spaced[2]) or ""
         return _unless_restricted(Family(flat[: spaced.start()], spaced[1], domain, members=domain == "Z"))
-    if _ALL.match(flat):
-        for match in _TOKEN.finditer(flat):
-            word = match[0].lower()
-            if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
-                named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
-                return Family(flat[match.start() :], "", "") if named else None
-        return None
+    for match in _TOKEN.finditer(flat) if _ALL.match(flat) else ():
+        word = match[0].lower()
+        if word not in _QUANTIFIERS | _OTHERS | _ALSO_BEFORE and word not in _DOMAINS:
+            named = any(token in _DOMAINS for token in _TOKEN.findall(flat[: match.start()]))
+            return Family(flat[match.start() :], "", "") if named else None
     return None
 
 
@@ -511,15 +485,21 @@ def same_members(one: str, other: str, letter: str) -> bool:
     names = {each.name for each in known if each.name}
     if period is None or len(names) > 1 or any(letter in letters(name) for name in names):
         return False
+    counts = {each: abs(int(_ratio(period, each.step) or 0)) for each in known}  # the members of one period
     one_side, other_side = (
-        [member for each in side if each for member in _list_members_of_period(each, period)] for side in sides
+        [f"{each.first}+{at}*({each.step})" for each in side if each for at in range(counts[each])] for side in sides
     )
     return _covered(one_side, other_side, period) and _covered(other_side, one_side, period)
 
 
 def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
     """Whether each of `some` is one of the others, or a number of periods away from one."""
-    return all(any(_is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
+
+    def is_whole(text: str) -> bool:
+        value = values.real(text)
+        return value is not None and values.compare_numbers(value, Fraction(round(float(value)))) == 0
+
+    return all(any(is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
 
 
 def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
@@ -530,7 +510,11 @@ def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
             signed = value.replace(r"\pm", sign).replace(r"\mp", opposite).removeprefix("+")
             first, second, third = (rename(signed, letter, f"({at})") for at in (0, 1, 2))
             steps = f"({second})-({first})", f"({third})-({second})"
-            linear = real(steps[0]) is not None and equal_values(*steps) and not equal_values(steps[0], "0")
+            linear = (
+                values.real(steps[0]) is not None
+                and values.equal_values(*steps)
+                and not values.equal_values(steps[0], "0")
+            )
             yield _Progression(name.strip(), first, steps[0]) if linear else None
 
 
@@ -546,24 +530,13 @@ def _common_period(steps: Sequence[str]) -> str | None:
     return period if all(ratio and abs(ratio) <= MOST_MEMBERS for ratio in ratios) else None
 
 
-def _list_members_of_period(progression: _Progression, period: str) -> list[str]:
-    """Those of one period."""
-    count = _ratio(period, progression.step)
-    return [f"{progression.first}+{at}*({progression.step})" for at in range(abs(int(count or 0)))]
-
-
 def _ratio(one: str, other: str) -> Fraction | None:
     """Of two numbers, as a fraction of small whole ones; None: it is none."""
-    value = real(f"({one})/({other})")
+    value = values.real(f"({one})/({other})")
     if value is None or not 0 < abs(value) < MOST_MEMBERS**3:
         return None
     found = Fraction(float(value)).limit_denominator(MOST_MEMBERS)
-    return found if compare_numbers(value, found) == 0 else None
-
-
-def _is_whole(text: str) -> bool:
-    value = real(text)
-    return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
+    return found if values.compare_numbers(value, found) == 0 else None
 
 
 def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
@@ -612,7 +585,7 @@ def _unless_restricted(found: Family) -> Family | None:
 
 # The grader of mathematics: is an answer the same as the gold one?
 #
-# What kind of thing each answer is (`answer_shape`) decides what it may equal; values are compared by `equal_values`.
+# What kind of thing each answer is (`shape`) decides what it may equal; values are compared by `equal_values`.
 # The rules, and where they differ from Math-Verify's own verdict, are on the page of graders
 # (docs/explanation/grading.md).
 
@@ -642,11 +615,9 @@ def compare(answer: str, gold: str) -> Verdict:
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
     """`1,234` is a number as well as a list, and so is `1 hour and 30 minutes`; all else is read in one way."""
-    joined = (
-        text
-        if text.startswith(("(", "[", r"\{", r"\langle"))
-        else _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
-    )
+    joined = text
+    if not text.startswith(("(", "[", r"\{", r"\langle")):
+        joined = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     found: list[tuple[str, Shape]] = [(each, family(each) or shape(each)) for each in dict.fromkeys((text, joined))]
     quantity = compound(text, joined=True)
     return [*found, (text, Value(*quantity))] if quantity else found
@@ -670,12 +641,12 @@ def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
         return _same_family(*families)
     one, other = (each.text if isinstance(each, Named) else text for text, each in (answer, gold))
     if isinstance(given, Relation) or isinstance(expected, Relation):
-        return by_algebra(one, other) if _relates(given) and _relates(expected) else False
+        return values.by_algebra(one, other) if _relates(given) and _relates(expected) else False
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
-        return by_algebra(one, other)  # a number times a matrix
+        return values.by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
     has_names_on_the_right = re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", one.rpartition("=")[2])
-    return by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
+    return values.by_algebra(one, other) if renamed and has_names_on_the_right else _same(given, expected)
 
 
 def _same_family(given: Family, expected: Family) -> Verdict:
@@ -713,7 +684,7 @@ def _same(given: Shape, expected: Shape) -> Verdict:
             return False
         return _same(*(each.value if isinstance(each, Named) else each for each in (given, expected)))
     if isinstance(given, Reals) or isinstance(expected, Reals):
-        return _same_reals(as_reals(given), as_reals(expected))
+        return _same_reals(values.as_reals(given), values.as_reals(expected))
     if isinstance(given, Listed | Finite) or isinstance(expected, Listed | Finite):
         return _same_collection(given, expected)
     if type(given) is type(expected):
@@ -725,8 +696,8 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
     """The same numbers, of the same name where both have one."""
     if given is None or expected is None or (given.name and expected.name and given.name != expected.name):
         return False
-    with suppress(Unordered):
-        given, expected = in_order(given), in_order(expected)
+    with suppress(values.Unordered):
+        given, expected = values.in_order(given), values.in_order(expected)
     if len(given.pieces) != len(expected.pieces):
         return False
     return _matched(given.pieces, expected.pieces, _same_interval)
@@ -735,7 +706,7 @@ def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
 def _same_interval(given: RealInterval, expected: RealInterval) -> Verdict:
     if (given.low_open, given.high_open) != (expected.low_open, expected.high_open):
         return False
-    return _all((equal_values(given.low, expected.low), equal_values(given.high, expected.high)))
+    return _all((values.equal_values(given.low, expected.low), values.equal_values(given.high, expected.high)))
 
 
 def _matched(given: Sequence[Any], expected: Sequence[Any], same: Callable[[Any, Any], Verdict]) -> Verdict:
@@ -779,12 +750,11 @@ def _same_assignments(given: Shape, expected: Shape) -> Verdict:
     sides = [_assigned(given), _assigned(expected)]
     if (sides[0] is None) == (sides[1] is None):
         return None
-    values = [
-        each.parts if isinstance(each, Listed | Bracketed) else (each,) if side is None else tuple(side)
+    plain = [
+        tuple(side) if side else each.parts if isinstance(each, Listed | Bracketed) else (each,)
         for each, side in zip((given, expected), sides, strict=True)
     ]
-    plain = [tuple(side) if side else value for side, value in zip(sides, values, strict=True)]
-    if all(isinstance(value, Bracketed) for values in plain for value in values):
+    if all(isinstance(value, Bracketed) for side in plain for value in side):
         return _matched(plain[0], plain[1], _same)  # points, whose names give no order
     return len(plain[0]) == len(plain[1]) and _all(map(_same, *plain))
 
@@ -801,8 +771,8 @@ def _same_value(given: Value, expected: Value) -> Verdict:
     texts = _in_one_unit(given, expected)
     if texts is None:
         return False
-    equal = equal_values(*texts)
-    return factored_alike(*texts) if equal and asks_for_factors(*texts) else equal
+    equal = values.equal_values(*texts)
+    return values.factored_alike(*texts) if equal and values.asks_for_factors(*texts) else equal
 
 
 def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
@@ -856,16 +826,12 @@ def _same_matrix(given: Matrix, expected: Matrix) -> Verdict:
 
 
 def _same_number(given: Based, expected: Based) -> Verdict:
-    values = []
+    worth = []
     for each in (given, expected):
-        # Its value; None if a digit is not one of its base.
         whole, _, behind = each.digits.partition(".")
-        try:
-            worth = Fraction(int(whole + behind, each.base), each.base ** len(behind))
-        except ValueError:
-            worth = None
-        values.append(worth)
-    return given == expected or (None not in values and values[0] == values[1])
+        with suppress(ValueError):  # a digit is not one of its base
+            worth.append(Fraction(int(whole + behind, each.base), each.base ** len(behind)))
+    return given == expected or (len(worth) == 2 and worth[0] == worth[1])
 
 
 def _same_time(given: Clock, expected: Clock) -> Verdict:
@@ -890,7 +856,7 @@ def _same_mixed(given: Shape, expected: Shape) -> Verdict:
     if one is None or other is None:
         return False
     worded = isinstance(given, Words) or isinstance(expected, Words)
-    return one.casefold() == other.casefold() or (not worded and equal_values(one, other))
+    return one.casefold() == other.casefold() or (not worded and values.equal_values(one, other))
 
 
 def _counted(found: Shape) -> Value | None:

@@ -41,6 +41,18 @@ def exact(expression: Expression, values: Mapping[str, Fraction] = {}) -> Fracti
     return value
 
 
+def exact_or_none(expression: Expression) -> Fraction | None:
+    """The value of `expression`; None if it has none that `exact` can give.
+
+    Raises:
+        Undefined: a part of it has no value.
+    """
+    try:
+        return exact(expression)
+    except NotRational:
+        return None
+
+
 def _divide(above: Fraction, below: Fraction) -> Fraction:
     if below == 0:
         raise Undefined("a division by zero")

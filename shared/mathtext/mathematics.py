@@ -36,13 +36,14 @@ def normalise(text: str) -> str:
     `\frac` for `\dfrac`, `\tfrac` and a plain a/b; with braces around the arguments of `\sqrt` and `\frac`; with a
     zero before a leading decimal point; without `x=` in front.
     """
-    text = _plain(text)
-    text = _leading_zero(text)
+    text = _plain(text).replace(" .", " 0.").replace("{.", "{0.")
+    text = "0" + text if text.startswith(".") else text
     name, _, value = text.partition("=")
     named = text.count("=") == 1 and len(name) <= _LONGEST_NAME
     text = value if named else text
-    text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text, flags=re.DOTALL)
-    text = _braced_fractions(text.replace(" ", ""))
+    text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text, flags=re.DOTALL).replace(" ", "")
+    text = re.sub(r"\\frac([^{\\])([^{\\])", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\frac([^{\\])\{", r"\\frac{\1}{", text)
     if text == "0.5":
         return r"\frac{1}{2}"
     match = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))/(-?(?:0|[1-9][0-9]*))", text)
@@ -68,16 +69,6 @@ def _drop(text: str, parts: tuple[str, ...]) -> str:
     return text
 
 
-def _leading_zero(text: str) -> str:
-    text = text.replace(" .", " 0.").replace("{.", "{0.")
-    return "0" + text if text.startswith(".") else text
-
-
-def _braced_fractions(text: str) -> str:
-    text = re.sub(r"\\frac([^{\\])([^{\\])", r"\\frac{\1}{\2}", text)
-    return re.sub(r"\\frac([^{\\])\{", r"\\frac{\1}{", text)
-
-
 # Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.
 #
 # SymPy knows no limit of time: call it where it can be killed.
@@ -88,6 +79,5 @@ until it is."""
 
 
 def grade(answer: str, gold: str) -> Graded:
-    """Both verdicts on one answer, the strict one first; what cannot be computed has no verdict (None)."""
-    strict = equal_strict(answer, gold)
-    return Graded(math_verify=compare(answer, gold), strict=strict)
+    """Both verdicts on one answer; what cannot be computed has no verdict (None)."""
+    return Graded(math_verify=compare(answer, gold), strict=equal_strict(answer, gold))

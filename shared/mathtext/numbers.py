@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 # Words that change what the number beside them is worth: 2.5 billion, 7 tenths, 5 squared, half of 12.
 #
-# Named once, for the grader, which must not take them for units, and for `formulas`, which must not take 12 out of
-# "12 dozen". What belongs to numbers in words (six, twenty) is in `written_numbers`.
+# Named once, for the grader, which must not take them for units, and for `equations`, which must not take 12 out of
+# "12 dozen". Words of numbers (six, twenty) follow below.
 
 SCALES = {
     "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "bn": 10**9, "trillion": 10**12,
@@ -210,8 +210,8 @@ def is_counted_noun(words: str, number: str = "", *, in_text: bool = False) -> b
     phrases = re.split(r" (?:of|per) ", words.removeprefix("per "))
     return (
         len(phrases) <= 2
-        and all(_noun_phrase(phrase) for phrase in phrases)
-        and (words.startswith("per ") or _plural(phrases[0]) or bool(_SINGULAR.fullmatch(number)))
+        and all(map(_is_noun_phrase, phrases))
+        and (words.startswith("per ") or _is_plural(phrases[0]) or bool(_SINGULAR.fullmatch(number)))
     )
 
 
@@ -223,13 +223,13 @@ def changes_value(word: str) -> bool:
     return word in _NO_NOUN and (len(word) > 2 or word in _SHORT)
 
 
-def _noun_phrase(phrase: str) -> bool:
+def _is_noun_phrase(phrase: str) -> bool:
     words = phrase.lower().replace("’", "'").split()
     plain = all(_WORD.fullmatch(word) and word not in _NO_NOUN for word in words)
     return plain and 0 < len(words) <= 3 and words[-1] not in _NO_LAST_WORD
 
 
-def _plural(phrase: str) -> bool:
+def _is_plural(phrase: str) -> bool:
     last = phrase.rpartition(" ")[2]
     ends = last.lower().endswith(("s", "ii", "ia")) and not last.lower().endswith("ss")
     return ends or last.lower() in _PLURALS_WITHOUT_S or (len(last) > 2 and last.isupper())
@@ -252,15 +252,15 @@ def compound(text: str, *, joined: bool = False) -> tuple[str, Unit] | None:
         if joined and found and (between := _AND.match(text, at)):
             at = between.end()
     meanings = [[known for known in (unit(name), *_OTHER_MEANINGS.get(name, ())) if known] for _, name in found]
-    for units in product(*meanings):
-        if len(units) > 1 and all(
-            one.dimension == other.dimension and one.factor > other.factor for one, other in pairwise(units)
-        ):
+    for first, *others in product(*meanings) if len(found) > 1 else ():
+        units = [first, *others]
+        if all(one.dimension == other.dimension and one.factor > other.factor for one, other in pairwise(units)):
+            shares = (each.factor / first.factor for each in units)
             parts = [
                 rf"{number}\cdot\frac{{{share.numerator}}}{{{share.denominator}}}"
-                for (number, _), share in zip(found, (each.factor / units[0].factor for each in units), strict=True)
+                for (number, _), share in zip(found, shares, strict=True)
             ]
-            return "+".join(parts), units[0]
+            return "+".join(parts), first
     return None
 
 
@@ -283,22 +283,16 @@ def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None
             return (Fraction(int(written, int(base))), None) if int(base) > 1 else None
         except ValueError:
             return None
+    head, bar, period = written.partition("\\overline")
+    whole, point, behind = head.partition(".")
     try:
-        if "\\overline" in written:
-            return _repeating(written), None
-        _, point, behind = written.partition(".")
-        return Fraction(written), len(behind) if point else None
+        if not bar:
+            return Fraction(written), len(behind) if point else None
+        period = period.strip("{}")  # the digits behind the bar, over as many nines
+        repeated = Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(behind))
+        return Fraction(int(whole + behind or "0"), 10 ** len(behind)) + repeated, None
     except ValueError:  # a lone point, or a digit of another script
         return None
-
-
-def _repeating(written: str) -> Fraction:
-    """0.12\\overline{34}: the digits behind the bar, over as many nines."""
-    head, _, tail = written.partition("\\overline")
-    period = tail.strip("{}")
-    whole, _, behind = head.partition(".")
-    value = Fraction(int(whole + behind or "0"), 10 ** len(behind))
-    return value + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(behind))
 
 
 # Numbers in words: six thousand, two and a half, minus three quarters, 三分之一, 七千二百亿, 3.5万, 两个半.
@@ -498,7 +492,7 @@ def _in_chinese(text: str) -> str | None:
     digits = set(text[: match.start(5)]) <= set("-.0123456789")
     if number[-1] == "千" and behind[:1] in list(_THOUSANDS_OF_UNITS) and number[0].isdecimal():
         number, behind, digits = number[:-1], "千" + behind, True
-    half, behind = _half(behind)
+    half, behind = _split_half(behind)
     if (digits and not half) or not (number[0].isdecimal() or _measures(behind)):
         return None
     parts = [_worth(each) for each in (number, below or "一", whole or "零")]
@@ -510,7 +504,7 @@ def _in_chinese(text: str) -> str | None:
     return f"{sign and '-'}{written(value)}{behind}"
 
 
-def _half(behind: str) -> tuple[Fraction | None, str]:
+def _split_half(behind: str) -> tuple[Fraction | None, str]:
     """The half in what stands behind a number, and the unit without it: 两个半小时, 三天半."""
     if behind.startswith("个半"):
         return Fraction(1, 2), behind[2:]

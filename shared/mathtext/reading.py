@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.mathtext.approximation import ANGLES, Unsuitable, refuse_ambiguous
-from shared.mathtext.exact import NotRational, exact
+from shared.mathtext.exact import exact_or_none
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 from shared.mathtext.numbers import numeral
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Mathematical notation, LaTeX or plain, as tokens: what a parser of expressions reads.
 #
 # Nothing is evaluated, and no name becomes code. What is not understood becomes a token that no expression may hold, so
-# that whoever stands around it stays unread rather than misread.
+# that what stands around it stays unread rather than misread.
 
 
 class Kind(Enum):
@@ -87,17 +87,24 @@ _OTHERS = _names(
     "lt gt le leq leqslant ge geq geqslant ne neq approx sim simeq cong in notin subset subseteq mid nmid parallel perp"
     " propto doteq not ll gg"
 )
-_TIMES = {"cdot": "*", "times": "*", "ast": "*", "div": "/", "%": "%"}
-_FENCES = {
-    "lfloor": (Kind.OPEN, "lfloor"), "rfloor": (Kind.CLOSE, "lfloor"), "lceil": (Kind.OPEN, "lceil"),
-    "rceil": (Kind.CLOSE, "lceil"), "lvert": (Kind.OPEN, "|"), "rvert": (Kind.CLOSE, "|"), "lbrack": (Kind.OPEN, "["),
-    "rbrack": (Kind.CLOSE, "["), "vert": (Kind.BAR, "|"),
-}  # fmt: skip
-_COMMANDS = {
-    "frac": "frac", "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "sqrt": "sqrt", "binom": "binom",
-    "dbinom": "binom", "tbinom": "binom",
-}  # fmt: skip
 _ARGUMENTS = {"frac": 2, "binom": 2, "sqrt": 1}
+_COMMANDS = {
+    **{name: Token(Kind.COMMAND, name) for name in FUNCTIONS},
+    **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), Token(Kind.COMMAND, "frac")),
+    **dict.fromkeys(("binom", "dbinom", "tbinom"), Token(Kind.COMMAND, "binom")),
+    **dict.fromkeys(("cdot", "times", "ast"), Token(Kind.OPERATOR, "*")),
+    **dict.fromkeys(("circ", "degree"), Token(Kind.OPERATOR, "deg")),
+    **{name: Token(Kind.RELATION, "other") for name in _OTHERS},
+    **{name: Token(Kind.BREAK, name) for name in _BREAKS},
+    **{name: Token(Kind.MODULO, name) for name in ("pmod", "bmod", "mod", "pod")},
+    "sqrt": Token(Kind.COMMAND, "sqrt"), "div": Token(Kind.OPERATOR, "/"), "%": Token(Kind.OPERATOR, "%"),
+    "choose": Token(Kind.OPERATOR, "choose"), "equiv": Token(Kind.RELATION, "≡"), "pi": Token(Kind.CONSTANT, "pi"),
+    "{": Token(Kind.OPEN, "("), "}": Token(Kind.CLOSE, "("), "lbrack": Token(Kind.OPEN, "["),
+    "rbrack": Token(Kind.CLOSE, "["), "lfloor": Token(Kind.OPEN, "lfloor"), "rfloor": Token(Kind.CLOSE, "lfloor"),
+    "lceil": Token(Kind.OPEN, "lceil"), "rceil": Token(Kind.CLOSE, "lceil"), "lvert": Token(Kind.OPEN, "|"),
+    "rvert": Token(Kind.CLOSE, "|"), "vert": Token(Kind.BAR, "|"), "\\": Token(Kind.LINE, "\\\\"),
+}  # fmt: skip
+"""Names behind a backslash that are neither letters, blanks nor texts."""
 _SIGNS = {
     "+": (Kind.OPERATOR, "+"), "-": (Kind.OPERATOR, "-"), "−": (Kind.OPERATOR, "-"), "–": (Kind.OPERATOR, "-"),
     "*": (Kind.OPERATOR, "*"), "×": (Kind.OPERATOR, "*"), "·": (Kind.OPERATOR, "*"), "⋅": (Kind.OPERATOR, "*"),
@@ -235,7 +242,7 @@ class _Scanner:
             return None
         if overline := _OVERLINE.match(self._text, self._at):
             return self._take(overline.end(), Token(Kind.SYMBOL, "".join(overline[0].split())))
-        token = _named(name)
+        token = _COMMANDS.get(name, Token(Kind.STRANGE, name))
         end = match.end()
         if name == "log" and (base := _SUBSCRIPT.match(self._text, end)):
             token = token._replace(text=f"log_{base[1].strip('{}')}")
@@ -255,29 +262,6 @@ class _Scanner:
             strange = match[1] in ("begin", "end") and words[1] not in _LAID_OUT
             return Token(Kind.STRANGE, words[1]) if strange else None
         return self._take(words.end(), _worded(words[1]))
-
-
-def _named(name: str) -> Token:
-    if name in FUNCTIONS:
-        return Token(Kind.COMMAND, name)
-    if name in _COMMANDS:
-        return Token(Kind.COMMAND, _COMMANDS[name])
-    if name in _TIMES:
-        return Token(Kind.OPERATOR, _TIMES[name])
-    if name in _FENCES:
-        return Token(*_FENCES[name])
-    if name in _OTHERS:
-        return Token(Kind.RELATION, "other")
-    if name in _BREAKS:
-        return Token(Kind.BREAK, name)
-    if name in ("pmod", "bmod", "mod", "pod"):
-        return Token(Kind.MODULO, name)
-    known = {
-        "equiv": Token(Kind.RELATION, "≡"), "pi": Token(Kind.CONSTANT, "pi"), "circ": Token(Kind.OPERATOR, "deg"),
-        "degree": Token(Kind.OPERATOR, "deg"), "\\": Token(Kind.LINE, "\\\\"), "{": Token(Kind.OPEN, "("),
-        "}": Token(Kind.CLOSE, "("), "choose": Token(Kind.OPERATOR, "choose"),
-    }  # fmt: skip
-    return known.get(name, Token(Kind.STRANGE, name))
 
 
 def _worded(words: str) -> Token | None:
@@ -355,9 +339,8 @@ class _ExpressionParser:
             raise Unread(f"nothing may follow at {self._tokens[self._at].text!r}")
         return found
 
-    def _peek(self, ahead: int = 0) -> Token:
-        at = self._at + ahead
-        return self._tokens[at] if at < len(self._tokens) else Token(Kind.BREAK, "")
+    def _peek(self) -> Token:
+        return self._tokens[self._at] if self._at < len(self._tokens) else Token(Kind.BREAK, "")
 
     def _next(self) -> Token:
         token = self._peek()
@@ -368,24 +351,24 @@ class _ExpressionParser:
         token = self._peek()
         return token.kind is kind and token.text in texts
 
-    def _operator(self, *texts: str) -> bool:
+    def _is_operator(self, *texts: str) -> bool:
         return self._is(Kind.OPERATOR, *texts)
 
     def _sum(self) -> Expression:
         found = self._term()
-        while self._operator("+", "-"):
+        while self._is_operator("+", "-"):
             sign = self._next().text
             found = Apply(sign, (found, self._term()))
         return found
 
     def _term(self) -> Expression:
-        if self._operator("+", "-"):
+        if self._is_operator("+", "-"):
             negative = self._next().text == "-"
-            if self._operator("+", "-"):
+            if self._is_operator("+", "-"):
                 raise Unread("two signs")
             return Apply("neg", (self._term(),)) if negative else self._term()
         found = self._factor()
-        while self._operator("*", "/") or self._begins():
+        while self._is_operator("*", "/") or self._begins():
             if self._begins():
                 found = self._beside(found)
             elif self._next().text == "*":
@@ -400,7 +383,7 @@ class _ExpressionParser:
         return found
 
     def _signed(self) -> Expression:
-        if self._operator("-"):
+        if self._is_operator("-"):
             self._next()
             return Apply("neg", (self._factor(),))
         return self._factor()
@@ -420,16 +403,13 @@ class _ExpressionParser:
 
     def _factor(self) -> Expression:
         found = self._postfixed(self._primary())
-        if self._operator("^"):
+        if self._is_operator("^"):
             self._next()
-            if self._operator("deg"):
-                raised = found
-            else:
+            if not self._is_operator("deg"):
                 self._deeper()
-                exponent = self._signed()
+                found = Apply("^", (found, self._signed()))
                 self._depth -= 1
-                raised = Apply("^", (found, exponent))
-            found = self._postfixed(raised)
+            found = self._postfixed(found)
         return found
 
     def _deeper(self) -> None:
@@ -438,7 +418,7 @@ class _ExpressionParser:
             raise Unread("too deep")
 
     def _postfixed(self, found: Expression) -> Expression:
-        while self._operator("!", "%", "deg", "²", "³") or self._peek().kind is Kind.WORD:
+        while self._is_operator("!", "%", "deg", "²", "³") or self._peek().kind is Kind.WORD:
             token = self._next()
             if token.kind is Kind.WORD:
                 found = Apply("*", (found, self._unit(token.text)))
@@ -454,7 +434,7 @@ class _ExpressionParser:
     def _unit(self, name: str) -> Expression:
         """A unit with its own power: 24 cm^2 is no square of 24 cm."""
         unit = Symbol(name, unit=True)
-        if not self._operator("^"):
+        if not self._is_operator("^"):
             return unit
         self._next()
         return Apply("^", (unit, self._primary()))
@@ -493,20 +473,17 @@ class _ExpressionParser:
         if token.places is not None or not self._is(Kind.COMMAND, "frac"):
             return number
         fraction = self._primary()
-        if not isinstance(fraction, Apply) or fraction.operation != "/":
-            proper = False
-        else:
-            above, below = fraction.operands
-            proper = isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value
-        if not proper:
-            return Apply("*", (number, fraction))
-        self.ambiguous = True
-        return Apply("+" if self._reading.mixed else "*", (number, fraction))
+        match fraction:
+            case Apply("/", (Number(above), Number(below))) if 0 < above < below:
+                self.ambiguous = True
+                return Apply("+" if self._reading.mixed else "*", (number, fraction))
+            case _:
+                return Apply("*", (number, fraction))
 
     def _bracketed(self, opened: Token) -> Expression:
         bars, self._bars = self._bars, 0
         found = self._sum()
-        if opened.text == "{" and self._operator("choose"):
+        if opened.text == "{" and self._is_operator("choose"):
             self._next()
             found = Apply("choose", (found, self._sum()))
         closed = self._next()
@@ -525,7 +502,7 @@ class _ExpressionParser:
         if name in FUNCTIONS:
             if name in ("gcd", "lcm", "max", "min"):
                 return Apply(name, self._arguments())
-            if self._operator("^"):
+            if self._is_operator("^"):
                 self._next()
                 power = self._primary()
                 if power == Number(Fraction(-1)) or isinstance(power, Apply):
@@ -533,7 +510,9 @@ class _ExpressionParser:
                 return Apply("^", (Apply(name, (self._argument(),)), power))
             return Apply(name, (self._argument(),))
         if name.startswith("log_"):
-            return Apply("log", (_base(name), self._argument()))
+            base = name.removeprefix("log_")
+            read = Number(Fraction(base[:9])) if base.isdecimal() else Symbol(base)
+            return Apply("log", (read, self._argument()))
         operation = "/" if name == "frac" else "choose"
         return Apply(operation, (self._primary(), self._primary()))
 
@@ -551,19 +530,13 @@ class _ExpressionParser:
             raise Unread("arguments without brackets")
         self._next()
         found = [self._sum()]
-        while self._operator(","):
+        while self._is_operator(","):
             self._next()
             found.append(self._sum())
         if not self._is(Kind.CLOSE, "("):
             raise Unread("arguments are not closed")
         self._next()
         return tuple(found)
-
-
-def _base(name: str) -> Expression:
-    """Of a logarithm: a number, or a name."""
-    base = name.removeprefix("log_")
-    return Number(Fraction(base[:9])) if base.isdecimal() else Symbol(base)
 
 
 # Expressions of our grammar as SymPy's, built node by node: no text is parsed, no name is evaluated.
@@ -585,11 +558,9 @@ def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":
 
     if isinstance(expression, Symbol):
         return sympy.Symbol(expression.name)
-    value = None if angle and not isinstance(expression, Number) else _exact(expression)
+    value = None if angle and not isinstance(expression, Number) else exact_or_none(expression)
     if value is not None:
-        from sympy import Rational
-
-        return Rational(value.numerator, value.denominator)
+        return sympy.Rational(value.numerator, value.denominator)
     assert isinstance(expression, Apply)  # noqa: S101  # a number has its value
     operation = _operations().get(expression.operation)
     if operation is None:
@@ -598,33 +569,15 @@ def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":
     refuse_ambiguous(expression)
     if expression.operation == "^":
         exponent = expression.operands[1]
-        power = _exact(exponent)
+        power = exact_or_none(exponent)
         if power is not None and abs(power) > LARGEST_POWER:
             raise Unsuitable("a large power")
         if power is None and any(isinstance(part, Apply) and part.operation == "^" for part in parts(exponent)):
             raise Unsuitable("a tower of powers")
     inside = angle or expression.operation in ANGLES
     operands = [symbolic(operand, angle=inside) for operand in expression.operands]
-    built: Expr = operands[0] * _degree(angle=angle) if expression.operation == "deg" else operation(*operands)
-    return built
-
-
-def rational(expression: Expression) -> bool:
-    """Whether exact arithmetic knows its value."""
-    return _exact(expression) is not None
-
-
-def _degree(*, angle: bool) -> "Expr":
-    import sympy
-
-    return sympy.pi / 180 if angle else sympy.Integer(1)
-
-
-def _exact(expression: Expression) -> Fraction | None:
-    try:
-        return exact(expression)
-    except NotRational:
-        return None
+    built: Expr = operation(*operands)
+    return built * (sympy.pi / 180) if angle and expression.operation == "deg" else built
 
 
 @cache

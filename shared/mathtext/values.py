@@ -13,7 +13,6 @@ from shared.mathtext.answers import INFINITY, Bracketed, Finite, RealInterval, R
 from shared.mathtext.approximation import DIGITS, Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.exact import exact
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
-from shared.mathtext.expressions import Symbol as Name
 from shared.mathtext.numbers import changes_value, unit
 from shared.mathtext.reading import FUNCTIONS, Unread, readings, symbolic, tokens
 
@@ -52,8 +51,6 @@ _DECIMAL = re.compile(r"(?<![\w.])(\d{1,100})\.(\d{1,100})(?![\w.])")
 _ROUNDED = re.compile(rf"-?\d*\.(\d{{{PLACES},100}})")
 _CANNOT = (Unread, Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError)
 """What reading and computing raise where there is no value."""
-_NO_LIMIT: dict[str, Any] = {"parsing_timeout": None}
-"""None is what the library documents for "no limit", though its annotation says int."""
 
 
 def equal_values(answer: str, gold: str) -> bool | None:
@@ -86,7 +83,7 @@ def library_verdict(answer: str, gold: str) -> bool | None:
     from math_verify import parse, verify
 
     try:
-        expected, given = (parse(rf"\boxed{{{text}}}", **_NO_LIMIT) for text in (gold, answer))
+        expected, given = (parse(rf"\boxed{{{text}}}", parsing_timeout=None) for text in (gold, answer))  # no limit
         # Not symmetric: the gold answer comes first.
         return bool(verify(expected, given, timeout_seconds=None)) if expected else None
     except Exception:  # noqa: BLE001  # whatever a parser of arbitrary text raises, it is no verdict
@@ -138,9 +135,9 @@ def _equal_numbers(answer: str, gold: str) -> bool | None:
 
 def _compare_expressions(answer: Expression, gold: Expression, written: str, *, applied: bool) -> bool | None:
     """`applied`: a name may be a function's, f(x) no product."""
-    names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Name)}
+    names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Symbol)}
     variables = sorted({name.name for name in names} - CONSTANTS.keys())
-    operations = {part.operation for side in (answer, gold) for part in parts(side) if isinstance(part, Apply)}
+    operations = _operations(answer) | _operations(gold)
     try:
         if not variables:
             return _same_number(answer, gold) or _rounds_to(answer, written)
@@ -164,19 +161,13 @@ def _same_number(one: Expression, other: Expression) -> bool:
 
 def _is_rational_function(expression: Expression) -> bool:
     """Whether nothing is done to names but what can be done to polynomials."""
-    if not isinstance(expression, Apply):
-        return True
-    base, *exponent = expression.operands or (expression,)
-    if expression.operation == "^":
-        power = (
-            exponent[0].operands[0]
-            if isinstance(exponent[0], Apply) and exponent[0].operation == "neg"
-            else exponent[0]
-        )
-        return isinstance(power, Number) and power.value.denominator == 1 and _is_rational_function(base)
-    return expression.operation in ("+", "-", "*", "/", "neg", "%", "pi") and all(
-        map(_is_rational_function, expression.operands)
-    )
+    match expression:
+        case Apply("^", (base, Number(power) | Apply("neg", (Number(power),)))):
+            return power.denominator == 1 and _is_rational_function(base)
+        case Apply("+" | "-" | "*" | "/" | "neg" | "%" | "pi", operands):
+            return all(map(_is_rational_function, operands))
+        case _:
+            return not isinstance(expression, Apply)
 
 
 def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *, whole: bool) -> bool | None:
@@ -203,7 +194,7 @@ def _with_name(expression: Expression) -> Expression:
     if not isinstance(expression, Apply):
         return expression
     found = Apply(expression.operation, tuple(map(_with_name, expression.operands)))
-    return Name(PI) if found.operation == PI else found
+    return Symbol(PI) if found.operation == PI else found
 
 
 def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str]) -> bool | None:
@@ -218,7 +209,7 @@ def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str])
 
 def _at(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
     """The expression where the names have `values`."""
-    if isinstance(expression, Name):
+    if isinstance(expression, Symbol):
         return Number(values[expression.name]) if expression.name in values else expression
     if isinstance(expression, Number):
         return expression
@@ -349,17 +340,12 @@ def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
     """Pieces that overlap or touch as one."""
     found: list[_Piece] = []
     for low, high in sorted(pieces, key=lambda piece: _ORDER(piece[0])):
-        if found and _touch(found[-1][1], low):
+        order = compare_numbers(low.at, found[-1][1].at) if found else 1
+        if order < 0 or (order == 0 and 0 in (low.side, found[-1][1].side)):  # nothing lies between
             found[-1] = (found[-1][0], max(found[-1][1], high, key=_ORDER))
         else:
             found.append((low, high))
     return found
-
-
-def _touch(high: _Edge, low: _Edge) -> bool:
-    """Whether nothing lies between the end of one piece and the beginning of the next."""
-    order = compare_numbers(low.at, high.at)
-    return order < 0 or (order == 0 and 0 in (low.side, high.side))
 
 
 def _both(pieces: Sequence[_Piece], others: Sequence[_Piece]) -> list[_Piece]:
@@ -378,8 +364,6 @@ def _reals(pieces: Iterable[_Piece], name: str | None) -> Reals:
 # A gold answer that is a product with a sum among its factors is the answer to such a task. Of the 27 in the 8,500 gold
 # answers of MATH that the tests read, each question says "factor" or "as the product of".
 
-_SUMS = ("+", "-")
-
 
 def asks_for_factors(answer: str, gold: str) -> bool:
     """Whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
@@ -387,12 +371,11 @@ def asks_for_factors(answer: str, gold: str) -> bool:
     If the answer counts by factorials or binomial coefficients, it is no polynomial whose factors were asked for.
     """
     found = expressions(gold)
-    counting = any(_operations(each) & {"!", "choose"} for each in expressions(answer))
+    counting = any(_operations(each) & COUNTING for each in expressions(answer))
     if not found or counting or not (_operations(found[0]) <= {"+", "-", "*", "^", "neg"}):
         return False
     factors = [factor for factor, _ in _factors(found[0], 1)]
-    sums = [factor for factor in factors if _is_sum(factor)]
-    return bool(sums) and (len(factors) > 1 or _is_power(found[0]))
+    return any(map(_is_sum, factors)) and (len(factors) > 1 or _is_power(found[0]))
 
 
 def factored_alike(answer: str, gold: str) -> bool:
@@ -401,28 +384,27 @@ def factored_alike(answer: str, gold: str) -> bool:
 
 
 def _factors(expression: Expression, power: int) -> Iterator[tuple[Expression, int]]:
-    if isinstance(expression, Apply) and expression.operation in ("*", "neg"):
-        for operand in expression.operands:
-            yield from _factors(operand, power)
-    elif _is_power(expression):
-        assert isinstance(expression, Apply)  # noqa: S101 - it is a power
-        base, exponent = expression.operands
-        assert isinstance(exponent, Number)  # noqa: S101 - of a whole number
-        yield from _factors(base, power * exponent.value.numerator)
-    else:
-        yield expression, power
+    match expression:
+        case Apply("*" | "neg", operands):
+            for operand in operands:
+                yield from _factors(operand, power)
+        case Apply("^", (base, Number(exponent))) if _is_power(expression):
+            yield from _factors(base, power * exponent.numerator)
+        case _:
+            yield expression, power
 
 
 def _is_power(expression: Expression) -> bool:
-    if not isinstance(expression, Apply) or expression.operation != "^":
-        return False
-    exponent = expression.operands[1]
-    return isinstance(exponent, Number) and exponent.value.denominator == 1 and 0 < exponent.value <= 1000
+    match expression:
+        case Apply("^", (_, Number(exponent))):
+            return exponent.denominator == 1 and 0 < exponent <= 1000
+        case _:
+            return False
 
 
 def _is_sum(expression: Expression) -> bool:
     named = any(isinstance(part, Symbol) and part.name != "i" for part in parts(expression))
-    return named and isinstance(expression, Apply) and expression.operation in _SUMS
+    return named and isinstance(expression, Apply) and expression.operation in ("+", "-")
 
 
 def _operations(expression: Expression) -> set[str]:

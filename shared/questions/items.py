@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -18,12 +17,8 @@ from shared.calls import MAX_QUESTION, Expected
 from shared.errors import Invalid
 from shared.messages import format_count
 from shared.replies import TEMPORAL, Miner, Rule, Term
-from shared.rules import graph
-from shared.rules import graph as graph_module
-from shared.rules.graph import Graph
+from shared.rules.graph import Graph, phrase, shown, written
 from shared.samples import DatasetItem, FactQuery, Lead, Phrase, TimeUnit
-
-# Maps a graph's names to its numbers.
 
 
 class GraphNumbers(NamedTuple):
@@ -34,9 +29,8 @@ class GraphNumbers(NamedTuple):
 
 
 def names_of(graph: Graph) -> GraphNumbers:
-    return GraphNumbers(
-        *({name: number for number, name in enumerate(each)} for each in (graph.entities, graph.relations))
-    )
+    entities, relations = ({name: at for at, name in enumerate(each)} for each in (graph.entities, graph.relations))
+    return GraphNumbers(entities, relations)
 
 
 # Look up a graph's facts by an entity and a relation in either direction.
@@ -147,30 +141,25 @@ class BodySearch:
         """Tell whether every atom with a bound term has facts."""
         return all(facts is None or facts for facts in (self._candidates(step, bound) for step in self._body))
 
-    def bodies(self, bound: Bound) -> Iterator[Sequence[int]]:
-        """Yield the numbers of each body's facts, in no order."""
-        yield from self._complete(bound, {})
-
-    def _complete(self, bound: Bound, held: Mapping[int, NumberedFact]) -> Iterator[Sequence[int]]:
-        """Yield each body that extends `held`, which maps an atom's place to its fact."""
+    def bodies(self, bound: Bound, held: Mapping[int, NumberedFact] = {}) -> Iterator[Sequence[int]]:
+        """Yield the numbers of each body's facts, in no order; `held` has the facts of some atoms, by their places."""
         if len(held) == len(self._body):
             yield [fact.number for fact in held.values()]
             return
-        # The place and facts of the atom with fewest facts; no facts if no further atom has a bound term.
+        # Go on with the atom that has fewest facts; there are none if no further atom has a bound term.
         left = [place for place in range(len(self._body)) if place not in held]
-        found = [
-            (place, rarest_facts)
-            for place in left
-            if (rarest_facts := self._candidates(self._body[place], bound)) is not None
-        ]
-        place, facts = min(found, key=lambda each: len(each[1]), default=(left[0], ()))
+        found = [(place, self._candidates(self._body[place], bound)) for place in left]
+        known = [(place, facts) for place, facts in found if facts is not None]
+        place, facts = min(known, key=lambda each: len(each[1]), default=(left[0], ()))
+        atom = self._body[place]
         for fact in facts:
             if not self._left:
                 return
             self._left -= 1
-            following = self._bind_atom(self._body[place], fact, bound)
+            following = bind(bound, atom.subject, fact.subject)
+            following = None if following is None else bind(following, atom.object, fact.object)
             if following is not None and self._is_in_order(place, fact, held):
-                yield from self._complete(following, {**held, place: fact})
+                yield from self.bodies(following, {**held, place: fact})
 
     def _candidates(self, step: NumberedAtom, bound: Bound) -> Sequence[NumberedFact] | None:
         """Return the facts that match the atom at the end that has fewer; None if neither end is bound."""
@@ -178,10 +167,6 @@ class BodySearch:
         known = [(term if term >= 0 else bound.get(term), label) for term, label in ends]
         ways = [self._facts.before(entity, label, self._time) for entity, label in known if entity is not None]
         return min(ways, key=len, default=None)
-
-    def _bind_atom(self, step: NumberedAtom, fact: NumberedFact, bound: Bound) -> Bound | None:
-        following = bind(bound, step.subject, fact.subject)
-        return None if following is None else bind(following, step.object, fact.object)
 
     def _is_in_order(self, place: int, fact: NumberedFact, held: Mapping[int, NumberedFact]) -> bool:
         """Tell whether the fact's time fits its atom's place; facts of one time are in order, as in TLogic."""
@@ -253,7 +238,12 @@ class HeldOut(NamedTuple):
 def number(held_out: Graph, graph: Graph, names: GraphNumbers) -> HeldOut:
     """Keep the facts that the graph lacks and whose relation it has."""
     strangers: dict[str, int] = {}
-    entity = np.array([_number(name, names, strangers) for name in held_out.entities], np.int64)
+    entities = len(names.entities)
+    numbers = [
+        entities + strangers.setdefault(name, len(strangers)) if known is None else known
+        for name, known in ((name, names.entities.get(name)) for name in held_out.entities)
+    ]
+    entity = np.array(numbers, np.int64)
     relation = np.array([names.relations.get(name, -1) for name in held_out.relations], np.int64)
     subject, label, object_, time = rows_of(held_out).T
     rows = np.column_stack((entity[subject], relation[label], entity[object_], time))
@@ -269,11 +259,6 @@ def rows_of(graph: Graph) -> Numbers:
     """Return an array (facts, 4) of subject, relation, object and time; the time is 0 if there is none."""
     times = np.zeros(len(graph.triples), np.int64) if graph.times is None else graph.times
     return np.column_stack((graph.triples, times))
-
-
-def _number(name: str, names: GraphNumbers, strangers: dict[str, int]) -> int:
-    known = names.entities.get(name)
-    return len(names.entities) + strangers.setdefault(name, len(strangers)) if known is None else known
 
 
 # Find the rules that lead from the entity of a question to an answer, and the facts by which they do.
@@ -343,32 +328,29 @@ def _paths(
 ) -> Mapping[tuple[int, Side], Sequence[DirectedRule]]:
     """Index the rules by relation and side of the questions that they answer, by falling certainty, then support."""
     found: defaultdict[tuple[int, Side], list[DirectedRule]] = defaultdict(list)
+
+    def number_term(term: Term) -> int:
+        return names.entities[term] if isinstance(term, str) else -1 - term
+
     for number, rule in sorted(rules, key=lambda each: (-each[1].certainty, -each[1].support, each[0])):
-        for head, *body in _steps(rule, names):
-            ends: dict[Side, tuple[int, int]] = {
-                "object": (head.subject, head.object), "subject": (head.object, head.subject)
-            }  # fmt: skip
-            for side, (known, answer) in ends.items():
-                if not temporal or _predicts(known, answer, body):
-                    found[head.relation, side].append(DirectedRule(number, known, answer, body))
+        try:
+            head, *body = (
+                NumberedAtom(names.relations[atom.relation], number_term(atom.subject), number_term(atom.object))
+                for atom in (rule.head, *rule.body)
+            )
+        except KeyError:  # the graph lacks one of the names
+            continue
+        ends: dict[Side, tuple[int, int]] = {
+            "object": (head.subject, head.object), "subject": (head.object, head.subject)
+        }  # fmt: skip
+        for side, (known, answer) in ends.items():
+            if not temporal or _predicts(known, answer, body):
+                found[head.relation, side].append(DirectedRule(number, known, answer, body))
     return found
 
 
-def _steps(rule: Rule, names: GraphNumbers) -> Iterator[Sequence[NumberedAtom]]:
-    """Yield head and body in numbers; nothing if the graph lacks one of their names."""
-    with suppress(KeyError):
-        yield [
-            NumberedAtom(names.relations[atom.relation], _term(atom.subject, names), _term(atom.object, names))
-            for atom in (rule.head, *rule.body)
-        ]
-
-
-def _term(term: Term, names: GraphNumbers) -> int:
-    return names.entities[term] if isinstance(term, str) else -1 - term
-
-
 def _predicts(known: int, answer: int, body: Sequence[NumberedAtom]) -> bool:
-    """Tell whether a temporal rule answers questions that give this term of its head (`contracts.rules.Term`)."""
+    """Tell whether a temporal rule answers questions that give this term of its head (`replies.Term`)."""
     if known < 0:
         return known == FIRST
     return answer != FIRST if answer < 0 else any(known in step[1:] for step in body)
@@ -454,7 +436,7 @@ class QuestionTemplates(NamedTuple):
     """Asks for the subject; has the slot `{object}` and may have `{time}`."""
 
 
-def check(template: str, slot: str, *, timed: bool) -> None:
+def check_template(template: str, slot: str, *, timed: bool) -> None:
     """Check that the template has this slot, and no other but `time` if facts have times.
 
     Raises:
@@ -464,9 +446,8 @@ def check(template: str, slot: str, *, timed: bool) -> None:
     known = (slot, "time") if timed else (slot,)
     unknown = next((each for each in slots if each not in known), None)
     if unknown is not None:
-        raise ValueError(
-            f"has the slot {{{unknown[:80]}}}; it may have {' and '.join(f'{{{each}}}' for each in known)}"
-        )
+        allowed = " and ".join(f"{{{each}}}" for each in known)
+        raise ValueError(f"has the slot {{{unknown[:80]}}}; it may have {allowed}")
     if slot not in slots:
         raise ValueError(f"lacks the slot {{{slot}}}")
 
@@ -482,16 +463,14 @@ class Wording(NamedTuple):
 
     def question(self, relation: str, side: Side, entity: str, time: str | None) -> str:
         """Word the question for this side; if the template has no slot for the time, the time goes in front."""
-        template = self.templates.get(relation) or _template(graph.phrase(relation, self.phrases.get(relation)))
+        words = phrase(relation, self.phrases.get(relation))
+        default = QuestionTemplates(f"{{subject}} {words} whom or what?", f"Who or what {words} {{object}}?")
+        template = self.templates.get(relation, default)
         form = template.object if side == "object" else template.subject
         if self.unit is not None and "{time}" not in form:
             form = TIMES[self.unit] + form
-        slots = {"subject": graph.shown(entity), "object": graph.shown(entity), "time": time or ""}
+        slots = {"subject": shown(entity), "object": shown(entity), "time": time or ""}
         return SLOT.sub(lambda found: slots.get(found[1], found[0]), form)
-
-
-def _template(phrase: str) -> QuestionTemplates:
-    return QuestionTemplates(f"{{subject}} {phrase} whom or what?", f"Who or what {phrase} {{object}}?")
 
 
 # Make the items of a question set: the question in words, all its answers, and the facts that lead to them.
@@ -553,10 +532,13 @@ class QuestionSet:
         left_out = self.counts.left_out
         left_out.known, left_out.unknown_relation = self._held_out.known, self._held_out.unknown_relation
         left_out.unknown_entity = pool.unknown_entity
-        drawn = draw(pool, self._choice.seed, self._identity)
+
+        def identify(question: Question) -> tuple[str, str, int, str]:
+            return self._graph.relations[question.relation], question.side, question.time, self._name(question.entity)
+
+        drawn = draw(pool, self._choice.seed, identify)
         yield from islice(filter(None, map(self._item, drawn)), self._choice.limit)
         if not self._numbers:
-            left_out = self.counts.left_out
             reasons = (
                 (left_out.known, "fact is", "facts are", "in the graph already"),
                 (left_out.unknown_relation, "fact has", "facts have", "a relation that the graph lacks"),
@@ -571,9 +553,6 @@ class QuestionSet:
                 hint="; ".join([*said, "give facts that the graph does not have"]),
             )
 
-    def _identity(self, question: Question) -> tuple[str, str, int, str]:
-        return self._graph.relations[question.relation], question.side, question.time, self._name(question.entity)
-
     def _name(self, entity: int) -> str:
         known = len(self._graph.entities)
         return self._graph.entities[entity] if entity < known else self._held_out.strangers[entity - known]
@@ -581,7 +560,7 @@ class QuestionSet:
     def _item(self, question: Question) -> DatasetItem | None:
         """Make the item; None if the question is left out, which is counted."""
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
-        time = None if self._wording.unit is None else graph_module.written(question.time, self._wording.unit)
+        time = None if self._wording.unit is None else written(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
         # The held-out facts' answers by name, then those that only the graph gives, of which at most `ANSWERS` + 1
         # are read.
@@ -599,15 +578,17 @@ class QuestionSet:
         leads, documents = self._find_leads_and_documents(question, answers)
         self._count(question, answers, leads, documents)
         # Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line.
-        shown = [*dict.fromkeys(graph_module.shown(self._name(answer)) for answer in answers)]
-        gold, *others = ["\n".join(shown)] if self._choice.grader == "set" else shown
+        spelled = [*dict.fromkeys(shown(self._name(answer)) for answer in answers)]
+        gold, *others = ["\n".join(spelled)] if self._choice.grader == "set" else spelled
+        prefix = f"{relation[:LABEL]}/{question.side}"
+        self._numbers[prefix] += 1
         return DatasetItem(
             question=text,
             gold=gold,
             gold_documents=dict.fromkeys(documents, 1) or None,
             subject=relation,
             level=next(level for level, most in LEVELS.items() if len(answers) <= most),
-            custom_id=self._identifier(relation, question.side),
+            custom_id=f"{prefix}/{self._numbers[prefix]}",
             expected=Expected(golds=tuple(others)) if others else None,
             query=FactQuery(
                 relation=relation, entity=name, side=question.side, time=time,
@@ -625,11 +606,6 @@ class QuestionSet:
             return (), [str(fact) for fact in found]
         leads = self._leads.of(question.relation, question.side, question.entity, answers, before)
         return leads, sorted({document for lead in leads for document in lead.documents}, key=int)
-
-    def _identifier(self, relation: str, side: Side) -> str:
-        label = f"{relation[:LABEL]}/{side}"
-        self._numbers[label] += 1
-        return f"{label}/{self._numbers[label]}"
 
     def _count(
         self, question: Question, answers: Sequence[int], leads: Sequence[Lead], documents: Sequence[str]

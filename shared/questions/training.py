@@ -115,17 +115,11 @@ def _bodies(body: Sequence[Atom], bound: Bound, facts: Sequence[Told]) -> Iterat
         return
     first, *rest = body
     for fact in facts:
-        following = _match_atom(first, fact, bound)
+        following = _bind_term(bound, first.subject, fact.subject) if fact.relation == first.relation else None
+        following = None if following is None else _bind_term(following, first.object, fact.object)
         if following is not None:
             for found, documents in _bodies(rest, following, facts):
                 yield found, [fact.document, *documents]
-
-
-def _match_atom(atom: Atom, fact: Told, bound: Bound) -> Bound | None:
-    if atom.relation != fact.relation:
-        return None
-    following = _bind_term(bound, atom.subject, fact.subject)
-    return None if following is None else _bind_term(following, atom.object, fact.object)
 
 
 def _bind_term(bound: Bound, term: Term, entity: str) -> Bound | None:
@@ -177,15 +171,12 @@ def lines(form: Form, question: TrainingQuestion, known: Known, *, cot: bool = F
 
     Leads and documents that the bank or the corpus lacks are left out.
     """
-    match form:
-        case "pairs":
-            yield from _pairs(question, known)
-        case "triplets":
-            yield from _triplets(question, known)
-        case "instructions" | "messages":
-            example = _example(question, known)
-            if example is not None:
-                yield _instruction(example) if form == "instructions" else _messages(example, cot=cot)
+    if form == "pairs":
+        yield from _pairs(question, known)
+    elif form == "triplets":
+        yield from _triplets(question, known)
+    elif example := _choose_example(question, known):
+        yield _instruction(example) if form == "instructions" else _messages(example, cot=cot)
 
 
 def _pairs(question: TrainingQuestion, known: Known) -> Iterator[Line]:
@@ -218,7 +209,7 @@ class _Example(NamedTuple):
     answer: str
 
 
-def _example(question: TrainingQuestion, known: Known) -> _Example | None:
+def _choose_example(question: TrainingQuestion, known: Known) -> _Example | None:
     """Choose a rule at random, so that its place tells nothing, and shuffle its documents among others."""
     rng = np.random.default_rng(question.seed)
     leads = [lead for lead in question.query.leads if lead.rule in known.sentences][:RULES]
@@ -264,17 +255,13 @@ def _instruction(example: _Example) -> Line:
 def _messages(example: _Example, *, cot: bool) -> Line:
     """Write the prompt as pipeline `rulerag` sends it, and the reply."""
     rules = "".join(f"{rule}\n" for rule in example.rules)
+    context = [Document(text=text) for text in example.documents]
     prompt = render(
         template("rulerag-cot" if cot else "rulerag"),
-        {
-            "question": example.question,
-            "context": [Document(text=text) for text in example.documents],
-            "rules": f"Rules:\n{rules}\n",
-        },
+        {"question": example.question, "context": context, "rules": f"Rules:\n{rules}\n"},
     )
-    reply = f"\\boxed{{{example.answer}}}"
-    if cot:
-        reply = f"{example.rule}\n{example.document}\n{reply}"
+    thought = f"{example.rule}\n{example.document}\n" if cot else ""
+    reply = f"{thought}\\boxed{{{example.answer}}}"
     return {"messages": [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]}
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from shared.calls import Amie
 from shared.replies import Atom, Rule, Term
-from shared.rules.graph import Graph
+from shared.rules.graph import Graph, concatenate_ranges, keep_latest, slice_by_weight
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -116,22 +116,6 @@ def _distinct_edges(triples: Ints, relations: int) -> tuple[Ints, Ints, Ints]:
     return labels[first], sources[first], targets[first]
 
 
-def slices(weights: NDArray[np.integer], most: int) -> Iterator[slice]:
-    """Cut positions into successive slices that weigh at most `most` together, or hold a single position."""
-    ends = np.cumsum(weights, dtype=np.int64)
-    start, done = 0, 0
-    while start < len(ends):
-        stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
-        yield slice(start, stop)
-        start, done = stop, int(ends[stop - 1])
-
-
-def concatenated_ranges(starts: Longs, lengths: Longs) -> Longs:
-    """The numbers of `range(start, start + length)` of each start, one after the other."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
-
-
 MOST_JOINED = 1 << 20
 """Rows of an intermediate join, unless a single pair of entities has more."""
 
@@ -156,7 +140,7 @@ def count_edges(index: EdgeIndex, subjects: Ints, objects: Ints) -> Longs:
     """By label: how many of the pairs have such an edge."""
     pairs = _pair_numbers(index, subjects, objects)
     lengths = np.diff(index.pair_label_starts)[pairs]
-    labels = index.pair_labels[concatenated_ranges(index.pair_label_starts[pairs], lengths)]
+    labels = index.pair_labels[concatenate_ranges(index.pair_label_starts[pairs], lengths)]
     return np.bincount(labels, minlength=index.labels)
 
 
@@ -166,7 +150,7 @@ def count_parallels(index: EdgeIndex, subjects: Ints, objects: Ints, allowed: ND
 
 
 def _parallel_parts(index: EdgeIndex, pairs: Longs, allowed: NDArray[np.bool_]) -> Iterator[Longs]:
-    for part in slices(np.diff(index.pair_label_starts)[pairs] ** 2, MOST_JOINED):
+    for part in slice_by_weight(np.diff(index.pair_label_starts)[pairs] ** 2, MOST_JOINED):
         _, first, second = _join_labels(index, pairs[part], pairs[part])
         kept = (first < second) & allowed[first] & allowed[second]
         yield first[kept].astype(np.int64) * index.labels + second[kept]
@@ -179,10 +163,10 @@ def count_paths(index: EdgeIndex, subjects: Ints, objects: Ints) -> Supports:
 
 def _path_parts(index: EdgeIndex, subjects: Ints, objects: Ints) -> Iterator[Longs]:
     degrees, lengths = np.diff(index.pair_starts), np.diff(index.pair_label_starts)
-    for part in slices(np.minimum(degrees[subjects], degrees[objects]), MOST_JOINED):
+    for part in slice_by_weight(np.minimum(degrees[subjects], degrees[objects]), MOST_JOINED):
         numbers, left, right = _join_neighbours(index, subjects[part], objects[part])
         sizes = np.bincount(numbers, lengths[left] * lengths[right], minlength=part.stop - part.start)
-        for some in slices(sizes.astype(np.int64), MOST_JOINED):
+        for some in slice_by_weight(sizes.astype(np.int64), MOST_JOINED):
             hits = slice(*np.searchsorted(numbers, (some.start, some.stop)))
             places, first, second = _join_labels(index, left[hits], right[hits])
             keys = (numbers[hits][places] * index.labels + first) * index.labels + second
@@ -198,7 +182,7 @@ def _join_neighbours(index: EdgeIndex, subjects: Ints, objects: Ints) -> tuple[L
     forward = degrees[subjects] <= degrees[objects]
     near, far = np.where(forward, subjects, objects), np.where(forward, objects, subjects)
     numbers = np.repeat(np.arange(len(near)), degrees[near])
-    near_pairs = concatenated_ranges(index.pair_starts[near], degrees[near])
+    near_pairs = concatenate_ranges(index.pair_starts[near], degrees[near])
     keys = pair_key(far[numbers], index.pair_targets[near_pairs], index.entities)
     far_pairs = np.searchsorted(index.pair_keys, keys)
     found = index.pair_keys[np.minimum(far_pairs, len(index.pair_keys) - 1)] == keys
@@ -211,9 +195,9 @@ def _join_labels(index: EdgeIndex, left: Longs, right: Longs) -> tuple[Longs, In
     """Each label of a left pair with each of the right pair at the same place."""
     starts, lengths = index.pair_label_starts, np.diff(index.pair_label_starts)
     outer = np.repeat(np.arange(len(left)), lengths[left])
-    first = index.pair_labels[concatenated_ranges(starts[left], lengths[left])]
+    first = index.pair_labels[concatenate_ranges(starts[left], lengths[left])]
     many = lengths[right[outer]]
-    second = index.pair_labels[concatenated_ranges(starts[right[outer]], many)]
+    second = index.pair_labels[concatenate_ranges(starts[right[outer]], many)]
     return np.repeat(outer, many), np.repeat(first, many), second
 
 
@@ -273,7 +257,7 @@ class Bodies:
         if most is not None and np.maximum.reduceat(fans, rows.indptr[:-1]).sum() > most:
             return most + 1
         total = 0
-        for part in slices(np.add.reduceat(fans, rows.indptr[:-1], dtype=np.int64), MOST_PATHS):
+        for part in slice_by_weight(np.add.reduceat(fans, rows.indptr[:-1], dtype=np.int64), MOST_PATHS):
             total += (rows[part] @ step).nnz
             if most is not None and total > most:
                 break
@@ -489,7 +473,7 @@ def _find_with_edge(search: Search, label: int, anchors: Anchors, surpassed: flo
 def _find_pairs(search: Search, first: Anchors, second: Anchors) -> Iterator[Found]:
     """An anchor of each variable. Either alone is not closed: no skyline."""
     counts = np.zeros((first.holders.shape[1], second.holders.shape[1]))
-    for part in slices(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
+    for part in slice_by_weight(np.full(len(search.head.subjects), MOST_ANCHORS), MOST_CELLS):
         subjects, objects = search.head.subjects[part], search.head.objects[part]
         counts += first.holders[subjects].toarray().T.astype(float) @ second.holders[objects].toarray().astype(float)
     supports = counts.astype(np.int64)
@@ -514,8 +498,7 @@ def _towards(search: Search, variable: int, label: int) -> int:
     return search.index.inverse(label) if variable else label
 
 
-_latest: list[tuple[Graph, Bodies]] = []
-"""The graph that was mined last, since its relations follow one another."""
+_bodies_of = keep_latest(lambda graph: Bodies(build_index(graph)))
 
 
 def mine(graph: Graph, relation: str, mining: Amie) -> tuple[Rule, ...]:
@@ -526,15 +509,12 @@ def mine(graph: Graph, relation: str, mining: Amie) -> tuple[Rule, ...]:
     """
     if relation not in graph.relations:
         raise ValueError(f"the graph has no relation {relation!r}: choose one of its {len(graph.relations)} relations")
-    # Of the same arrays as before, the same; else of an index that is built now.
-    if not _latest or _latest[0][0].triples is not graph.triples:
-        _latest[:] = [(graph, Bodies(build_index(graph)))]
-    bodies = _latest[0][1]
-    head = find_head(bodies.index, list(graph.relations).index(relation))
+    bodies = _bodies_of(graph)
+    head = find_head(bodies.index, graph.relations.index(relation))
     if len(head.subjects) < mining.min_head_facts:
         return ()
     search = Search(bodies, head, mining)
-    return tuple(_make_rule(graph, search, rule) for rule in _find_rules(search, graph.entities))
+    return tuple(_make_rule(graph.relations, search, rule) for rule in _find_rules(search, graph.entities))
 
 
 def _find_rules(search: Search, entities: Sequence[str]) -> Iterator[Found]:
@@ -550,10 +530,15 @@ def _find_rules(search: Search, entities: Sequence[str]) -> Iterator[Found]:
         yield from find_anchored(search, counts, parents, entities)
 
 
-def _make_rule(graph: Graph, search: Search, found: Found) -> Rule:
+def _make_rule(relations: Sequence[str], search: Search, found: Found) -> Rule:
+    atoms = (
+        Atom(relations[label], source, target) if label < len(relations)
+        else Atom(relations[label - len(relations)], target, source)
+        for label, source, target in found.body
+    )  # fmt: skip
     return Rule(
-        head=Atom(graph.relations[search.head.label], 0, 1),
-        body=tuple(_make_atom(graph, edge) for edge in found.body),
+        head=Atom(relations[search.head.label], 0, 1),
+        body=tuple(atoms),
         support=found.support,
         body_size=found.body_size,
         confidence=found.support / found.body_size,
@@ -562,13 +547,6 @@ def _make_rule(graph: Graph, search: Search, found: Found) -> Rule:
         pca_body_size=found.pca_body_size,
         functional=search.head.functional,
     )
-
-
-def _make_atom(graph: Graph, edge: Edge) -> Atom:
-    label, source, target = edge
-    if label < len(graph.relations):
-        return Atom(graph.relations[label], source, target)
-    return Atom(graph.relations[label - len(graph.relations)], target, source)
 
 
 PROCESS = 80 << 20

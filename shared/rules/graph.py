@@ -1,16 +1,16 @@
 """Knowledge graphs as arrays: facts, times, and sentences about facts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.samples import Phrase, TimeUnit
 
-# A knowledge graph as arrays.
+Index = TypeVar("Index")
 
 
 class Graph(NamedTuple):
@@ -26,15 +26,35 @@ class Graph(NamedTuple):
     """By number."""
 
 
-def steps(graph: Graph) -> NDArray[np.int64]:
-    """The step of each fact.
-
-    Raises:
-        ValueError: the graph is static.
+def keep_latest(build: Callable[[Graph], Index]) -> Callable[[Graph], Index]:
+    """Make a function that builds an index of a graph, and keeps that of the latest graph: miners ask for one relation
+    after the other.
     """
-    if graph.times is None:
-        raise ValueError("the graph has no times: temporal rules need a graph whose facts have a fourth column, a time")
-    return graph.times
+    kept: list[tuple[Graph, Index]] = []
+
+    def get(graph: Graph) -> Index:
+        if not kept or kept[0][0].triples is not graph.triples or kept[0][0].times is not graph.times:
+            kept.clear()  # before the next one takes memory
+            kept.append((graph, build(graph)))
+        return kept[0][1]
+
+    return get
+
+
+def slice_by_weight(weights: NDArray[np.integer], most: int) -> Iterator[slice]:
+    """Cut positions into successive slices that weigh at most `most` together, or hold a single position."""
+    ends = np.cumsum(weights, dtype=np.int64)
+    start, done = 0, 0
+    while start < len(ends):
+        stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
+        yield slice(start, stop)
+        start, done = stop, int(ends[stop - 1])
+
+
+def concatenate_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of `range(start, start + length)` of each start, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
 # Times of facts: dates count days, whole numbers are steps as they are.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.calls import TLogic
 from shared.replies import Atom, Rule
-from shared.rules.graph import Graph, steps
+from shared.rules.graph import Graph, concatenate_ranges, keep_latest, slice_by_weight
 
 Integers = NDArray[np.int64]
 UNDERFLOW = 1000.0
@@ -32,9 +32,7 @@ class Spans(NamedTuple):
     def places(self) -> tuple[Integers, Integers]:
         """All places, span after span: the number of the span, and the place."""
         lengths = self.stop - self.start
-        number = np.repeat(np.arange(len(lengths)), lengths)
-        begun = np.cumsum(lengths) - lengths
-        return number, np.arange(len(number)) + (self.start - begun)[number]
+        return np.repeat(np.arange(len(lengths)), lengths), concatenate_ranges(self.start, lengths)
 
 
 class Sorted:
@@ -86,7 +84,10 @@ class Edges:
 
     def __init__(self, graph: Graph) -> None:
         """Raises ValueError where the graph is static or empty."""
-        self.times, ranks = np.unique(steps(graph), return_inverse=True)
+        if graph.times is None:
+            advice = "temporal rules need a graph whose facts have a fourth column, a time"
+            raise ValueError(f"the graph has no times: {advice}")
+        self.times, ranks = np.unique(graph.times, return_inverse=True)
         if not len(self.times):
             raise ValueError("the graph has no facts: there is nothing to mine")
         subject, relation, object_ = graph.triples.T.astype(np.int64)
@@ -131,16 +132,7 @@ class Edges:
         return self.by_relation.between(groups, self.rank[edges], len(self.times))
 
 
-_LATEST: dict[tuple[int, int], tuple[Graph, Edges]] = {}
-
-
-def edges_of(graph: Graph) -> Edges:
-    """The graph's edges; the latest graph's are kept, because its relations are mined one after the other."""
-    key = (id(graph.triples), id(graph.times))
-    if key not in _LATEST:
-        _LATEST.clear()
-        _LATEST[key] = (graph, Edges(graph))  # while the graph is held, nothing else has its ids
-    return _LATEST[key][1]
+edges_of = keep_latest(Edges)
 
 
 Step = tuple[str, bool]
@@ -198,14 +190,9 @@ def walk(edges: Edges, starts: Integers, length: int, walks: int, draw: Draw, rn
         # for the other.
         lies_inside = (spans.start <= backs) & (backs < spans.stop)
         stop = spans.stop - lies_inside
-        without_kept = np.flatnonzero(spans.start < stop)
-        without_drawn = draw(choices, Spans(spans.start[without_kept], stop[without_kept]), rng)
-        kept, drawn = (
-            without_kept,
-            np.where(
-                lies_inside[without_kept] & (without_drawn == backs[without_kept]), stop[without_kept], without_drawn
-            ),
-        )
+        kept = np.flatnonzero(spans.start < stop)
+        drawn = draw(choices, Spans(spans.start[kept], stop[kept]), rng)
+        drawn = np.where(lies_inside[kept] & (drawn == backs[kept]), stop[kept], drawn)
         path = np.column_stack((path[kept], choices.edges[drawn]))
     return path
 
@@ -321,21 +308,10 @@ def _extend(edges: Edges, paths: Integers, relations: Integers) -> Iterator[Inte
         yield paths
         return
     spans = edges.following(paths[:, -1], np.broadcast_to(relations[0], len(paths)))
-    for part in _parts(spans.stop - spans.start):
+    for part in slice_by_weight(spans.stop - spans.start, AT_ONCE):
         row, place = Spans(spans.start[part], spans.stop[part]).places()
         following = edges.by_relation.edges[place]
         yield from _extend(edges, np.column_stack((paths[part][row], following)), relations[1:])
-
-
-def _parts(lengths: Integers) -> Iterator[slice]:
-    """Neighbouring rows whose lengths sum up to `AT_ONCE` at most, or a single row."""
-    ends = np.cumsum(lengths)
-    start = 0
-    while start < len(lengths):
-        before = ends[start] - lengths[start]
-        stop = max(start + 1, int(np.searchsorted(ends, before + AT_ONCE, side="right")))
-        yield slice(start, stop)
-        start = stop
 
 
 def _count(edges: Edges, shapes: Shapes, heads: Heads, body: Integers, paths: Integers) -> WalkCounts:
@@ -382,33 +358,23 @@ def mine(graph: Graph, relation: str, mining: TLogic) -> tuple[Rule, ...]:
 
 def _mine(graph: Graph, edges: Edges, heads: Integers, head: Step, length: int, mining: TLogic) -> Iterator[Rule]:
     """The rules of one head and length that the walks find and whose body holds at all."""
-    rng = np.random.default_rng(_seed(mining.seed, head, length))
+    # Seeded by head and length: which process mines them, and what it mined before, makes no difference.
+    seed = hashlib.sha256(f"{mining.seed}\0{head[0]}\0{head[1]}\0{length}".encode()).digest()[:16]
+    rng = np.random.default_rng(int.from_bytes(seed))
     walks = walk(edges, heads, length, mining.walks, DRAWS[mining.transition], rng)
     bodies = edges.turned(walks[:, :0:-1])
     if not len(bodies):
         return
     rows = np.column_stack((edges.relation[bodies], equalities(edges, bodies)))
     shapes, examples = np.unique(rows, axis=0, return_index=True)
-    counts = _counts(edges, Shapes(shapes[:, :-1], shapes[:, -1]), Heads(edges, heads), mining, rng)
+    found, last = Shapes(shapes[:, :-1], shapes[:, -1]), Heads(edges, heads)
+    counts = count(edges, found, last) if mining.exact else sample(edges, found, last, mining.samples, rng)
     for example, size, support in zip(bodies[examples], counts.size.tolist(), counts.support.tolist(), strict=True):
         if size:
             entities = [edges.subject[example[0]], *edges.object[example]]
-            body = []
-            for number in edges.relation[example].tolist():
-                relations = len(graph.relations)
-                body.append((graph.relations[number % relations], number < relations))
+            numbers, relations = edges.relation[example].tolist(), len(graph.relations)
+            body = [(graph.relations[number % relations], number < relations) for number in numbers]
             yield rule_of(head, body, number_variables(entities), support, size)
-
-
-def _counts(edges: Edges, shapes: Shapes, heads: Heads, mining: TLogic, rng: np.random.Generator) -> WalkCounts:
-    if mining.exact:
-        return count(edges, shapes, heads)
-    return sample(edges, shapes, heads, mining.samples, rng)
-
-
-def _seed(seed: int, head: Step, length: int) -> int:
-    """Of one head and length: which process mines it, and what it mined before, makes no difference."""
-    return int.from_bytes(hashlib.sha256(f"{seed}\0{head[0]}\0{head[1]}\0{length}".encode()).digest()[:16])
 
 
 PROCESS = 80 << 20

@@ -59,9 +59,12 @@ def estimate_cohens_kappa(
         level: `nominal` gives the unweighted kappa, `interval` the one with quadratic weights.
         seed: seed of the resamples.
     """
-    return _estimate(
-        [_make_pair_table(pair, ratings) for pair in pairs], lambda tables: _compute_kappa(tables, level), seed
-    )
+    import numpy as np
+
+    tables = np.zeros((len(pairs), ratings, ratings))
+    for table, pair in zip(tables, pairs, strict=True):
+        table[pair] = 1
+    return _estimate(tables, lambda tables: _compute_kappa(tables, level), seed)
 
 
 def estimate_krippendorffs_alpha(
@@ -73,32 +76,23 @@ def estimate_krippendorffs_alpha(
         units: the ratings of each rated thing; units with fewer than two ratings are ignored.
         ratings, level, seed: as for `estimate_cohens_kappa`.
     """
+    import numpy as np
+
     tables = []
     for unit in units:
         if len(unit) > 1:
             # Count all ordered pairs of the unit's ratings; they weigh as much together as it has ratings.
-            import numpy as np
-
             counts = np.bincount(unit, minlength=ratings).astype(float)
             tables.append((np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1))
-    return _estimate(tables, lambda tables: _compute_alpha(tables, level), seed)
 
+    def compute_alpha(tables: "Array") -> "Array":  # by chance, two ratings are drawn without replacement
+        return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)) - 1)
 
-def _make_pair_table(pair: tuple[int, int], ratings: int) -> "Array":
-    import numpy as np
-
-    table = np.zeros((ratings, ratings))
-    table[pair] = 1
-    return table
+    return _estimate(tables, compute_alpha, seed)
 
 
 def _compute_kappa(tables: "Array", level: Level) -> "Array":
     return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)))
-
-
-def _compute_alpha(tables: "Array", level: Level) -> "Array":
-    """Compute alpha; by chance, two ratings are drawn without replacement."""
-    return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)) - 1)
 
 
 def _compare_to_chance(tables: "Array", distances: "Array", scale: "Array") -> "Array":
@@ -124,11 +118,11 @@ def _square_distances(level: Level, tables: "Array") -> "Array":
     return (apart > 0).astype(float) if level == "nominal" else apart
 
 
-def _estimate(units: Sequence["Array"], statistic: Callable[["Array"], "Array"], seed: int) -> Coefficient:
+def _estimate(units: "Sequence[Array] | Array", statistic: Callable[["Array"], "Array"], seed: int) -> Coefficient:
     """Compute `statistic` over all units with its interval; equal units are drawn as one count."""
     import numpy as np
 
-    if not units:
+    if not len(units):
         return Coefficient(value=None)
     tables, counts = np.unique(np.array(units), axis=0, return_counts=True)
     value = _replace_nan(statistic(np.tensordot(counts, tables, 1)))

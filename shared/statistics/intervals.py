@@ -34,8 +34,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """
     if not 0 <= successes <= n:
         raise ValueError(f"`successes` must be between 0 and n = {n}, not {successes}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
+    _check_confidence(confidence)
     if n == 0:
         return Interval(value=None, low=0.0, high=1.0)
     from scipy import stats  # slow to import, and most processes never need it
@@ -52,13 +51,17 @@ def poisson_interval(count: int, confidence: float = 0.95) -> tuple[float, float
     """
     if count < 0:
         raise ValueError(f"`count` must be 0 or more, not {count}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
+    _check_confidence(confidence)
     from scipy import stats  # slow to import
 
     tail = (1 - confidence) / 2
     low = float(stats.chi2.ppf(tail, 2 * count)) / 2 if count else 0.0
     return low, float(stats.chi2.ppf(1 - tail, 2 * count + 2)) / 2
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
 
 
 # Count items by their values, which is all that a mean over items, its interval and its tests need.
@@ -75,12 +78,17 @@ Table = Mapping[tuple[Fraction, Fraction], int]
 """Number of items by their values in two systems."""
 
 
+def _count(values: Iterable[tuple[Fraction, int]]) -> Values:
+    """Add up the numbers of items that have the same value."""
+    found: Counter[Fraction] = Counter()
+    for value, count in values:
+        found[value] += count
+    return found
+
+
 def count_values(graded: Graded, unit: int = 1) -> Values:
     """Count items by their share of correct answers, or by their mean score if `unit` is the value of 1."""
-    found: Counter[Fraction] = Counter()
-    for (right, answers), count in graded.items():
-        found[Fraction(right, answers * unit)] += count
-    return found
+    return _count((Fraction(right, answers * unit), count) for (right, answers), count in graded.items())
 
 
 def count_items(strata: Iterable[Values] | Iterable[Table]) -> int:
@@ -108,25 +116,16 @@ def estimate_share(values: Values) -> Interval:
 
 def subtract_sides(table: Table) -> Values:
     """Count items by left minus right."""
-    found: Counter[Fraction] = Counter()
-    for (left, right), count in table.items():
-        found[left - right] += count
-    return found
+    return _count((left - right, count) for (left, right), count in table.items())
 
 
 def take_side(table: Table, at: int) -> Values:
     """Count items by their left (0) or right (1) value."""
-    found: Counter[Fraction] = Counter()
-    for values, count in table.items():
-        found[values[at]] += count
-    return found
+    return _count((values[at], count) for values, count in table.items())
 
 
 def merge_strata(strata: Iterable[Values]) -> Values:
-    found: Counter[Fraction] = Counter()
-    for stratum in strata:
-        found.update(stratum)
-    return found
+    return _count(item for stratum in strata for item in stratum.items())
 
 
 # Bootstrap the mean over items within strata (Efron 1979; percentile interval).
@@ -151,8 +150,7 @@ def bootstrap(strata: Sequence[Values], confidence: float = 0.95) -> Interval | 
     Raises:
         ValueError: unless 0 < confidence < 1.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
+    _check_confidence(confidence)
     value = mean_over_items(strata)
     if value is None:
         return None

@@ -26,7 +26,10 @@ def compute_exact_p(sizes: Counter[int], total: int) -> float | None:
     if not sizes:
         return 1.0
     if len(sizes) == 1:
-        return _sign_test(*next(iter(sizes.items())), total)
+        from scipy.stats import binomtest  # slow to import, and most processes never need it
+
+        ((size, count),) = sizes.items()
+        return float(binomtest((count + total // size) // 2, count).pvalue)
     if sizes.total() <= MAX_ENUMERATED:
         import numpy as np
 
@@ -35,13 +38,6 @@ def compute_exact_p(sizes: Counter[int], total: int) -> float | None:
             sums = np.concatenate([sums - size, sums + size])
         return float(np.mean(np.abs(sums) >= abs(total)))
     return None
-
-
-def _sign_test(size: int, count: int, total: int) -> float:
-    from scipy.stats import binomtest  # slow to import, and most processes never need it
-
-    positive = (count + total // size) // 2
-    return float(binomtest(positive, count).pvalue)
 
 
 # Test whether two systems differ on the same questions, with Holm's correction for several tests.
@@ -137,12 +133,12 @@ def compare_paired(left: Sequence[float], right: Sequence[float]) -> Difference 
 
 def correct_family(tests: Sequence[AnyTest | None]) -> list[AnyTest | None]:
     """Correct the p-values of tests that were made together; None stands for a missing test."""
-    adjusted = iter(adjust_holm([test.p for test in tests if test]))
-    return [test and _with_adjusted_p(test, next(adjusted)) for test in tests]
-
-
-def _with_adjusted_p(test: AnyTest, p: float) -> AnyTest:
-    return msgspec.structs.replace(test, adjusted=p, separable=p < LEVEL)
+    made = [test for test in tests if test]
+    corrected = iter(
+        msgspec.structs.replace(test, adjusted=p, separable=p < LEVEL)
+        for test, p in zip(made, adjust_holm([test.p for test in made]), strict=True)
+    )
+    return [test and next(corrected) for test in tests]
 
 
 def adjust_holm(p: Sequence[float]) -> list[float]:
@@ -225,7 +221,7 @@ class PairComparison(TestResult, frozen=True, kw_only=True):
     corrected: Interval | None
     """The same with Bonferroni's correction (Dunn 1961): of m comparisons made together each has an interval of
     1 - 0.05 / m, so that all of them hold at once in 95 % of cases. Holm's test is the sharper one: a difference may be
-    separable and its corrected interval still reach 0. None: no item, or more than `MOST_CORRECTED` comparisons."""
+    separable and its corrected interval still reach 0. None: no item, or more than `MAX_CORRECTED` comparisons."""
     effect: float | None
     """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. Of a score his d of the differences, mean /
     standard deviation; None where they are all equal."""
@@ -246,22 +242,19 @@ def compare_pair(strata: Sequence[Table], *, degrees: bool = False, tests: int =
     apart = [intervals.subtract_sides(table) for table in strata]
     together = intervals.merge_strata(apart)
     p = compute_p(together)
+    means = (intervals.mean_over_items([intervals.take_side(table, at) for table in strata]) for at in (0, 1))
     return PairComparison(
         items=intervals.count_items(strata),
         gained=sum(count for value, count in together.items() if value > 0),
         lost=sum(count for value, count in together.items() if value < 0),
         difference=bootstrap(apart),
         corrected=bootstrap(apart, 1 - LEVEL / tests) if tests <= MAX_CORRECTED else None,
-        effect=cohens_d(together) if degrees else _effect_of_shares(strata),
+        effect=cohens_d(together) if degrees else cohens_h(*means),
         needed=estimate_needed_items(together),
         p=p,
         adjusted=p,
         separable=p < LEVEL,
     )
-
-
-def _effect_of_shares(strata: Sequence[Table]) -> float | None:
-    return cohens_h(*(intervals.mean_over_items([intervals.take_side(table, at) for table in strata]) for at in (0, 1)))
 
 
 def cohens_d(differences: Values) -> float | None:
@@ -291,21 +284,16 @@ def compute_p(differences: Values) -> float:
             sizes[int(abs(value) * unit)] += count
     total = int(sum(value * count for value, count in differences.items()) * unit)
     p = compute_exact_p(sizes, total)
-    return _estimate_p(sizes, abs(total)) if p is None else p
-
-
-def _estimate_p(sizes: Counter[int], total: int) -> float:
-    """Estimate the share of random signs whose sum is at least as far from 0 as `total`.
-
-    The observed signs count as one draw, so the smallest result is 1 / (1 + RESAMPLES).
-    """
+    if p is not None:
+        return p
     import numpy as np
 
+    # The share of random signs whose sum is at least as far from 0; the observed signs count as one draw.
     rng = np.random.default_rng(SEED)
     sums = np.zeros(RESAMPLES, dtype=np.int64)
     for size, count in sorted(sizes.items()):
         sums += size * (2 * rng.binomial(count, 0.5, RESAMPLES) - count)
-    return float((1 + np.count_nonzero(np.abs(sums) >= total)) / (1 + RESAMPLES))
+    return float((1 + np.count_nonzero(np.abs(sums) >= abs(total))) / (1 + RESAMPLES))
 
 
 def reverse_pair(pair: AnyComparison) -> AnyComparison:

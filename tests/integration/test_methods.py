@@ -19,7 +19,8 @@ from services.judge.executors import EstimateExecutor, RerankExecutor, VerifyExe
 from services.judge.pools import VerificationPool
 from services.orchestrator.reports.report import report
 from services.orchestrator.scheduling.scheduler import Scheduler
-from services.retriever.app import MAX_RERANKED, create_app
+from services.retriever.app import create_app
+from services.retriever.searches import MAX_RERANKED
 from shared import audit
 from shared.audit import check
 from shared.calls import DocumentRef, Lane, Request, Rules

@@ -16,9 +16,10 @@ from sqlalchemy import text
 
 from mathrag.stack.redis import find_free_port
 from services.retriever import builds
-from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
+from services.retriever.app import MAX_BODY, MAX_SEARCHES, create_app
 from services.retriever.builds import BuildQueue, IndexCache
 from services.retriever.index import UNSIGNED, Batch, Bm25, Bm25Index, SearchIndex
+from services.retriever.searches import MAX_HYPOTHETICAL
 from shared import canonical
 from shared.errors import Conflict
 from shared.replies import Document

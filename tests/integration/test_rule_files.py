@@ -70,7 +70,7 @@ async def test_a_name_that_has_other_rules_is_refused(api: Api) -> None:
 
 async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api: Api, database: Database) -> None:
     async def batches() -> AsyncIterator[list[Rule]]:
-        yield [amie.rule(line) for line in AMIE.splitlines()]
+        yield [amie.parse_rule(line) for line in AMIE.splitlines()]
 
     origin = ImportOrigin("amie", "ab" * 32, Amie(min_support=3))
     mined, _ = await rules.create_imported(database, "mined", origin, batches())

@@ -48,7 +48,7 @@ def distil(out: Path, pairs: Sequence[tuple[str, str]]) -> None:
     """Write the model into `out`: int8 vectors [tokens, 379], float32 weights [tokens], and the tokenizer."""
     from model2vec.distill import distill
 
-    from services.retriever.refine import refine
+    from tools.embeddings.refine import refine
 
     model = distill(str(find_weights()), pca_dims="auto", quantize_to="float32", device="cpu")
     table = np.ascontiguousarray(model.embedding[:, DROPPED:-1], dtype=np.float32)

@@ -288,7 +288,7 @@ async def export(
 
 async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
     async for batch in stored_rules.read_rules(database, found):
-        yield "".join(f"{amie.line(rule)}\n" for rule in batch).encode()
+        yield "".join(f"{amie.format_line(rule)}\n" for rule in batch).encode()
 
 
 async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:

@@ -151,7 +151,7 @@ class Upload:
                 await to_thread.run_sync(find_usable, Kind.READER, self._plugin_reader)
             except Unavailable as error:
                 raise Invalid(f"`reader`: {error.message}", hint=error.hint) from error
-            found = plugin_rows.rows(file, SOURCE, self._plugin_reader, limits.line_bytes, limits.decompressed_bytes)
+            found = plugin_rows.read(file, SOURCE, self._plugin_reader, limits.line_bytes, limits.decompressed_bytes)
         else:
             found = rows.read(
                 file,

@@ -92,7 +92,7 @@ def _without_jieba(monkeypatch: pytest.MonkeyPatch) -> None:
     found = util.find_spec
     monkeypatch.setattr(index_module, "find_spec", lambda name: None if name == "jieba" else found(name))
     monkeypatch.setitem(sys.modules, "jieba", None)
-    monkeypatch.setattr(index_module, "_import_jieba", index_module._import_jieba.__wrapped__)
+    monkeypatch.setattr(index_module, "import_jieba", index_module.import_jieba.__wrapped__)
 
 
 @pytest.mark.usefixtures("_without_jieba")
@@ -131,11 +131,11 @@ def test_its_log_has_no_handlers_of_its_own() -> None:
 
 
 def test_several_threads_load_it_once() -> None:
-    index_module._load_tokenizer.cache_clear()
+    index_module.load_tokenizer.cache_clear()
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(JIEBA.of, ["三角形的面积"] * 16))
     assert all(each == found[0] for each in found)
-    assert index_module._load_tokenizer.cache_info().misses == 1
+    assert index_module.load_tokenizer.cache_info().misses == 1
 
 
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent")
@@ -219,10 +219,11 @@ def write(root: Path, backend: Backend[SearchIndex], corpus: str = CORPUS) -> tu
 def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, recipe, file_hash = write(tmp_path, backend)
     assert folder == tmp_path / canonical.digest(recipe).hex()
-    manifest = index.verify(folder, recipe, file_hash)
-    assert manifest.signature == folder.name
-    assert manifest.documents == len(RETRIEVAL_DOCUMENTS)
-    assert set(manifest.files) == {file.name for file in folder.iterdir()} - {index.MANIFEST}
+    index.verify(folder, recipe, file_hash)
+    manifest = json.loads((folder / index.MANIFEST).read_bytes())
+    assert manifest["recipe"] == recipe
+    assert manifest["documents"] == len(RETRIEVAL_DOCUMENTS)
+    assert set(manifest["files"]) == {file.name for file in folder.iterdir()} - {index.MANIFEST}
 
 
 def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
@@ -323,7 +324,7 @@ def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
     documents = [document for document, _ in RETRIEVAL_DOCUMENTS]
     index.write_hashes(tmp_path, documents)
     assert (tmp_path / index.HASHES_FILE).stat().st_size == 32 * len(documents)
-    assert index.read(tmp_path) == documents
+    assert index.read_hashes(tmp_path) == documents
 
 
 def test_order_is_ascending_and_nothing_is_refused() -> None:

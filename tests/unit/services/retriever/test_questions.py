@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.retriever.searches import QuestionVectors, compute_mean_direction
+from services.retriever.searches import EmbeddingCache, compute_mean_direction
 from shared.errors import Unavailable
 from tests.unit.retrieval import HashedWords
 
@@ -25,13 +25,13 @@ class Counting(HashedWords):
         return super().embed_queries(texts)
 
 
-def counts(questions: QuestionVectors) -> tuple[int, int]:
+def counts(questions: EmbeddingCache) -> tuple[int, int]:
     return questions.counted.asked, questions.counted.hits
 
 
 async def test_a_batch_is_embedded_at_once_and_each_question_once() -> None:
     embedder = Counting()
-    questions = QuestionVectors(embedder, 10)
+    questions = EmbeddingCache(embedder, 10)
     found = await questions.vectors(["circle", "prime", "circle"])
     assert embedder.asked == [["circle", "prime"]]
     np.testing.assert_array_equal(found, HashedWords().embed_documents(["circle", "prime", "circle"]))
@@ -40,7 +40,7 @@ async def test_a_batch_is_embedded_at_once_and_each_question_once() -> None:
 
 async def test_what_was_asked_before_is_not_embedded_again() -> None:
     embedder = Counting()
-    questions = QuestionVectors(embedder, 10)
+    questions = EmbeddingCache(embedder, 10)
     await questions.vectors(["circle"])
     found = await questions.vectors(["prime", "circle"])
     assert embedder.asked == [["circle"], ["prime"]]
@@ -52,7 +52,7 @@ async def test_what_was_asked_before_is_not_embedded_again() -> None:
 
 async def test_what_was_asked_longest_ago_goes_first() -> None:
     embedder = Counting()
-    questions = QuestionVectors(embedder, 2)
+    questions = EmbeddingCache(embedder, 2)
     for text in ("circle", "prime", "circle", "area", "circle", "prime"):
         await questions.vectors([text])
     assert embedder.asked == [["circle"], ["prime"], ["area"], ["prime"]]
@@ -61,7 +61,7 @@ async def test_what_was_asked_longest_ago_goes_first() -> None:
 async def test_a_batch_larger_than_the_cache_is_answered_whole() -> None:
     for size in (0, 1):
         embedder = Counting()
-        questions = QuestionVectors(embedder, size)
+        questions = EmbeddingCache(embedder, size)
         assert len(await questions.vectors(["circle", "prime", "area"])) == 3
         await questions.vectors(["circle"])
         assert embedder.asked == [["circle", "prime", "area"], ["circle"]]
@@ -69,7 +69,7 @@ async def test_a_batch_larger_than_the_cache_is_answered_whole() -> None:
 
 async def test_an_embedder_that_is_away_leaves_nothing_behind() -> None:
     embedder = Counting()
-    questions = QuestionVectors(embedder, 10)
+    questions = EmbeddingCache(embedder, 10)
     await questions.vectors(["circle"])
     embedder.is_away = True
     with pytest.raises(Unavailable):
@@ -82,7 +82,7 @@ async def test_an_embedder_that_is_away_leaves_nothing_behind() -> None:
 
 async def test_no_question_no_request() -> None:
     embedder = Counting()
-    questions = QuestionVectors(embedder, 10)
+    questions = EmbeddingCache(embedder, 10)
     assert await questions.vectors([]) == []
     assert await questions.hypothetical([]) == {}
     assert embedder.asked == []
@@ -90,7 +90,7 @@ async def test_no_question_no_request() -> None:
 
 async def test_hypothetical_documents_are_embedded_as_documents() -> None:
     embedder = Counting()
-    questions = QuestionVectors(embedder, 10)
+    questions = EmbeddingCache(embedder, 10)
     found = await questions.hypothetical(["a circle", "a prime", "a circle"])
     assert list(found) == ["a circle", "a prime"]
     assert embedder.asked == []

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from services.retriever.index import Bm25, Faiss, SearchIndex
-from services.retriever.searches import NO_VECTOR, SPARE, IndexSearch, QuestionVectors, Searcher, compute_mean_direction
+from services.retriever.searches import NO_VECTOR, SPARE, EmbeddingCache, IndexSearch, Searcher, compute_mean_direction
 from shared.errors import Invalid, Unavailable
 from shared.replies import Document
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
@@ -45,7 +45,7 @@ def searcher(embedder: Any = None, twins: Iterable[str] = ()) -> Searcher:
     embedder = embedder or HashedWords()
     shelf: Any = Shelf(embedder)
     known: Any = Known(dict.fromkeys(twins, Document(problem=TWIN, text="")))
-    return Searcher(shelf, known, QuestionVectors(embedder, 100))
+    return Searcher(shelf, known, EmbeddingCache(embedder, 100))
 
 
 def search(index: int, question: str = "prime circle", k: int = 5, **more: Any) -> IndexSearch:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from services.retriever import index as index_module
 from services.retriever.backends import make_backends
-from services.retriever.index import Bm25, Faiss, FaissIndex, Flat, SparseIndex, find_best, tokenise
+from services.retriever.index import Bm25, Faiss, FaissIndex, Flat, find_best, tokenise
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.runtime.placement import settings_for_device
 from shared.settings import Dense, Device, Retrieval, Settings
@@ -93,12 +93,6 @@ def test_a_term_in_every_document_still_counts() -> None:
 def test_a_corpus_without_words_is_an_index_that_finds_nothing() -> None:
     index = Bm25().build([[("0" * 64, "+"), ("1" * 64, "=")]])
     assert index.search(["x"], 2) == [[]]
-    assert index.terms == 0
-
-
-def test_counts_its_terms() -> None:
-    index: SparseIndex = Bm25().build([[("0" * 64, "one two two")]])
-    assert index.terms == 2
 
 
 def test_finds_by_command_power_and_chinese_pair() -> None:

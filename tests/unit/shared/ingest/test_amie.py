@@ -60,14 +60,14 @@ def test_what_amie_prints_is_read_with_or_without_its_header(text: str | bytes) 
 
 
 def test_a_rule_is_written_as_amie_prints_it() -> None:
-    assert amie.line(RULE) == (
+    assert amie.format_line(RULE) == (
         "?c  lives in  ?b  ?a  knows  ?c   => ?a  lives in  ?b\t0.250000000\t0.500000000\t0.625000000\t5\t10\t8\t?b"
     )
 
 
 @given(rules())
 def test_what_is_written_is_read_again_as_the_same_rule(rule: Rule) -> None:
-    assert read(amie.line(rule)) == [rule]
+    assert read(amie.format_line(rule)) == [rule]
 
 
 def test_standard_confidence_that_was_not_computed_is_0_of_0() -> None:
@@ -75,7 +75,7 @@ def test_standard_confidence_that_was_not_computed_is_0_of_0() -> None:
     found = read("?b  r  ?a   => ?a  r  ?b\t0.5\t-1\t0.5\t2\t-1\t4\t?a\n")
     assert found == read(short)
     assert (found[0].confidence, found[0].body_size, found[0].certainty) == (0, 0, 0.5)
-    assert amie.line(found[0]).split("\t")[2::3] == ["-1", "-1"]
+    assert amie.format_line(found[0]).split("\t")[2::3] == ["-1", "-1"]
 
 
 def test_constants_stand_where_variables_would() -> None:
@@ -124,18 +124,18 @@ def test_what_is_no_rule_is_refused_with_its_line(text: str, said: str) -> None:
 )
 def test_a_name_that_the_notation_cannot_hold_is_not_written(atom: Atom, said: str) -> None:
     with pytest.raises(Invalid, match=re.escape(said)):
-        amie.line(Rule(head=RULE.head, body=(atom,), support=1, body_size=1, confidence=1, head_coverage=1,
+        amie.format_line(Rule(head=RULE.head, body=(atom,), support=1, body_size=1, confidence=1, head_coverage=1,
                        pca_confidence=1, pca_body_size=1, functional=0))  # fmt: skip
 
 
 def test_rules_without_amies_figures_are_not_written() -> None:
     with pytest.raises(Invalid, match="head coverage and PCA confidence") as refused:
-        amie.line(Rule(head=RULE.head, body=RULE.body, support=1, body_size=1, confidence=1))
+        amie.format_line(Rule(head=RULE.head, body=RULE.body, support=1, body_size=1, confidence=1))
     assert refused.value.hint == "export as json"
 
 
 @pytest.mark.skipif(not KINSHIP.exists(), reason="../shared/data/kg is not there")
 def test_amie3s_own_file_of_kinship_comes_back_but_for_names_of_variables_and_trailing_zeros() -> None:
     text = KINSHIP.read_text()
-    written = "".join(f"{amie.line(rule)}\n" for rule in read(text))
+    written = "".join(f"{amie.format_line(rule)}\n" for rule in read(text))
     assert re.sub(r"(\.\d*[1-9])0+\t|\.0+\t", r"\1\t", written) == re.sub(r"\?[gh]", "?c", text)

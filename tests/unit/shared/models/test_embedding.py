@@ -363,7 +363,7 @@ def test_missing_weights_name_the_package(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_refining_brings_problems_to_their_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
-    from services.retriever import refine
+    from tools.embeddings import refine
 
     monkeypatch.setattr(refine, "BATCH", 16)
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, **{f"w{at}": at + 1 for at in range(64)}}, unk_token="[UNK]"))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from services.retriever.index import Bm25, SparseIndex
+from services.retriever.index import Bm25, Bm25Index
 from shared.calls import Call, FindRules, Generate, Retrieve, Write
 from shared.params import Params
 from shared.pipelines import registry
@@ -39,7 +39,7 @@ VISIT = FactQuery(relation="Make_a_visit", entity="Ann")
 FIRST = "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]"
 
 
-def index_of(*facts: str) -> SparseIndex:
+def index_of(*facts: str) -> Bm25Index:
     return Bm25().build([[(hash_, document.text) for hash_, document in LIBRARY.items() if document.text in facts]])
 
 
@@ -55,7 +55,7 @@ LIKE = rule(Atom("Like", 0, 1))
 CHAIN = rule(Atom("Sister", 3, 1), Atom("Wife", 2, 3), Atom("Brother", 0, 2))
 
 
-def bank(*rules: Rule, index: SparseIndex = INDEX) -> Answer:
+def bank(*rules: Rule, index: Bm25Index = INDEX) -> Answer:
     numbered = tuple(NumberedRule(number, each) for number, each in enumerate(rules, start=10))
 
     def reply(call: Call) -> Reply:

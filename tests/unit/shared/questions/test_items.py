@@ -26,7 +26,7 @@ from shared.questions.items import (
     QuestionTemplates,
     Side,
     Wording,
-    check,
+    check_template,
     names_of,
 )
 from shared.replies import Atom, Miner, Rule, Term
@@ -431,4 +431,4 @@ def test_a_template_replaces_both_questions_of_its_relation() -> None:
 )
 def test_a_template_that_cannot_be_filled_is_refused(template: str, *, timed: bool, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        check(template, "subject", timed=timed)
+        check_template(template, "subject", timed=timed)

@@ -15,9 +15,9 @@ from services.retriever.evaluation import (
     Evaluate,
     choose_mode,
     evaluate,
-    make_twin_key,
 )
 from services.retriever.index import Bm25, Faiss, IndexMatch
+from shared import canonical
 from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
 from shared.models.embedding import ModelFailed
 from shared.params import EnhanceParams, FusionParams, Params
@@ -46,7 +46,7 @@ class TestCollection:
         assert sorted(found.ids.values()) == ["one", "two"]
         content = Document(text="same").hash
         batches = [each for batch in found.batches() for each in batch]
-        assert batches == [(content, "same"), (make_twin_key(content, "two"), "same")]
+        assert batches == [(content, "same"), (canonical.digest([content, "two"]).hex(), "same")]
 
     def test_title_and_text_are_searched(self, folder: Path) -> None:
         line = json.dumps({"_id": "x", "title": "On circles", "text": "They are round."})
@@ -263,14 +263,14 @@ class TestEvaluating:
 class TestTrec:
     def test_a_run_survives(self, tmp_path: Path) -> None:
         run = {"q1": ["b", "a", "c"], "q2": ["a"]}
-        evaluation.write(tmp_path / "run", run)
+        evaluation.write_run(tmp_path / "run", run)
         assert (tmp_path / "run").read_text().splitlines()[0] == "q1 Q0 b 1 3 mathrag"
         assert evaluation.read_run(tmp_path / "run", 10) == run
         assert evaluation.read_run(tmp_path / "run", 2)["q1"] == ["b", "a"]
 
     def test_a_run_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
         with pytest.raises(Invalid, match=r"cannot be written to .*: No such file"):
-            evaluation.write(tmp_path / "nowhere" / "run", {"q": ["a"]})
+            evaluation.write_run(tmp_path / "nowhere" / "run", {"q": ["a"]})
 
     def test_scores_decide_whatever_the_order_of_the_rows(self, tmp_path: Path) -> None:
         (tmp_path / "run").write_text("q Q0 low 1 0.5 x\nq Q0 high 2 2e3 x\n\nq\tQ0\tlow\t3\t0.1\tx\n")

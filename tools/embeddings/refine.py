@@ -32,7 +32,7 @@ def refine(vectors: NDArray[np.float32], tokenizer: Tokenizer, pairs: Sequence[t
     left, right = (_encode_texts(tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
     for epoch in range(EPOCHS):
         losses = [_train_step(table, optimiser, left, right, batch) for batch in _draw_batches(len(pairs))]
-        print(f"epoch {epoch + 1}: loss {np.mean(losses):.3f}", flush=True)  # noqa: T201 - a script's progress
+        print(f"epoch {epoch + 1}: loss {np.mean(losses):.3f}", flush=True)
     trained: NDArray[np.float32] = table.detach().numpy()
     return trained
 
