@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import RequestCaller
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
@@ -40,29 +41,11 @@ LOADS = sql("""
         JOIN jobs j ON j.id = s.job_id JOIN residencies r ON r.epoch = a.epoch AND r.wanted_at >= j.created_at
         WHERE s.job_id = :job) loads""")
 
-EXAMPLE: dict[str, Any] = {"question": "What is $2+3$?", "corpus": "math", "wait_s": 30}
-PRICE: dict[str, Any] = {
-    "loads": 1, "load_s": 0.42, "loads_back": 0, "calls": {"retrieve": 2, "generate": 1}, "calls_before": 0,
-}  # fmt: skip
-ANSWER: dict[str, Any] = {
-    "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "url": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
-    "state": "completed", "reason": None, "pipeline": "hybrid", "price": PRICE,
-    "cost": {"loads": 1, "calls_made": {"retrieve": 2, "generate": 1}, "calls_reused": {"retrieve": 0, "generate": 0}},
-    "answer": "5", "extraction": "ok", "truncated": False, "text": "So it is $\\boxed{5}$.", "refusal": None,
-    "decisions": [{"stage": "compress", "action": "compressed"}],
-    "context": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
-                 "truncated": False}],
-}  # fmt: skip
-LATER: dict[str, Any] = {
-    **ANSWER, "state": "running", "cost": None, "answer": None, "extraction": None, "text": None, "context": [],
-    "decisions": [],
-}  # fmt: skip
-
 
 class ChatRequest(BaseModel):
     """A question, and how to answer it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("ChatRequest")})
 
     question: Question
     corpus: Name | None = None
@@ -143,9 +126,14 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of the pipeline, in order; `fallback` says why a part was left out."""
 
 
+STILL_RUNNING = make_example(
+    ChatAnswer, state="running", cost=None, answer=None, extraction=None, text=None, context=[], decisions=[]
+)
+
+
 @route(
     router, "POST", "/chat", Scope.SUBMIT, "Ask one question",
-    {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
+    answers(ChatAnswer) | answers(ChatAnswer, STILL_RUNNING, status=202), refuses=(404, 429),
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in

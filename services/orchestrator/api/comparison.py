@@ -1,15 +1,13 @@
 """Serves `/v1/comparison`: compares jobs, and lists the samples on which two of them differ."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.api.routes import answers, json, route
-from services.orchestrator.api.samples import PROVENANCE
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports.comparison import (
-    EXAMPLE,
     Comparison,
     SideBySide,
     compare_jobs,
@@ -38,31 +36,6 @@ MeasureName = Annotated[
     ),
 ]
 """The measure to compare by. `parse_measure` refuses others with a message that a person can read."""
-_CHANGED: dict[str, Any] = {
-    "index": 3, "right_index": 3, "repeat": 0, "custom_id": "test/algebra/12", "question": "What is $2+3$?",
-    "gold": "5", "subject": "Algebra", "level": "Level 1",
-    "left": {"answer": "5", "correct": True, "truncated": False},
-    "right": {"answer": "6", "correct": False, "truncated": False},
-}  # fmt: skip
-CHANGED = {
-    "left_name": "gate",
-    "right_name": "dense",
-    "gained": 21,
-    "lost": 17,
-    "data": [_CHANGED],
-    "next_cursor": None,
-}
-_LINES = [
-    {"side": "gap", "text": "2 equal lines"}, {"side": "left", "text": "Problem: What is $2+2$?"},
-    {"side": "right", "text": "Problem: What is $1+1$?"},
-]  # fmt: skip
-TWO = {
-    "left_name": "gate",
-    "right_name": "dense",
-    "left": PROVENANCE,
-    "right": PROVENANCE,
-    "prompts": {"lines": _LINES, "cut": False},
-}
 
 
 class JobPairQuery(BaseModel):
@@ -83,7 +56,7 @@ class ChangedQuery(JobPairQuery):
     cursor: str | None = None
 
 
-@route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison, EXAMPLE), refuses=(404, 409))
+@route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison), refuses=(404, 409))
 async def comparison(
     job: Jobs, deps: RequestDeps, baseline: Baseline = None, measure: MeasureName = ACCURACY
 ) -> Response:
@@ -100,7 +73,7 @@ async def comparison(
 
 @route(
     router, "GET", "/samples", Scope.READ, "List samples that changed",
-    answers(stored_samples.ChangedSamples, CHANGED), refuses=(404, 409),
+    answers(stored_samples.ChangedSamples), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
     """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
@@ -110,10 +83,7 @@ async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) ->
     return json(await stored_samples.list_changed_samples(deps.database, **query.model_dump()))
 
 
-@route(
-    router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide, TWO),
-    refuses=(404, 409),
-)  # fmt: skip
+@route(router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide), refuses=(404, 409))
 async def sample(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     left: str,

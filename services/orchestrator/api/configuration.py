@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.access.identity import Actor
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import (
     UNCHANGED,
     Limit,
@@ -38,17 +39,7 @@ from shared.storage.database import Database
 
 router = APIRouter(prefix="/v1/configuration", tags=["configuration"])
 
-EXAMPLE: dict[str, Any] = {
-    "params": {"crag": {"upper": 0.8}, "enhance": {"terms": {"gcd": ["greatest common divisor"]}}}
-}
-VIEW: dict[str, Any] = {
-    **EXAMPLE, "version": 3, "changed_by": "alice", "changed_at": "2026-11-21T08:00:00Z",
-}  # fmt: skip
-CONFIGURATION = answers(Configuration, VIEW)
-DIFFERENCES: dict[str, Any] = {
-    "left": {**VIEW, "version": 2, "params": {}}, "right": VIEW,
-    "differences": [{"name": "crag.upper", "change": "added", "left": None, "right": 0.8}],
-}  # fmt: skip
+CONFIGURATION = answers(Configuration)
 MOST_BYTES = 64 << 10
 """Upper bound of the parameters, as JSON: every job, search and chat reads them."""
 Version = Annotated[
@@ -65,7 +56,9 @@ Version = Annotated[
 class ConfigurationChange(BaseModel):
     """Parameters to change from the next request on. Those that are left out keep their value; null removes one."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"example": make_example("ConfigurationChange")}
+    )
 
     params: dict[str, Any]
     """Parameters, nested as in a job."""
@@ -111,9 +104,7 @@ async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, 
     return respond_with_tag(changed, version=changed.version)
 
 
-@route(
-    router, "POST", "/restore", Scope.OPERATE, "Restore a configuration", CONFIGURATION, refuses=(404, 412, 428)
-)  # fmt: skip
+@route(router, "POST", "/restore", Scope.OPERATE, "Restore a configuration", CONFIGURATION, refuses=(404, 412, 428))
 async def restore(request: Restoration, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
     """Makes a new version with the contents of an older one; 0 restores the shipped defaults. Requires `If-Match`, as a
     change does. A parameter that this release no longer has is refused, and the problem names it.
@@ -181,7 +172,7 @@ async def load_versions(database: Database, *versions: int) -> list[Configuratio
 
 @route(
     router, "GET", "/differences", Scope.READ, "Compare two configurations",
-    answers(ConfigurationDifferences, DIFFERENCES), refuses=(404,),
+    answers(ConfigurationDifferences), refuses=(404,),
 )  # fmt: skip
 async def compare(deps: RequestDeps, left: Version, right: Version) -> Response:
     """Returns what was added, removed and changed between two versions; version 0 is the shipped defaults."""
@@ -195,15 +186,10 @@ async def compare_versions(database: Database, left: int, right: int) -> Configu
         NotFound: one of them does not exist.
     """
     before, after = await load_versions(database, left, right)
-    return ConfigurationDifferences(
-        left=before, right=after, differences=compare_trees(before.params, after.params)
-    )  # fmt: skip
+    return ConfigurationDifferences(left=before, right=after, differences=compare_trees(before.params, after.params))
 
 
-@route(
-    router, "GET", "/history", Scope.READ, "List configurations",
-    answers(storage.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
-)  # fmt: skip
+@route(router, "GET", "/history", Scope.READ, "List configurations", answers(storage.Page[Configuration]))
 async def history(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
     """Lists every version, newest first: who made it, when, and its parameters."""
     return json(await configurations.list_versions(deps.database, limit, cursor))
@@ -212,11 +198,6 @@ async def history(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str
 # Serves `/v1/settings`: the settings that this process was started with, without secrets.
 
 settings_router = APIRouter(prefix="/v1/settings", tags=["configuration"])
-
-SETTING: dict[str, Any] = {
-    "name": "device.budget_mib", "value": 400, "default": 160, "changed": True,
-    "meaning": "Sum of declared footprints that may be resident; 160 refuses the two shipped models together.",
-}  # fmt: skip
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +216,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-@route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting], [SETTING]), name="get")
+@route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting]), name="get")
 async def answer_settings(deps: RequestDeps) -> Response:
     """Returns the settings that the orchestrator was started with, from its environment, its secret files and
     mathrag.yaml. Secrets are masked. An edit of the file takes effect after a restart.

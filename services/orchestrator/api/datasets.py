@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from services.orchestrator.api import uploads
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.graphs import open_fact_lines
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import SOURCE, Rejected, Uploaded, read_batches, report_rejections, spool
@@ -41,29 +42,6 @@ from shared.storage.rules import RuleBank, find_rules_by_number, get_bank, read_
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "math-500", "hash": "41be…", "items": 500, "created_at": "2026-11-21T08:00:00Z",
-    "grader": None,
-}  # fmt: skip
-DETAILS: dict[str, Any] = {
-    **EXAMPLE,
-    "counts": {
-        "counted": 500, "gold": 500, "gold_documents": 0,
-        "subjects": [{"name": "Algebra", "items": 124}, {"name": "Geometry", "items": 41}],
-        "levels": [{"name": "Level 1", "items": 43}],
-    },
-}  # fmt: skip
-ITEMS: dict[str, Any] = {
-    "data": [{"index": 0, "id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5", "subject": "Algebra",
-              "level": "Level 1", "gold_documents": {"algebra/17": 1}, "relation": None}],
-    "next_cursor": None,
-}  # fmt: skip
-UPLOADED: dict[str, Any] = {
-    **EXAMPLE, "skipped": 0, "rejected": 1, "alternatives": 0,
-    "rejected_lines": [{"line": 7, "message": "has no question; write it into `question` (or `problem`)"}],
-    "warnings": ["`subjekt` was not read: did you mean `subject`?"],
-}  # fmt: skip
-
 
 class DatasetUpload(stored_datasets.Dataset, frozen=True, kw_only=True):
     """The dataset, and which lines of the upload were left out of it."""
@@ -82,7 +60,7 @@ class DatasetUpload(stored_datasets.Dataset, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Upload a dataset",
-    answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
+    answers(DatasetUpload) | answers(DatasetUpload, status=201),
     refuses=(409, 429), status_code=201, openapi_extra=uploads.BODY,
 )  # fmt: skip
 async def create(
@@ -117,20 +95,13 @@ async def create(
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 
-@route(
-    router, "GET", "", Scope.READ, "List datasets",
-    answers(database.Page[stored_datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List datasets", answers(database.Page[stored_datasets.Dataset]), name="listed")
 async def list_datasets(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the datasets, newest first."""
     return json(await stored_datasets.list_datasets(deps.database, limit, cursor))
 
 
-@route(
-    router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(stored_datasets.DatasetDetails, DETAILS),
-    refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(stored_datasets.DatasetDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a dataset with counts of what its items have, by subject and level."""
     return json(await stored_datasets.load_details(deps.database, name))
@@ -138,7 +109,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
 
 @route(
     router, "GET", "/{name}/items", Scope.READ, "List a dataset's items",
-    answers(database.Page[stored_datasets.ItemPreview], ITEMS), refuses=(404,),
+    answers(database.Page[stored_datasets.ItemPreview]), refuses=(404,),
 )  # fmt: skip
 async def items(deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the questions with their expected answers in the dataset's order, page by page."""
@@ -166,15 +137,6 @@ BODY: dict[str, Any] = {
         },
     }
 }  # fmt: skip
-MADE: dict[str, Any] = {
-    **EXAMPLE, "name": "icews14", "items": 1000, "grader": "text",
-    "counts": {
-        "available": 20983, "answers": 1133, "answered_by_graph": 0, "unnamed_answers": 71, "not_after_graph": 0,
-        "with_leads": 619, "with_documents": 619,
-        "left_out": {"repeated": 0, "known": 0, "unknown_relation": 52, "unknown_entity": 2332, "many_answers": 0,
-                     "answered": 0, "long": 0},
-    },
-}  # fmt: skip
 
 
 class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
@@ -185,7 +147,7 @@ class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
 
 @route(
     questions_router, "POST", "/from-graph", Scope.SUBMIT, "Make a dataset from a graph",
-    answers(QuestionUpload, MADE) | answers(QuestionUpload, MADE, status=201),
+    answers(QuestionUpload) | answers(QuestionUpload, status=201),
     refuses=(404, 409, 429), status_code=201, openapi_extra=BODY, name="create",
 )  # fmt: skip
 async def create_from_graph(
@@ -295,11 +257,6 @@ training_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 BATCH = 200
 """Number of questions whose documents are read together."""
-PAIR: dict[str, Any] = {
-    "query": "On 2014-11-11, Malaysia sign formal agreement whom or what?",
-    "rule": "[Entity1, consult, Entity2] leads to [Entity1, sign formal agreement, Entity2]",
-    "positives": ["Time 2014-11-09 Malaysia consult China."], "negatives": ["Time 2014-11-02 Malaysia visit Japan."],
-}  # fmt: skip
 
 
 class LineOptions(NamedTuple):
@@ -327,7 +284,7 @@ class ExportSource(NamedTuple):
 
 @route(
     training_router, "GET", "/{name}/training", Scope.READ, "Export training data",
-    answers(Any, PAIR, media="application/x-ndjson"), refuses=(404, 409, 422),
+    answers(Any, make_example("TrainingPair"), media="application/x-ndjson"), refuses=(404, 409, 422),
 )  # fmt: skip
 async def training(
     name: str,

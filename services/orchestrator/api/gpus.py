@@ -1,6 +1,6 @@
 """Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and what the stack does now."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx2
 import msgspec
@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from redis.exceptions import RedisError
 
 from services.orchestrator.access.identity import Actor
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import TOLERATED
@@ -85,26 +86,18 @@ class DrainRequest(BaseModel):
     reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
 
 
-EXAMPLE: dict[str, Any] = {
-    "device": "cpu:0", "state": "open", "epoch": 12,
-    "models": [{"name": "world-judge", "digest": "a2d1…", "footprint_mib": 96, "measured_mib": 41.5}],
-    "drain": None, "memory": {"budget": 160, "declared": 96, "measured": 41.5},
-    "lease": {"epoch": 12, "phase": "open", "models": ["world-judge"]},
-    "guard": {"reachable": True, "state": "open", "epoch": 12, "in_flight": 8, "detail": None},
-    "flips": [{"epoch": 12, "models": ["world-judge"], "cause": "drained", "state": "open", "reason": None,
-               "wanted_at": "2026-11-21T08:00:00Z", "opened_at": "2026-11-21T08:00:01Z", "closed_at": None,
-               "load_s": 0.42, "declared_mib": 96}],
-}  # fmt: skip
-QUARANTINED: dict[str, Any] = {
-    **EXAMPLE, "state": "quarantined", "models": [], "lease": {"epoch": 12, "phase": "quarantined", "models": []},
-    "guard": {"reachable": True, "state": "quarantined", "epoch": None, "in_flight": 0, "detail": None},
-    "flips": [{**EXAMPLE["flips"][0], "state": "quarantined", "opened_at": None, "closed_at": "2026-11-21T08:00:01Z",
-               "reason": "load: no Ollama at http://127.0.0.1:11434", "load_s": None}],
-}  # fmt: skip
-EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
+DRAINED = make_example(DeviceView, drain={"reason": "driver update", "since": "2026-11-21T08:01:00Z"})
+QUARANTINED = make_example(
+    DeviceView,
+    state="quarantined",
+    models=[],
+    lease={"epoch": 12, "phase": "quarantined", "models": []},
+    guard={"reachable": True, "state": "quarantined", "epoch": None, "in_flight": 0, "detail": None},
+    flips=[make_example("QuarantinedFlip")],
+)
 
 
-@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]), name="listed")
+@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView]), name="listed")
 async def list_devices(deps: RequestDeps) -> Response:
     """Lists every device that is configured or has ever held a model, by name, each as `GET /v1/gpus/{device}` shows
     it.
@@ -112,7 +105,7 @@ async def list_devices(deps: RequestDeps) -> Response:
     return json(await load_devices(deps))
 
 
-@route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
+@route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
     """Returns what the device holds and why (docs/how-to/api.md#devices). The answer comes from the database; lease and
     guard are asked as well, and a failure to reach them is shown in the answer.
@@ -122,7 +115,7 @@ async def get(device: Device, deps: RequestDeps) -> Response:
 
 @route(
     router, "POST", "/{device}/drain", Scope.OPERATE, "Drain a device",
-    answers(DeviceView, EMPTIED, status=202), refuses=(404,), status_code=202,
+    answers(DeviceView, DRAINED, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
     """Lets calls in flight end, unloads the models, and loads no model until `release`, even across restarts
@@ -140,7 +133,7 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
 
 @route(
     router, "POST", "/{device}/release", Scope.OPERATE, "Release a device",
-    answers(DeviceView, EXAMPLE, status=202), refuses=(404,), status_code=202,
+    answers(DeviceView, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """Ends the drain; the scheduler continues at once with the queued calls (docs/how-to/api.md#devices). A second
@@ -250,16 +243,6 @@ async def _guard(deps: Deps, url: str) -> GuardState:
 # Serves `/v1/now`: what every device holds, what both lanes do, and what the next flips wait for.
 
 now_router = APIRouter(prefix="/v1/now", tags=["gpus"])
-NOW: dict[str, Any] = {
-    "devices": [EXAMPLE],
-    "lanes": [
-        {"lane": "judge", "model": "world-judge", "device": "cpu:0", "queued": 42, "running": 8, "ended": 310,
-         "window_s": 30.0},
-        {"lane": "generate", "model": "world-generator", "device": "cpu:0", "queued": 500, "running": 0, "ended": 0,
-         "window_s": 30.0},
-    ],
-    "next_flips": {"cpu:0": {"models": ["world-generator"], "waiting": 500, "left": 42, "low_s": 3.6, "high_s": 4.6}},
-}  # fmt: skip
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,7 +255,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     """The next flip by device; a device is missing if no call waits for a model that it does not hold."""
 
 
-@route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now, NOW))
+@route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now))
 async def now(deps: RequestDeps) -> Response:
     """Returns the devices as `GET /v1/gpus` shows them, the calls that are queued and ended by lane and model, and what
     flips wait for.

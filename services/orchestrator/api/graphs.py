@@ -46,14 +46,6 @@ BODY: dict[str, Any] = {
         },
     }
 }  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "icews14", "hash": "ce48…", "facts": 13823, "entities": 2968, "relations": 164,
-    "time_unit": "day", "first_time": "2014-09-20", "last_time": "2014-11-10",
-    "largest": [{"relation": "Make_statement", "facts": 2405}], "corpus": "icews14",
-    "created_at": "2026-11-23T08:00:00Z",
-}  # fmt: skip
-UPLOADED: dict[str, Any] = {**EXAMPLE, "repeated": 0, "documents": 13823}
-DELETED: dict[str, Any] = {"deleted": "icews14", "corpus": "icews14", "hint": "mathrag corpus delete icews14"}
 
 
 class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
@@ -77,7 +69,7 @@ class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Upload a graph",
-    answers(GraphUpload, UPLOADED) | answers(GraphUpload, UPLOADED, status=201),
+    answers(GraphUpload) | answers(GraphUpload, status=201),
     refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
 async def create(
@@ -128,25 +120,19 @@ async def _read_batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[
         yield batch
 
 
-@route(
-    router, "GET", "", Scope.READ, "List graphs",
-    answers(database.Page[graphs.StoredGraph], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List graphs", answers(database.Page[graphs.StoredGraph]), name="listed")
 async def list_graphs(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the graphs, newest first."""
     return json(await graphs.list_graphs(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a graph", answers(graphs.StoredGraph, EXAMPLE), refuses=(404,))
+@route(router, "GET", "/{name}", Scope.READ, "Get a graph", answers(graphs.StoredGraph), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a graph with its counts, times and hash, and the relations with most facts."""
     return json(await graphs.get(deps.database, name))
 
 
-@route(
-    router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph, DELETED), refuses=(404, 409),
-)  # fmt: skip
+@route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
     """Deletes a graph; its corpus stays, as an ordinary one. Answers 409 if a rule bank was mined from the graph."""
     graph = await graphs.delete(deps.database, name)

@@ -12,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics import Metrics
@@ -22,13 +23,6 @@ from shared.shapes import Scope
 # Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix).
 
 router = APIRouter(tags=["health"])
-
-
-WELL = {"name": "postgres", "ok": True, "detail": "", "fix": ""}
-UNWELL = {
-    "ready": False,
-    "checks": [WELL, {"name": "redis", "ok": False, "detail": "refused", "fix": "start it (`mathrag up`)"}],
-}
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +40,7 @@ async def healthz() -> dict[str, str]:
 
 @route(
     router, "GET", "/readyz", Scope.READ, "Can jobs run?",
-    answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
+    answers(Readiness) | answers(Readiness, make_example("FailedReadiness"), status=503),
 )  # fmt: skip
 async def readyz(deps: RequestDeps) -> Response:
     """Answers 200 if every check that jobs depend on passes, else 503; each failed check says how to fix it. `mathrag
@@ -57,11 +51,7 @@ async def readyz(deps: RequestDeps) -> Response:
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)
 
 
-@route(
-    router, "GET", "/v1/checks", Scope.OPERATE, "Check everything",
-    answers(Readiness, {"ready": True, "checks": [WELL]}),
-    name="examined",
-)  # fmt: skip
+@route(router, "GET", "/v1/checks", Scope.OPERATE, "Check everything", answers(Readiness), name="examined")
 async def run_every_check(deps: RequestDeps) -> Response:
     """Runs every check of `mathrag doctor` with the settings of the running services and returns all results, passed or
     failed (docs/how-to/operations.md#doctor-and-readyz). It hashes every index and every model file, which may take

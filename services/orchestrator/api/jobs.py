@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from starlette.exceptions import HTTPException
 
-from services.orchestrator import reports
 from services.orchestrator.access.identity import Caller, RequestCaller
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import (
     UNCHANGED,
     IdempotencyKey,
@@ -31,6 +31,7 @@ from services.orchestrator.api.routes import (
 )
 from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
 from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.reports.report import Report, report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared import audit, canonical
 from shared.errors import BadRequest
@@ -41,7 +42,6 @@ from shared.models import commands
 from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
-from shared.runtime import pins
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
@@ -58,18 +58,12 @@ from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateCh
 
 # Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored.
 
-SUBMISSION: dict[str, Any] = {
-    "name": "first", "dataset": "math-500", "corpus": "math", "pipeline": "mathrag-gate", "repeats": 1,
-    "params": {"candidates": 10, "gate": {"tau": 0.45}}, "models": {"judge": "world-judge"},
-    "metadata": {"run": "paper-table-2"},
-}  # fmt: skip
-
 
 # `rank` and `metadata` stay last, where the OpenAPI document has always listed them.
 class JobRequest(make_model(JobFields, leave_out=("rank", "metadata")), BaseModel):  # type: ignore[misc]
     """A job to submit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": SUBMISSION})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("JobRequest")})
 
     params: dict[str, Any] = {}
     """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
@@ -132,31 +126,6 @@ class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
 
 
 # A job as the API shows it, with the addresses of everything that belongs to it.
-
-_EXAMPLE_ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
-_PARAMS: dict[str, Any] = {
-    "candidates": 10, "context_size": 1, "rrf_k": 60, "rrf_weight": 0.1, "quality_weight": 0.9,
-    "gate": {"tau": 0.45, "items": 50, "top": 5, "max_documents": 200, "min_pairs": 30, "on_unusable": "fail"},
-    "generate": {"temperature": 0.0, "max_tokens": 512}, "judge": {"temperature": 0.1, "max_tokens": 10},
-    "anchors": {}, "seed": 0,
-}  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    **SUBMISSION, "params": _PARAMS,
-    "id": _EXAMPLE_ID, "state": "running", "reuse": "all", "rank": 100, "version": 2,
-    "requeued_from": None, "reason": None,
-    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
-    "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
-    "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None,
-    "eta_seconds": 95, "eta_between": [79, 115], "chain": None,
-    "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
-    "gate": {"strategy": "judge", "reason": "rho = 0.312 <= tau = 0.45: judge", "tau": 0.45, "rho": 0.312,
-             "low": 0.17, "high": 0.44, "pairs": 171, "asked": 173, "unparsed": 2},
-    "links": {
-        "self": f"/v1/jobs/{_EXAMPLE_ID}",
-        **{part: f"/v1/jobs/{_EXAMPLE_ID}/{part}" for part in ("events", "samples", "results", "report", "provenance")},
-    },
-}  # fmt: skip
-"""Example of a job; a test validates it against the schema."""
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
@@ -291,8 +260,8 @@ POLL_S = "1"
 REPLAYED = "Idempotency-Replayed"
 """Header of an answer that repeats an earlier one."""
 
-JOB = answers(JobView, EXAMPLE)
-ACCEPTED = answers(JobView, EXAMPLE, status=202)
+JOB = answers(JobView)
+ACCEPTED = answers(JobView, status=202)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,11 +341,7 @@ async def _answer(
     return respond_with_tag(make_view(found, warnings), version=found.version, status=status, headers=headers)
 
 
-@route(
-    router, "GET", "", Scope.READ, "List jobs",
-    answers(database.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List jobs", answers(database.Page[JobView]) | UNCHANGED, name="listed")
 async def list_jobs(
     deps: RequestDeps,
     seen: Seen,
@@ -465,20 +430,15 @@ async def resume(job: str, deps: RequestDeps, caller: RequestCaller, versions: V
     return await _answer(deps, public_id, 202)
 
 
-@route(
-    router, "GET", "/{job}/report", Scope.READ, "Report", answers(reports.Report, reports.EXAMPLE), refuses=(404, 409)
-)
+@route(router, "GET", "/{job}/report", Scope.READ, "Report", answers(Report), refuses=(404, 409))
 async def report(job: str, deps: RequestDeps) -> Response:
     """Returns the accuracy with its interval, the failures, the decisions of the methods, loads, calls made and reused,
     time by stage, and cost (docs/how-to/api.md#reports). The report is final once the job has ended.
     """
-    return json(await reports.report(deps.database, job, deps.settings.models))
+    return json(await report_on_job(deps.database, job, deps.settings.models))
 
 
-@route(
-    router, "GET", "/{job}/audit", Scope.READ, "Check the invariants",
-    answers(Audit, {"clean": True, "violations": []}), refuses=(404, 409),
-)  # fmt: skip
+@route(router, "GET", "/{job}/audit", Scope.READ, "Check the invariants", answers(Audit), refuses=(404, 409))
 async def check(job: str, deps: RequestDeps) -> Response:
     """Checks the invariants of a job from its rows in the database (docs/explanation/architecture.md#invariants).
     `source_changed` is set if the source of the pipeline has changed since the job ran.
@@ -499,10 +459,6 @@ async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
 # continues exactly there, and the server stores nothing for a client.
 
 events_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-EVENT: dict[str, Any] = {
-    "event": "state", "id": "2.0.-",
-    "data": '{"version":2,"state":"running","reason":null,"at":"2026-11-21T08:00:00Z"}',
-}  # fmt: skip
 _EVENT_ID = re.compile(r"(?P<version>\d{1,9})\.(?P<gate>[01])\.(?P<progress>[0-9a-f]{16}|-)")
 
 
@@ -623,7 +579,7 @@ async def _check_watch(
 
 
 RESPONSES: dict[int | str, Any] = {
-    **answers(Event, EVENT, media="text/event-stream"),
+    **answers(Event, media="text/event-stream"),
     204: {"description": "The job has ended, and the client has seen all events: it stops reconnecting."},
 }
 
@@ -672,7 +628,7 @@ JudgedBy = Annotated[
 
 @route(
     router, "GET", "/{job}/calibration", Scope.READ, "Calibrate CRAG's thresholds",
-    answers(Calibrated, pins.EXAMPLE), refuses=(404, 409),
+    answers(Calibrated), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
     """Returns `upper` and `lower` for the evaluator of a `crag` job, with 95 % intervals
@@ -689,7 +645,7 @@ imports_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 @route(
-    imports_router, "POST", "/import", Scope.SUBMIT, "Import answers", answers(JobView, EXAMPLE, status=202),
+    imports_router, "POST", "/import", Scope.SUBMIT, "Import answers", answers(JobView, status=202),
     refuses=(404, 409, 429), status_code=202, openapi_extra=BODY, name="create",
 )  # fmt: skip
 async def import_answers(

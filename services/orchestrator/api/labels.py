@@ -1,7 +1,7 @@
 """Serves `/v1/labels`: people label documents and answers without seeing the verdict; measures agreement."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from anyio import to_thread
@@ -25,50 +25,6 @@ from shared.storage.labels import ExportedLabel, Label, LabelSet, LabelSetDraft,
 
 router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
 
-JOB = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
-ONE: dict[str, Any] = {
-    "id": 1, "name": "reasoning", "what": "documents", "job": JOB, "job_name": "gate", "purged": False, "seed": 0,
-    "size": 100, "eligible": 412, "tasks": 100, "hash": "9f2c…", "made_by": "ana", "created_at": "2026-11-23T08:00:00Z",
-    "instructions": KINDS["documents"].instructions, "scale": [1, 2, 3, 4, 5],
-    "labellers": [{"labeller": "ana", "labels": 41, "abstained": 1, "same": 30}],
-}  # fmt: skip
-LABEL: dict[str, Any] = {
-    "number": 7, "labeller": "ana", "at": "2026-11-23T08:10:00Z", "blind": True, "value": 4, "abstained": False,
-    "note": "",
-}  # fmt: skip
-TASK: dict[str, Any] = {
-    "set": "reasoning", "number": 7, "item": 12, "repeat": 0,
-    "content": {"question": "What is 2+3?", "document": "41d0…", "problem": "What is 1+3?", "text": "1+3=4."},
-    "system": None, "label": None,
-}  # fmt: skip
-EXPORTED: dict[str, Any] = {
-    **LABEL, "set": "reasoning", "what": "documents", "item": 12, "repeat": 0, "document": "41d0…", "answer": None,
-    "system": 3, "counts": True,
-}  # fmt: skip
-COEFFICIENT: dict[str, Any] = {"value": 0.61, "low": 0.41, "high": 0.78}
-HELD: dict[str, Any] = {
-    "labeller": None, "compared": 41, "abstained": 1, "same": 30, "kappa": COEFFICIENT, "weighted_kappa": COEFFICIENT,
-    "confusion": [[30, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 11, 0, 0], [0, 0, 0, 0, 0]], "note": None,
-}  # fmt: skip
-NO_ALPHAS: dict[str, Any] = {
-    "tasks": 0, "nominal": {"value": None, "low": None, "high": None},
-    "ordinal": {"value": None, "low": None, "high": None}, "interval": {"value": None, "low": None, "high": None},
-    "note": "0 tasks have labels of two people: figures of agreement begin at 10",
-}  # fmt: skip
-AGREEMENT: dict[str, Any] = {
-    "set": "reasoning", "what": "documents", "scale": [1, 2, 3, 4, 5], "blind": True, "seed": 0,
-    "words": "People and the judge say the same of 30 of 41 documents; weighted kappa 0.61 (95 %: 0.41 to 0.78).",
-    "tasks": 100, "labelled": 42, "labels": 41, "abstentions": 1, "ties": 0, "majority": HELD,
-    "labellers": [{**HELD, "labeller": "ana"}], "people": NO_ALPHAS,
-    "with_system": {"tasks": 41, "nominal": COEFFICIENT, "ordinal": COEFFICIENT, "interval": COEFFICIENT, "note": None},
-    "disagreements": [{"number": 7, "item": 12, "repeat": 0, "label": 4, "system": 3}],
-}  # fmt: skip
-CALIBRATION: dict[str, Any] = {
-    "set": "reasoning", "hash": "77ab…", "judge": "world-judge", "judge_hash": "c1d2…", "tasks": 41,
-    "ratings": [
-        {"rating": rating, "tasks": 8, "mean": float(rating), "worth": float(rating)} for rating in range(1, 6)
-    ],
-}  # fmt: skip
 
 Name = Annotated[str, Path(examples=["reasoning"])]
 Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Number of the task, from 1.")]
@@ -145,7 +101,7 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Create a label set",
-    answers(LabelSet, ONE) | answers(LabelSet, ONE, status=201), refuses=(404, 409), status_code=201,
+    answers(LabelSet) | answers(LabelSet, status=201), refuses=(404, 409), status_code=201,
 )  # fmt: skip
 async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> Response:
     """Creates a label set of tasks drawn from what an ended job's judge rated, or from its graded answers; each
@@ -156,17 +112,13 @@ async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> R
     return json(made, 201 if new else 200, {"Location": f"/v1/labels/sets/{made.name}"})
 
 
-@route(
-    router, "GET", "", Scope.READ, "List label sets",
-    answers(storage.Page[LabelSet], {"data": [ONE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List label sets", answers(storage.Page[LabelSet]), name="listed")
 async def list_label_sets(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the label sets, newest first, with the progress of each labeller."""
     return json(await stored_labels.list_label_sets(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet, ONE), refuses=(404,))
+@route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet), refuses=(404,))
 async def get(deps: RequestDeps, name: Name) -> Response:
     """Returns the source of a label set, its scale, and the progress of each labeller."""
     async with deps.database.transaction() as connection:
@@ -175,7 +127,7 @@ async def get(deps: RequestDeps, name: Name) -> Response:
 
 @route(
     router, "GET", "/{name}/next", Scope.READ, "Get the next task",
-    answers(NextTask, {"task": TASK, "done": 6, "tasks": 100}), refuses=(404,),
+    answers(NextTask), refuses=(404,),
     name="following",
 )  # fmt: skip
 async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind = True) -> Response:
@@ -183,10 +135,7 @@ async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: B
     return json(await load_next_task(deps.database, name, actor, blind=blind))
 
 
-@route(
-    router, "GET", "/{name}/tasks/{number}", Scope.READ, "Get a task",
-    answers(LabelTask, {**TASK, "label": LABEL}), refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}/tasks/{number}", Scope.READ, "Get a task", answers(LabelTask), refuses=(404,))
 async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, blind: Blind = True) -> Response:
     """Returns a task with the last label that the owner of this key gave it."""
     async with deps.database.transaction() as connection:
@@ -196,7 +145,7 @@ async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, b
 
 @route(
     router, "POST", "/{name}/tasks/{number}/labels", Scope.SUBMIT, "Label a task",
-    answers(Label, LABEL) | answers(Label, LABEL, status=201), refuses=(404,), status_code=201,
+    answers(Label) | answers(Label, status=201), refuses=(404,), status_code=201,
 )  # fmt: skip
 async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Name, number: Number) -> Response:
     """Adds a label. Labels are never overwritten; of each labeller the last one of a task counts. Answers 200 if the
@@ -207,7 +156,7 @@ async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Nam
 
 @route(
     router, "GET", "/{name}/export", Scope.READ, "Export labels",
-    answers(ExportedLabel, EXPORTED, media="application/x-ndjson"), refuses=(404,),
+    answers(ExportedLabel, media="application/x-ndjson"), refuses=(404,),
 )  # fmt: skip
 async def export(deps: RequestDeps, name: Name) -> Response:
     """Exports every label, one per line, in the order in which they were given: who, when, blind or not, of what, which
@@ -220,7 +169,7 @@ async def export(deps: RequestDeps, name: Name) -> Response:
 
 @route(
     router, "GET", "/{name}/agreement", Scope.READ, "Compare labels with the judge",
-    answers(LabelAgreement, AGREEMENT), refuses=(404,),
+    answers(LabelAgreement), refuses=(404,),
 )  # fmt: skip
 async def agreement(
     deps: RequestDeps,
@@ -237,7 +186,7 @@ async def agreement(
 
 @route(
     router, "GET", "/{name}/calibration", Scope.READ, "Calibrate the judge's ratings",
-    answers(LabelCalibration, CALIBRATION), refuses=(404, 409),
+    answers(LabelCalibration), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(deps: RequestDeps, name: Name) -> Response:
     """Returns what people's blind labels say about each of the judge's ratings, as a function that never falls as the

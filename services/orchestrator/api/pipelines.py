@@ -12,6 +12,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Response
 from msgspec import inspect
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from shared import suggestions
 from shared.docstrings import read_docstrings
@@ -201,7 +202,8 @@ def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
 
 router = APIRouter(prefix="/v1/pipelines", tags=["catalog"])
 
-PARAMS: dict[str, Any] = msgspec.to_builtins(Params())
+
+PARAMS: dict[str, Any] = msgspec.to_builtins(SHIPPED)
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,12 +224,6 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     """Source files that were edited after the import; they run after a restart of the service."""
     plugin: PluginPin | None = None
     """Plug-in that provides it; null if it is shipped."""
-
-
-PIPELINE: dict[str, Any] = {
-    "name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
-    "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": [], "plugin": None,
-}  # fmt: skip
 
 
 class PipelineStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,18 +259,10 @@ class PipelineDetails(PipelineView, frozen=True, kw_only=True):
     parameters: list[ParameterView]
 
 
-STEPS: list[dict[str, Any]] = [{"calls": {"retrieve": 2}}, {"calls": {"judge": 10}}, {"calls": {"generate": 1}}]
-DETAILS: dict[str, Any] = {
-    **PIPELINE, "about": "mathrag-gate: hybrid retrieval, reranked by reasoning quality, …", "calibration": STEPS[:2],
-    "steps": STEPS,
-    "parameters": [{
-        "name": "gate.tau", "kind": "number", "default": 0.45, "choices": [], "minimum": -1, "maximum": 1,
-        "meaning": "Correlation above which rules replace the judge.",
-    }],
-}  # fmt: skip
-
-
-@route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]), name="listed")
+@route(
+    router, "GET", "", Scope.READ, "List pipelines",
+    answers(list[PipelineView], make_example(list[PipelineView], params=PARAMS)), name="listed",
+)  # fmt: skip
 async def list_pipelines() -> Response:
     """Lists the pipelines by name: roles, parameters with defaults, the hash of the version, and in `changed` the
     source files that were edited after the service had imported them (docs/how-to/operations.md#edited-source-files).
@@ -282,7 +270,10 @@ async def list_pipelines() -> Response:
     return json(await list_views())
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a pipeline", answers(PipelineDetails, DETAILS), refuses=(404,))
+@route(
+    router, "GET", "/{name}", Scope.READ, "Get a pipeline",
+    answers(PipelineDetails, make_example(PipelineDetails, params=PARAMS)), refuses=(404,),
+)  # fmt: skip
 async def get(name: Annotated[str, Path(examples=["mathrag-gate"])]) -> Response:
     """Returns a pipeline's calls step by step, and the parameters that it reads, with defaults, bounds and texts."""
     return json(await get_details(name))

@@ -3,7 +3,7 @@ better.
 """
 
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 from anyio import to_thread
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
@@ -43,28 +44,6 @@ from shared.storage.devices import list_model_names
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 MOST_QUESTIONS = 1 << 24
-
-EXAMPLE: dict[str, Any] = {
-    "models": [{"role": "judge", "preset": "qwen2.5-0.5b", "quantisation": "f16", "calls": 5000},
-               {"role": "generate", "preset": "qwen2.5-7b", "quantisation": "q4_k_m", "calls": 500}],
-    "devices": [{"id": "gpu:0", "budget_mib": 12288}],
-}  # fmt: skip
-_TIME = {"value": 0.42, "basis": "measured", "source": "its last loads here"}
-_RESIDENCY = {
-    "device": "cpu:0", "retrieval_mib": 0, "predicted_mib": 96, "budget_mib": 160, "resident": False, "load_s": 0.42,
-    "service_s": 4.2,
-    "models": [{"model_id": 3, "name": "world-judge", "parallel": 8, "context": 1024, "predicted_mib": 96,
-                "basis": "declared", "calls": 1000, "call_s": {**_TIME, "value": 0.0042, "source": "its last calls"},
-                "load_s": _TIME}],
-}  # fmt: skip
-_OPTION = {
-    "name": "staged", "loads": 1, "flips": 0, "seconds": 4.62, "basis": "measured", "refused": None,
-    "residencies": [_RESIDENCY],
-}  # fmt: skip
-ANSWER: dict[str, Any] = {
-    "chosen": {**_OPTION, "name": "alone"}, "why": "alone: loads 1, flips 0, 4.6 s, the only way that fits",
-    "others": [], "resident": {"cpu:0": []}, "calls": {"judge": 1000}, "shared_s": 4.62,
-}  # fmt: skip
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +88,7 @@ class PlanJob(JobRequest):
 class PlanRequest(BaseModel):
     """A hypothetical job as for `POST /v1/jobs`, or models by their metadata, on the existing devices or on others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("PlanRequest")})
 
     job: PlanJob | None = None
     questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None
@@ -129,10 +108,7 @@ class PlanRequest(BaseModel):
         return self
 
 
-@route(
-    router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job",
-    answers(PlanView, ANSWER), refuses=(404, 409),
-)  # fmt: skip
+@route(router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job", answers(PlanView), refuses=(404, 409))
 async def of_job(job: str, deps: RequestDeps) -> Response:
     """Returns the residencies in order, their memory in MiB against the budget, flips, seconds and the reasons, for the
     calls that the job still has to make (docs/how-to/api.md#plans).
@@ -147,7 +123,7 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
         return json(await make_plan(connection, deps, wanted))
 
 
-@route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView, ANSWER), refuses=(404,))
+@route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
     """Plans as `GET /v1/jobs/{job}/plan` does, for a job that is not submitted, or for models and devices that do not
     exist yet (docs/how-to/api.md#plans).

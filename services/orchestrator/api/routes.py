@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from services.orchestrator.access.identity import declare_scope
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.deps import RequestDeps
 from shared import canonical, errors, suggestions
 from shared.access.filters import MEDIA_TYPE, OPEN, PREFIX, encode_openai_error, is_openai
@@ -301,8 +302,9 @@ NO_NUL = r"^[^\x00]*$"
 _components: dict[str, Any] = {}
 
 
-def answers(view: Any, example: Any, *, status: int = 200, media: str = "application/json") -> Responses:
-    """Return the `responses` of an operation that answers with `view`."""
+def answers(view: Any, example: Any = None, *, status: int = 200, media: str = "application/json") -> Responses:
+    """Return the `responses` of an operation that answers with `view`; its example is that of `examples.json`."""
+    example = make_example(view) if example is None else example
     content = {media: {"schema": _make_schema(view), "example": example}}
     return {status: {"description": "The request succeeded.", "content": content}}
 

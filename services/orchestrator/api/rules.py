@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import RequestCaller
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
@@ -34,36 +35,11 @@ from shared.storage.rules import ImportOrigin, Order, RuleBank, RuleSelection
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
-LIMITS: dict[str, Any] = {
-    "miner": "amie", "min_support": 2, "min_head_coverage": 0.01, "min_pca_confidence": 0.1, "max_atoms": 3,
-    "min_head_facts": 100, "constants": False,
-}  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "kinship", "state": "ready", "hash": "9f2c…", "graph": "kinship", "graph_hash": "41d0…",
-    "miner": "amie", "limits": LIMITS, "relations": 25, "rules": 2452, "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
-    "reason": None, "created_at": "2026-11-23T08:00:00Z", "sealed_at": "2026-11-23T08:00:09Z",
-}  # fmt: skip
-STARTED: dict[str, Any] = {
-    **EXAMPLE, "state": "mining", "hash": None, "rules": 0, "sealed_at": None, "memory_mib": 512,
-}  # fmt: skip
-DETAILS: dict[str, Any] = {
-    **EXAMPLE, "heads": [{"relation": "term1", "rules": 310, "best": 0.97}],
-    "followed_by": [{
-        "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "guided", "state": "completed", "pipeline": "rulerag",
-        "created_at": "2026-11-23T08:00:00Z", "roles": ["rules"],
-    }],
-}  # fmt: skip
-RULE: dict[str, Any] = {
-    "head": ["term1", 0, 1], "body": [["term2", 1, 0]], "support": 38, "body_size": 40, "confidence": 0.95,
-    "head_coverage": 0.2, "pca_confidence": 0.97, "pca_body_size": 39, "functional": 0,
-}  # fmt: skip
-REQUEST: dict[str, Any] = {"name": "kinship", "graph": "kinship", "mining": {"miner": "amie", "min_support": 2}}
-
 
 class MiningRequest(BaseModel):
     """A rule bank to mine."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": REQUEST})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("MiningRequest")})
 
     name: str
     graph: Stored
@@ -114,7 +90,7 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Mine rules",
-    answers(MinedBank, {**STARTED, "state": "ready"}) | answers(MinedBank, STARTED, status=202),
+    answers(MinedBank) | answers(MinedBank, make_example(MinedBank, state="mining"), status=202),
     refuses=(404, 409, 413, 429), status_code=202,
 )  # fmt: skip
 async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
@@ -132,20 +108,13 @@ async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCalle
     return json(answer, status, {"Location": f"/v1/rules/{started.bank.name}"})
 
 
-@route(
-    router, "GET", "", Scope.READ, "List rule banks",
-    answers(database.Page[RuleBank], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List rule banks", answers(database.Page[RuleBank]), name="listed")
 async def list_rule_banks(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the rule banks, newest first."""
     return json(await stored_rules.list_banks(deps.database, limit, cursor))
 
 
-@route(
-    router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(stored_rules.RuleBankDetails, DETAILS),
-    refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(stored_rules.RuleBankDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns the state, limits and hash of a bank, the job that mines it, the relations that its rules predict, and
     the newest jobs that use it.
@@ -154,10 +123,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
         return json(await stored_rules.load_details(connection, name))
 
 
-@route(
-    router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules",
-    answers(database.Page[Rule], {"data": [RULE], "next_cursor": None}), refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules", answers(database.Page[Rule]), refuses=(404,))
 async def rules(
     deps: RequestDeps,
     name: str,
@@ -172,7 +138,7 @@ async def rules(
         )
 
 
-@route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank, EXAMPLE), refuses=(404, 409))
+@route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
     """Deletes a bank with its rules, permanently. Answers 409 while it is mined (cancel its job first) or while a
     running job uses it.
@@ -195,8 +161,8 @@ BODY: dict[str, Any] = {
         },
     }
 }  # fmt: skip
-IMPORTED: dict[str, Any] = {**EXAMPLE, "graph": None, "graph_hash": None, "limits": {}, "relations": None, "job": None}
-EXPORTED = answers(Rule, RULE, media="application/x-ndjson")
+IMPORTED = make_example(RuleBank, graph=None, graph_hash=None, limits={}, relations=None, job=None)
+EXPORTED = answers(Rule, media="application/x-ndjson")
 EXPORTED[200]["content"]["text/tab-separated-values"] = {"schema": {"type": "string"}, "example": AMIE_LINE}
 
 

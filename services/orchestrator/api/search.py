@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.searching import (
@@ -62,16 +63,12 @@ CANDIDATE_FIELDS = (
 
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
-EXAMPLE_REQUEST: dict[str, Any] = {
-    "question": "What is $2+3$?", "corpus": "math", "k": 3, "rerank": True,
-    "params": {"fusion": {"dense": 0.7, "sparse": 0.3}},
-}  # fmt: skip
 
 
 class SearchRequest(BaseModel):
     """The question, the corpus, and how to search."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE_REQUEST})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("SearchRequest")})
 
     question: Question
     corpus: Name
@@ -136,20 +133,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of the search, in order; `fallback` says why a part was left out."""
 
 
-EXAMPLE: dict[str, Any] = {
-    "corpus": "math", "mode": "hybrid", "duplicates": [],
-    "fusion": {"method": "rrf", "rrf_k": 60, "normaliser": None, "weights": {"dense": 0.5, "sparse": 0.5}},
-    "hits": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
-              "truncated": False, "rank": 1, "score": 0.91, "dense_rank": 2, "dense_score": 0.71, "sparse_rank": 1,
-              "sparse_score": 8.4, "fused": 0.0325, "contributions": {"dense": 0.0161, "sparse": 0.0164},
-              "relevance": 0.91, "paths": None, "quality": None, "features": None}],
-    "action": None,
-    "decisions": [{"stage": "rerank", "action": "threshold",
-                   "detail": {"documents": 10.0, "kept": 1.0, "best": 0.91, "threshold": 0.4}}],
-}  # fmt: skip
-
-
-@route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer, EXAMPLE), refuses=(404,))
+@route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
     """Returns the `k` best documents for one question, as a pipeline with these `params` would find them; nothing is
     stored (docs/how-to/api.md#search-and-chat).

@@ -160,9 +160,7 @@ class LineReader:
         self._inputs += len(request.input)
         if self._inputs > MOST_INPUTS:
             raise Stopped(LineError(code="too_many_inputs", message=f"a batch may embed {MOST_INPUTS} texts"))
-        texts = Texts(
-            texts=tuple(request.input), encoding=request.encoding_format, dimensions=request.dimensions
-        )  # fmt: skip
+        texts = Texts(texts=tuple(request.input), encoding=request.encoding_format, dimensions=request.dimensions)
         return Line(
             number=self._number, custom_id=line.custom_id, model=model, question=texts.texts[0][:MAX_QUESTION],
             decoding=self._configured, asked=texts,

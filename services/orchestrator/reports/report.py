@@ -537,7 +537,7 @@ class _Counts:
         }
 
 
-async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
+async def report_on_job(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
     """Return the report of the job that `reference` names, at the currently configured prices."""
     async with database.snapshot() as connection:
         row = await jobs.resolve(connection, reference)

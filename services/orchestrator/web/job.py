@@ -14,11 +14,11 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator import reports
 from services.orchestrator.api import jobs as jobs_module
 from services.orchestrator.api.jobs import JobFilters, audit_job, load_page
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.polling import POLL_S
+from services.orchestrator.reports.report import report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.audit import Violation, list_invariants
@@ -342,7 +342,7 @@ def write_audit_headline(violations: Sequence[Violation]) -> str:
 @page(router, "/jobs/{job}/report")
 async def report(job: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the report, which is final once the job has ended."""
-    found = as_json(await reports.report(deps.database, job, deps.settings.models))
+    found = as_json(await report_on_job(deps.database, job, deps.settings.models))
     return visit.show(
         "report/job.html", title=f"Report of {found['name']}", json=f"/v1/jobs/{found['id']}/report", report=found,
         lines=list(build_lines(found)), parameters=format_json(found["settings"]["params"]),

@@ -83,9 +83,7 @@ def _make_drawer(answer: Answer) -> Answer:
 
 # Adds all pages to the application.
 
-PARTS = (
-    compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search,
-)  # fmt: skip
+PARTS = (compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search)
 
 
 def add_pages(app: FastAPI) -> None:

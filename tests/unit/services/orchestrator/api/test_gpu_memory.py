@@ -2,9 +2,12 @@
 
 import pytest
 
-from services.orchestrator.api.gpus import EXAMPLE, _make_memory
+from services.orchestrator.api.examples import make_example
+from services.orchestrator.api.gpus import _make_memory
 from shared.storage.devices import ResidentModel
 from tests.unit.commands import Server, mathrag, says
+
+EXAMPLE = make_example("DeviceView")
 
 
 def model(footprint_mib: int, measured_mib: float | None) -> ResidentModel:
