@@ -17,11 +17,10 @@ from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry
 from shared.pipelines.switches import covers
-from shared.runtime import submit as submitting
 from shared.runtime.advance import JobSpecs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import RANK, Submission, dataset_name, provide_dataset, submit, wait_for_job
 from shared.samples import Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora, jobs, provenance
@@ -75,14 +74,14 @@ class ChatRequest(BaseModel):
                 raise Invalid(f"`params.{path}`: {problem}", hint="leave it out, or submit a job over a dataset")
         return Submission(
             name="chat",
-            dataset=submitting.dataset_name(self.question),
+            dataset=dataset_name(self.question),
             corpus=self.corpus,
             pipeline=pipeline,
             params=params,
             given=given,
             configuration=holding.version,
             models=self.models,
-            rank=submitting.RANK,
+            rank=RANK,
             online=True,
         )
 
@@ -148,32 +147,34 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     resident = {each.device: each.models for each in newest if each is not None and each.state == "open"}
     submission = request.submission(await configurations.load_newest(deps.database))
     submission = msgspec.structs.replace(submission, submitted_by=caller.name)
-    await submitting.provide_dataset(deps.database, request.question)
+    await provide_dataset(deps.database, request.question)
     job = await submit(deps.database, deps.settings, submission)
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))
         spec = (await JobSpecs().load(connection, {row}, set()))[row]
         stated = await price_question(connection, resident, spec, Item(ordinal=0, question=request.question))
     deps.wake()
-    await submitting.wait_for_job(deps.database, job, request.wait_s)
-    answer = await _answer(deps, job, stated, request.corpus)
+    await wait_for_job(deps.database, job, request.wait_s)
+    found = await jobs.get(deps.database, str(job))
+    outcome = await describe_outcome(deps, job, request.corpus) if found.state == "completed" else {}
+    cost = None
+    if found.ended:
+        async with deps.database.snapshot() as connection:
+            work = await count_work(connection, row)
+            loads = (await connection.execute(LOADS, {"job": row})).scalar_one()
+        cost = Cost(loads=loads, calls_made=work.calls_made, calls_reused=work.calls_reused)
+    answer = ChatAnswer(
+        job=job,
+        url=f"/v1/jobs/{job}",
+        state=found.state,
+        pipeline=found.pipeline,
+        price=stated,
+        cost=cost,
+        **{"reason": found.reason, **outcome},
+    )
     if answer.state in TERMINAL:
         return json(answer)
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
-
-
-async def _answer(deps: Deps, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
-    job = await jobs.get(deps.database, str(public_id))
-    answer = await describe_outcome(deps, public_id, corpus) if job.state == "completed" else {}
-    return ChatAnswer(
-        job=job.id,
-        url=f"/v1/jobs/{job.id}",
-        state=job.state,
-        pipeline=job.pipeline,
-        price=stated,
-        cost=await _compute_cost(deps, public_id) if job.ended else None,
-        **{"reason": job.reason, **answer},
-    )
 
 
 async def describe_outcome(deps: Deps, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
@@ -192,11 +193,3 @@ async def describe_outcome(deps: Deps, public_id: uuid.UUID, corpus: str | None)
         "decisions": list(sample.outcome.trace.decisions),
         "context": [texts[document] for document in sample.outcome.context],
     }
-
-
-async def _compute_cost(deps: Deps, public_id: uuid.UUID) -> Cost:
-    async with deps.database.snapshot() as connection:
-        job = await jobs.resolve(connection, str(public_id))
-        counted = await count_work(connection, job)
-        loads = (await connection.execute(LOADS, {"job": job})).scalar_one()
-    return Cost(loads=loads, calls_made=counted.calls_made, calls_reused=counted.calls_reused)

@@ -17,7 +17,7 @@ from services.orchestrator.reports.comparison import (
 from shared.fields import WHOLE
 from shared.shapes import ACCURACY, PATTERN, Scope
 from shared.storage import database
-from shared.storage import samples as stored_samples
+from shared.storage.samples import ChangedSamples, Only, list_changed_samples
 
 router = APIRouter(prefix="/v1/comparison", tags=["jobs"])
 MOST = 30
@@ -51,7 +51,7 @@ class JobPairQuery(BaseModel):
 class ChangedQuery(JobPairQuery):
     """Which changed samples of the two jobs to list, and which page of them."""
 
-    only: stored_samples.Only = "changed"
+    only: Only = "changed"
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     cursor: str | None = None
 
@@ -73,14 +73,14 @@ async def comparison(
 
 @route(
     router, "GET", "/samples", Scope.READ, "List samples that changed",
-    answers(stored_samples.ChangedSamples), refuses=(404, 409),
+    answers(ChangedSamples), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
     """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
     job's dataset. A sample is `gained` if `left` has it right, `lost` if `right` has it right. Samples are matched by
     question, gold answer and repeat.
     """
-    return json(await stored_samples.list_changed_samples(deps.database, **query.model_dump()))
+    return json(await list_changed_samples(deps.database, **query.model_dump()))
 
 
 @route(router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide), refuses=(404, 409))

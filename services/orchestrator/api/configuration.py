@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.fields import FieldInfo
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.access.identity import Actor
@@ -31,9 +30,8 @@ from shared.runtime.parameters import parse_params
 from shared.settings import Device, Model, Settings
 from shared.shapes import Scope
 from shared.storage import configurations
-from shared.storage import database as storage
 from shared.storage.configurations import Configuration
-from shared.storage.database import Database
+from shared.storage.database import DEFAULT, LARGEST_KEY, Database, Page
 
 # Serves `/v1/configuration`: the default parameters of jobs, searches and chats.
 
@@ -46,7 +44,7 @@ Version = Annotated[
     int,
     Query(
         ge=0,
-        le=storage.LARGEST_KEY,
+        le=LARGEST_KEY,
         examples=[3],
         description="Version of the configuration; 0 is the shipped defaults.",
     ),
@@ -69,7 +67,7 @@ class Restoration(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"version": 2}})
 
-    version: Annotated[int, Field(ge=0, le=storage.LARGEST_KEY), WHOLE]
+    version: Annotated[int, Field(ge=0, le=LARGEST_KEY), WHOLE]
     """Number of the version; 0 is the shipped defaults."""
 
 
@@ -189,8 +187,8 @@ async def compare_versions(database: Database, left: int, right: int) -> Configu
     return ConfigurationDifferences(left=before, right=after, differences=compare_trees(before.params, after.params))
 
 
-@route(router, "GET", "/history", Scope.READ, "List configurations", answers(storage.Page[Configuration]))
-async def history(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
+@route(router, "GET", "/history", Scope.READ, "List configurations", answers(Page[Configuration]))
+async def history(deps: RequestDeps, limit: Limit = DEFAULT, cursor: str | None = None) -> Response:
     """Lists every version, newest first: who made it, when, and its parameters."""
     return json(await configurations.list_versions(deps.database, limit, cursor))
 
@@ -226,29 +224,25 @@ async def answer_settings(deps: RequestDeps) -> Response:
 
 def list_settings(settings: Settings) -> list[Setting]:
     """List every setting in the order of the file."""
-    return list(_group(Settings, settings.model_dump(mode="json"), _dump_defaults(Settings), ""))
+    return list(_list_group(Settings, settings.model_dump(mode="json"), _dump_defaults(Settings), ""))
 
 
-def _group(
+def _list_group(
     kind: type[BaseModel], values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str
 ) -> Iterator[Setting]:
-    for name, field in kind.model_fields.items():
-        yield from _list_settings(field, f"{prefix}{name}", values[name], defaults.get(name))
-
-
-def _list_settings(field: FieldInfo, name: str, value: Any, default: Any) -> Iterator[Setting]:
-    inner = find_group(field)
-    if inner is not None and value is not None:
-        yield from _group(inner, value, default or _dump_defaults(inner), f"{name}.")
-    elif name == "models":
-        for each, model in value.items():
-            yield from _group(Model, model, _dump_defaults(Model), f"{name}.{each}.")
-    elif name == "devices":
-        for number, device in enumerate(value):
-            yield from _group(Device, device, _dump_defaults(Device), f"{name}.{number}.")
-    else:
-        masked = _mask(name, value)
-        yield Setting(name=name, value=masked, default=default, changed=value != default, meaning=describe_field(field))
+    for key, field in kind.model_fields.items():
+        name, value, default, inner = f"{prefix}{key}", values[key], defaults.get(key), find_group(field)
+        if inner is not None and value is not None:
+            yield from _list_group(inner, value, default or _dump_defaults(inner), f"{name}.")
+        elif name == "models":
+            for each, model in value.items():
+                yield from _list_group(Model, model, _dump_defaults(Model), f"{name}.{each}.")
+        elif name == "devices":
+            for number, device in enumerate(value):
+                yield from _list_group(Device, device, _dump_defaults(Device), f"{name}.{number}.")
+        else:
+            shown, meaning = _mask(name, value), describe_field(field)
+            yield Setting(name=name, value=shown, default=default, changed=value != default, meaning=meaning)
 
 
 def _dump_defaults(kind: type[BaseModel]) -> dict[str, Any]:

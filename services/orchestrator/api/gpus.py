@@ -189,55 +189,39 @@ async def _get_device_names(deps: Deps) -> set[str]:
 async def _make_view(deps: Deps, device: str) -> DeviceView:
     own = next((each for each in deps.settings.all_devices() if each.id == device), None)
     rows = await devices.load_device(deps.database, device)
-    return DeviceView(
-        device=device,
-        memory=_make_memory(device, rows.models, own.models_mib if own else None),
-        lease=await _lease(deps, device),
-        guard=await _guard(deps, own.guard_url)
-        if own
-        else GuardState(reachable=False, detail="only its own orchestrator can ask this guard"),
-        **msgspec.structs.asdict(rows),
-    )
+    held, lease = await RedisLease(deps.redis, device).read(), None
+    if held is not None:
+        async with deps.database.transaction() as connection:
+            names = await devices.list_model_names(connection, held.models)
+        lease = Lease(epoch=held.epoch, phase=held.phase.value, models=names)
+    guard = GuardState(reachable=False, detail="only its own orchestrator can ask this guard")
+    if own is not None:
+        try:
+            reply = await deps.http.get(f"{own.guard_url}/state", timeout=GUARD_S)
+            reply.raise_for_status()
+            guard = msgspec.convert({**reply.json(), "reachable": True}, GuardState)
+        except (httpx2.HTTPError, ValueError) as error:
+            guard = GuardState(reachable=False, detail=str(error).partition("\n")[0] or type(error).__name__)
+    memory = make_memory(device, rows.models, own.models_mib if own else None)
+    return DeviceView(device=device, memory=memory, lease=lease, guard=guard, **msgspec.structs.asdict(rows))
 
 
-def _make_memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
+def make_memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
+    """Return the memory of a device's models, with a remark on those that use more than they declare."""
     measured = [model.measured_mib for model in models if model.measured_mib is not None]
-    declared = sum(model.footprint_mib for model in models)
-    return Memory(
-        budget=budget,
-        declared=declared,
-        measured=round(sum(measured), 1) if measured else None,
-        remark=_make_remark(models)
-        if device.startswith("cpu")
-        else None,  # what processes hold of a GPU is no host memory
-    )
-
-
-def _make_remark(models: list[devices.ResidentModel]) -> str | None:
     larger = [
         f"{model.name} uses {model.measured_mib:.0f} MiB, but its `footprint_mib` declares {model.footprint_mib}"
         for model in models
-        if model.footprint_mib and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
+        if device.startswith("cpu")  # what processes hold of a GPU is no host memory
+        and model.footprint_mib
+        and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
     ]
-    return f"{'; '.join(larger)}: raise it, or the device runs out of memory within its budget" if larger else None
-
-
-async def _lease(deps: Deps, device: str) -> Lease | None:
-    lease = await RedisLease(deps.redis, device).read()
-    if lease is None:
-        return None
-    async with deps.database.transaction() as connection:
-        names = await devices.list_model_names(connection, lease.models)
-    return Lease(epoch=lease.epoch, phase=lease.phase.value, models=names)
-
-
-async def _guard(deps: Deps, url: str) -> GuardState:
-    try:
-        reply = await deps.http.get(f"{url}/state", timeout=GUARD_S)
-        reply.raise_for_status()
-        return msgspec.convert({**reply.json(), "reachable": True}, GuardState)
-    except (httpx2.HTTPError, ValueError) as error:
-        return GuardState(reachable=False, detail=str(error).partition("\n")[0] or type(error).__name__)
+    return Memory(
+        budget=budget,
+        declared=sum(model.footprint_mib for model in models),
+        measured=round(sum(measured), 1) if measured else None,
+        remark=f"{'; '.join(larger)}: raise it, or the device runs out of memory within its budget" if larger else None,
+    )
 
 
 # Serves `/v1/now`: what every device holds, what both lanes do, and what the next flips wait for.

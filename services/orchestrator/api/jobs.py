@@ -51,7 +51,6 @@ from shared.runtime.pins import TRUST, Calibrated, calibrate_crag
 from shared.runtime.submit import Submission, Submitted, load_items, repeat_submission, submit_imported, submit_once
 from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
-from shared.storage import jobs as stored_jobs
 from shared.storage.configurations import SHIPPED, Configuration
 from shared.storage.database import TERMINAL, Database, KeyedRequest, check_name
 from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
@@ -299,7 +298,7 @@ async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: Idemp
 
     Answers 409 if the job has not ended.
     """
-    public_id = await stored_jobs.resolve_public_id(deps.database, job)
+    public_id = await jobs.resolve_public_id(deps.database, job)
     submission = await repeat_submission(deps.database, public_id)
     return await _submit(deps, caller, submission, make_keyed_request(key, "requeue", str(public_id)))
 
@@ -324,8 +323,8 @@ async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
         NotFound, Conflict: as `jobs.resolve` raises them.
         Forbidden: it is another key's, and the caller is no operator.
     """
-    public_id = await stored_jobs.resolve_public_id(deps.database, job)
-    caller.check_owns(await stored_jobs.list_submitters(deps.database, job=public_id), f"job {job}")
+    public_id = await jobs.resolve_public_id(deps.database, job)
+    caller.check_owns(await jobs.list_submitters(deps.database, job=public_id), f"job {job}")
     return public_id
 
 
@@ -337,7 +336,7 @@ async def _answer(
     warnings: Sequence[str] = (),
 ) -> Response:
     deps.job_views.forget()
-    found = await stored_jobs.get(deps.database, str(job))
+    found = await jobs.get(deps.database, str(job))
     return respond_with_tag(make_view(found, warnings), version=found.version, status=status, headers=headers)
 
 
@@ -355,9 +354,7 @@ async def list_jobs(
 
 async def load_page(deps: Deps, filters: JobFilters) -> database.Page[JobView]:
     """Return a page of the list."""
-    found = await stored_jobs.list_jobs(
-        deps.database, filters.limit, filters.cursor, filters.make_selection(), filters.sort
-    )
+    found = await jobs.list_jobs(deps.database, filters.limit, filters.cursor, filters.make_selection(), filters.sort)
     return await page(deps, found)
 
 
@@ -443,7 +440,7 @@ async def check(job: str, deps: RequestDeps) -> Response:
     """Checks the invariants of a job from its rows in the database (docs/explanation/architecture.md#invariants).
     `source_changed` is set if the source of the pipeline has changed since the job ran.
     """
-    return json(await audit_job(deps, await stored_jobs.resolve_public_id(deps.database, job)))
+    return json(await audit_job(deps, await jobs.resolve_public_id(deps.database, job)))
 
 
 async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
@@ -475,8 +472,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of the job; none of its counts of finished work ever falls."""
 
-    request_counts: stored_jobs.RequestCounts
-    stages: dict[str, stored_jobs.StageCount]
+    request_counts: jobs.RequestCounts
+    stages: dict[str, jobs.StageCount]
     unserved: tuple[str, ...]
     """Models that the job's calls wait for and that no guard serves in the version of the job's submission."""
     waiting: tuple[Waiting, ...]
@@ -520,16 +517,16 @@ class StreamMessage(NamedTuple):
     event: ServerSentEvent
 
 
-def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[StreamMessage]:
+def list_messages(snapshot: JobSnapshot, seen: StreamPosition) -> Iterator[StreamMessage]:
     """Yield the messages for a client that has seen `seen`; the job's end comes last."""
-    fresh = [change for change in picture.changes if change.version > seen.version]
+    fresh = [change for change in snapshot.changes if change.version > seen.version]
     for change in (change for change in fresh if change.state not in TERMINAL):
         seen = seen._replace(version=change.version)
         yield _make_message("state", change, seen)
-    if picture.job.gate is not None and not seen.gate:
+    if snapshot.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
-        yield _make_message("gate", picture.job.gate, seen)
-    job = picture.job
+        yield _make_message("gate", snapshot.job.gate, seen)
+    job = snapshot.job
     stages = job.stages or {}
     progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
     digest = canonical.digest(progress).hex()[:16]
@@ -541,15 +538,8 @@ def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[Stream
         yield _make_message("state", change, seen)
 
 
-def _make_message(name: str, data: JobStateChange | stored_jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
+def _make_message(name: str, data: JobStateChange | jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
     return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
-
-
-class WatchedJob(NamedTuple):
-    """A job, and what the client that watches it has seen."""
-
-    picture: JobSnapshot
-    seen: StreamPosition
 
 
 async def _check_watch(
@@ -559,7 +549,7 @@ async def _check_watch(
         str | None,
         Header(description="Id of the last event received; the stream continues after it.", examples=["2.0.-"]),
     ] = None,
-) -> WatchedJob:
+) -> tuple[JobSnapshot, StreamPosition]:
     """Check the request before the stream begins, so that an error can still be answered with a status.
 
     Raises:
@@ -567,15 +557,15 @@ async def _check_watch(
     """
     seen = parse_event_id(last_event_id)
     async with deps.database.transaction() as connection:
-        row = await stored_jobs.resolve(connection, job)
-    picture = await stored_jobs.take_snapshot(deps.database, row)
-    if seen.version > picture.job.version:
+        row = await jobs.resolve(connection, job)
+    snapshot = await jobs.take_snapshot(deps.database, row)
+    if seen.version > snapshot.job.version:
         raise BadRequest(
             "`Last-Event-ID`: belongs to another job", hint="leave the header out to start from the beginning"
         )
-    if picture.job.ended and not any(list_messages(picture, seen)):
+    if snapshot.job.ended and not any(list_messages(snapshot, seen)):
         raise HTTPException(204)
-    return WatchedJob(picture, seen)
+    return snapshot, seen
 
 
 RESPONSES: dict[int | str, Any] = {
@@ -589,7 +579,7 @@ RESPONSES: dict[int | str, Any] = {
     RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
 )  # fmt: skip
 async def events(
-    watched: Annotated[WatchedJob, Depends(_check_watch)], deps: RequestDeps
+    watched: Annotated[tuple[JobSnapshot, StreamPosition], Depends(_check_watch)], deps: RequestDeps
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change, `progress`
     when counts have changed, `gate` when the gate has decided. The final state comes last.
@@ -597,15 +587,15 @@ async def events(
     A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
     event; after the last event of a job that has ended the answer is 204, at which a browser stops reconnecting.
     """
-    picture, seen = watched
+    snapshot, seen = watched
     while True:
-        for message in list_messages(picture, seen):
+        for message in list_messages(snapshot, seen):
             seen = message.seen
             yield message.event
-        if picture.job.ended:
+        if snapshot.job.ended:
             return
-        picture = await deps.polls.wait_for_next(
-            ("job", picture.row), partial(stored_jobs.take_snapshot, deps.database, picture.row)
+        snapshot = await deps.polls.wait_for_next(
+            ("job", snapshot.row), partial(jobs.take_snapshot, deps.database, snapshot.row)
         )
 
 
@@ -693,11 +683,11 @@ async def import_answers(
     found = await jobs.get(deps.database, str(submitted.job))
     headers = {"Location": f"/v1/jobs/{submitted.job}"}
     warnings = await list_ungraded_warnings(deps.database, job=submitted.job)
-    warnings += _list_warnings(submitted, reader)
+    warnings += _list_import_warnings(submitted, reader)
     return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
 
 
-def _list_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:
+def _list_import_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:
     warnings = []
     if submitted.missing:
         items = format_count(submitted.missing, "item of the dataset has", "items of the dataset have")

@@ -1,6 +1,5 @@
 """Serves `/v1/labels`: people label documents and answers without seeing the verdict; measures agreement."""
 
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
@@ -18,9 +17,8 @@ from shared.errors import Invalid
 from shared.fields import Stored
 from shared.runtime.pins import LabelCalibration, calibrate_judge
 from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, What, parse_label
-from shared.storage import database as storage
-from shared.storage import labels as stored_labels
-from shared.storage.database import Database
+from shared.storage import labels
+from shared.storage.database import DEFAULT, Database, Page
 from shared.storage.labels import ExportedLabel, Label, LabelSet, LabelSetDraft, LabelTask, NewLabel
 
 router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
@@ -75,7 +73,8 @@ class LabelRequest(BaseModel):
             Invalid: the scale has no such value, or there is neither a value nor an abstention.
         """
         if self.abstained != (self.value is None):
-            raise Invalid("a label needs either a `value` or `abstained: true`", hint=f"one of {_scale(what)}")
+            scale = ", ".join(map(str, KINDS[what].scale))
+            raise Invalid("a label needs either a `value` or `abstained: true`", hint=f"one of {scale}")
         try:
             value = None if self.value is None else parse_label(what, str(self.value))
         except ValueError as error:
@@ -83,10 +82,6 @@ class LabelRequest(BaseModel):
                 f"`value`: {error}", hint="use a value of the scale, or `abstained: true` if you cannot decide"
             ) from error
         return NewLabel(value=value, blind=self.blind, note=self.note)
-
-
-def _scale(what: What) -> str:
-    return ", ".join(map(str, KINDS[what].scale))
 
 
 class NextTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,21 +103,21 @@ async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> R
     document or answer is drawn once, and the same seed draws the same tasks. Tasks are copies, so they survive a purge
     of the job. Answers 200 if the same set exists.
     """
-    made, new = await stored_labels.create(deps.database, request.make_draft(), actor)
+    made, new = await labels.create(deps.database, request.make_draft(), actor)
     return json(made, 201 if new else 200, {"Location": f"/v1/labels/sets/{made.name}"})
 
 
-@route(router, "GET", "", Scope.READ, "List label sets", answers(storage.Page[LabelSet]), name="listed")
-async def list_label_sets(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
+@route(router, "GET", "", Scope.READ, "List label sets", answers(Page[LabelSet]), name="listed")
+async def list_label_sets(deps: RequestDeps, limit: Limit = DEFAULT, cursor: str | None = None) -> Response:
     """Lists the label sets, newest first, with the progress of each labeller."""
-    return json(await stored_labels.list_label_sets(deps.database, limit, cursor))
+    return json(await labels.list_label_sets(deps.database, limit, cursor))
 
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet), refuses=(404,))
 async def get(deps: RequestDeps, name: Name) -> Response:
     """Returns the source of a label set, its scale, and the progress of each labeller."""
     async with deps.database.transaction() as connection:
-        return json(await stored_labels.get_set(connection, name))
+        return json(await labels.get_set(connection, name))
 
 
 @route(
@@ -139,8 +134,8 @@ async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: B
 async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, blind: Blind = True) -> Response:
     """Returns a task with the last label that the owner of this key gave it."""
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-        return json(await stored_labels.find_task(connection, of, number, actor, blind=blind))
+        of = await labels.get_set(connection, name)
+        return json(await labels.find_task(connection, of, number, actor, blind=blind))
 
 
 @route(
@@ -163,8 +158,12 @@ async def export(deps: RequestDeps, name: Name) -> Response:
     value.
     """
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-    return StreamingResponse(_stream_lines(deps.database, of), media_type="application/x-ndjson")
+        of = await labels.get_set(connection, name)
+    lines = (
+        b"".join(msgspec.json.encode(each) + b"\n" for each in batch)
+        async for batch in labels.stream_labels(deps.database, of)
+    )
+    return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
 @route(
@@ -204,9 +203,9 @@ async def load_next_task(database: Database, name: str, labeller: str, *, blind:
         NotFound: there is no such set.
     """
     async with database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
+        of = await labels.get_set(connection, name)
         done = of.of(labeller)
-        found = await stored_labels.find_next_task(connection, of, labeller, blind=blind)
+        found = await labels.find_next_task(connection, of, labeller, blind=blind)
     return NextTask(task=found, done=done.labels + done.abstained, tasks=of.tasks)
 
 
@@ -220,8 +219,8 @@ async def add_label(
         Invalid: the label cannot be used.
     """
     async with database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-    label, new = await stored_labels.add_label(database, of, number, labeller, request.to_label(of.what))
+        of = await labels.get_set(connection, name)
+    label, new = await labels.add_label(database, of, number, labeller, request.to_label(of.what))
     return label, 201 if new else 200
 
 
@@ -232,11 +231,6 @@ async def measure_agreement(database: Database, name: str, *, blind: bool, seed:
         NotFound: there is no such set.
     """
     async with database.snapshot() as connection:
-        of = await stored_labels.get_set(connection, name)
-        counted = await stored_labels.count_labels(connection, of, blind=blind)
+        of = await labels.get_set(connection, name)
+        counted = await labels.count_labels(connection, of, blind=blind)
     return await to_thread.run_sync(lambda: label_agreement.compute_agreement(of, counted, blind=blind, seed=seed))
-
-
-async def _stream_lines(database: Database, of: LabelSet) -> AsyncIterator[bytes]:
-    async for batch in stored_labels.stream_labels(database, of):
-        yield b"".join(msgspec.json.encode(each) + b"\n" for each in batch)

@@ -14,7 +14,6 @@ from shared import suggestions
 from shared.errors import NotFound
 from shared.models import commands
 from shared.plugins import loading
-from shared.plugins.catalogue import Plugin
 from shared.settings import Settings
 from shared.shapes import Kind, PluginPin, Scope, State
 from shared.storage import devices
@@ -172,12 +171,18 @@ async def list_plugin_views(deps: Deps) -> list[PluginView]:
         for pin, names in jobs.items()
         if pin not in installed
     ]
-    return [*(_make_plugin_view(plugin, jobs.get(plugin.pin, [])) for plugin in found), *missing]
-
-
-def _make_plugin_view(plugin: Plugin, jobs: list[str]) -> PluginView:
-    fix = "" if plugin.state is State.READY else get_fix(plugin)
-    return PluginView(
-        kind=plugin.kind, name=plugin.name, distribution=plugin.distribution, version=plugin.version,
-        hash=plugin.pin.hash, state=plugin.state, detail=plugin.detail, fix=fix, jobs=jobs,
-    )  # fmt: skip
+    present = [
+        PluginView(
+            kind=plugin.kind,
+            name=plugin.name,
+            distribution=plugin.distribution,
+            version=plugin.version,
+            hash=plugin.pin.hash,
+            state=plugin.state,
+            detail=plugin.detail,
+            fix="" if plugin.state is State.READY else get_fix(plugin),
+            jobs=jobs.get(plugin.pin, []),
+        )
+        for plugin in found
+    ]
+    return present + missing

@@ -86,7 +86,12 @@ def list_sections(read: Callable[[str], bool], configured: Params = SHIPPED) -> 
         if read(each.path):
             group, dot, _ = each.path.partition(".")
             groups.setdefault(group if dot else "general", []).append(each)
-    return [Section(name, _explain(name), tuple(found)) for name, found in groups.items() if found]
+    texts = read_docstrings(Params)
+    kinds = {name: type(getattr(SHIPPED, name, None)) for name in groups}
+    own = {name: kind.__doc__ or "" for name, kind in kinds.items() if issubclass(kind, msgspec.Struct)}
+    return [
+        Section(name, texts.get(name) or own.get(name, ""), tuple(found)) for name, found in groups.items() if found
+    ]
 
 
 def get_names(drawn: Iterable[Section]) -> set[str]:
@@ -110,12 +115,18 @@ def nest(values: Mapping[str, str]) -> dict[str, Any]:
     for name, value in values.items():
         if name.startswith(PREFIX) and value:
             path = name.removeprefix(PREFIX)
-            _put(nested, path.split("."), _parse(value, kinds.get(path, "text")))
+            *groups, leaf = path.split(".")
+            inner: Any = nested
+            for group in groups:
+                inner = inner.setdefault(group, {}) if isinstance(inner, dict) else None
+            # A value in the way that is not a group stays; the API refuses the longer name.
+            if isinstance(inner, dict):
+                inner[leaf] = _parse(value, kinds.get(path, "text"))
     return nested
 
 
 def flatten(params: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, str]:
-    """Return nested parameters by their names in a form: the reverse of `tree`."""
+    """Return nested parameters by their names in a form: the reverse of `nest`."""
     known = _map_kinds()
     found: dict[str, str] = {}
     for name, value in params.items():
@@ -167,11 +178,6 @@ def _make_parameter(path: str, found: Any, default: Any, text: str) -> Parameter
     return Parameter(path, "json", default, text)
 
 
-def _explain(group: str) -> str:
-    kind = type(getattr(Params(), group, None))
-    return read_docstrings(Params).get(group) or (kind.__doc__ or "" if issubclass(kind, msgspec.Struct) else "")
-
-
 def _parse(value: str, kind: Kind) -> Any:
     try:
         match kind:
@@ -185,17 +191,6 @@ def _parse(value: str, kind: Kind) -> Any:
     except (ValueError, msgspec.DecodeError):
         return value
     return {"true": True, "false": False}.get(value, value) if kind == "flag" else value
-
-
-def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set `value` at `path`. A value in the way that is not a group stays; the API refuses the longer name."""
-    *groups, leaf = path
-    for group in groups:
-        inner = nested.setdefault(group, {})
-        if not isinstance(inner, dict):
-            return
-        nested = inner
-    nested[leaf] = value
 
 
 # Serves `/v1/pipelines`: the ways in which a job may answer its questions.

@@ -143,37 +143,24 @@ async def plan_request(request: PlanRequest, deps: Deps) -> PlanView:
     retrieval = request.retrieval.retrieval() if request.retrieval else None
     async with deps.database.transaction() as connection:
         there = whatif.make_rooms(request.devices) or await load_rooms(connection, deps.settings.all_devices())
+        hardware, on_gpu = request.speeds.hardware(), whatif.on_gpu(there[0].device)
         if request.job is None:
-            on_gpu = whatif.on_gpu(there[0].device)
-            wanting = whatif.make_demands(request.models, request.speeds.hardware(), on_gpu=on_gpu)
+            wanting = whatif.make_demands(request.models, hardware, on_gpu=on_gpu)
             return await _plan_view(connection, wanting, there, None, retrieval)
         submission = request.job.submission(await configurations.find_newest(connection))
         draft = await Drafting(connection, deps.settings).draft(submission, request.questions)
         work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, [draft]))
         alone = await to_thread.run_sync(demands.estimate_new, draft.spec, draft.samples)
-        views = [
-            await _plan_view(connection, each.demands, there, each.order, retrieval)
-            for each in [
-                await _replace_models(connection, deps, request, wanted, there) for wanted in (alone, work.needs)
-            ]
-        ]
-    found, shared = views
-    return msgspec.structs.replace(
-        found, calls={role: each.most for role, each in work.calls.items()},
-        shared_s=shared.chosen and shared.chosen.seconds,
-    )  # fmt: skip
-
-
-async def _replace_models(
-    connection: AsyncConnection, deps: Deps, request: PlanRequest, wanted: Needs, there: list[Room]
-) -> whatif.ReplacedModels:
-    """Return the demands of the job's models, or of those that replace them, and the devices that the request names."""
-    hardware = request.speeds.hardware()
-    found = await _load_demands(connection, deps, wanted, hardware)
-    if request.devices:
-        found = [msgspec.structs.replace(demand, device=None) for demand in found]
-    on_gpu = whatif.on_gpu(there[0].device)
-    return whatif.replace_models(found, wanted, request.models, hardware, on_gpu=on_gpu)
+        views = []
+        for wanted in (alone, work.needs):
+            found = await _load_demands(connection, deps, wanted, hardware)
+            if request.devices:
+                found = [msgspec.structs.replace(demand, device=None) for demand in found]
+            replaced = whatif.replace_models(found, wanted, request.models, hardware, on_gpu=on_gpu)
+            views.append(await _plan_view(connection, replaced.demands, there, replaced.order, retrieval))
+    view, shared = views
+    calls = {role: each.most for role, each in work.calls.items()}
+    return msgspec.structs.replace(view, calls=calls, shared_s=shared.chosen and shared.chosen.seconds)
 
 
 async def make_plan(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:

@@ -21,8 +21,7 @@ from shared.records import Provenance, SampleLine
 from shared.samples import SampleRow
 from shared.shapes import Scope
 from shared.storage import database, jobs, samples
-from shared.storage import provenance as storage_provenance
-from shared.storage.provenance import ResultRow
+from shared.storage.provenance import ResultRow, load_provenance, stream_results
 from shared.storage.samples import SampleSelection
 
 # Writes results as a typed Parquet file and sends it row group by row group.
@@ -66,22 +65,18 @@ async def write_parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterato
 
     outlet, columns = Outlet(), make_schema()
     writer = await to_thread.run_sync(ParquetWriter, outlet, columns)
-    async for group in _regroup_rows(batches):
-        await to_thread.run_sync(_write, writer, columns, group)
-        yield outlet.take()
-    await to_thread.run_sync(writer.close)
-    yield outlet.take()
-
-
-async def _regroup_rows(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[list[ResultRow]]:
     group: list[ResultRow] = []
     async for batch in batches:
         group += batch
         if len(group) >= GROUP:
-            yield group
+            await to_thread.run_sync(_write, writer, columns, group)
+            yield outlet.take()
             group = []
     if group:
-        yield group
+        await to_thread.run_sync(_write, writer, columns, group)
+        yield outlet.take()
+    await to_thread.run_sync(writer.close)
+    yield outlet.take()
 
 
 def _write(writer: Any, columns: Any, rows: Sequence[ResultRow]) -> None:
@@ -100,18 +95,8 @@ def make_schema() -> Any:
     flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
     others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
     types = {**whole, **flags, **others, **took, **judged, "score": pa.float64()}
-    required = {
-        *took,
-        *judged,
-        "index",
-        "repeat",
-        "question",
-        "state",
-        "truncated",
-        "context",
-        "duplicates",
-        "unscored",
-    }
+    own = ("index", "repeat", "question", "state", "truncated", "context", "duplicates", "unscored")
+    required = {*took, *judged, *own}
     return pa.schema(
         [pa.field(name, types.get(name, pa.string()), name not in required) for name in ResultRow.__struct_fields__]
     )
@@ -227,7 +212,7 @@ class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[mis
 
 @route(
     router, "GET", "/{job}/results", Scope.READ, "Stream results",
-    add_other_formats(answers(storage_provenance.ResultRow, media="application/x-ndjson")), refuses=(404, 409),
+    add_other_formats(answers(ResultRow, media="application/x-ndjson")), refuses=(404, 409),
 )  # fmt: skip
 async def results(
     job: str,
@@ -248,7 +233,7 @@ async def results(
     # `job` has resolved, so it is an id or a name and needs no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
     return StreamingResponse(
-        write(storage_provenance.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
+        write(stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
     )
 
 
@@ -282,7 +267,7 @@ async def sample(
     """Returns all calls that the sample waited for, with their attempts (who answered, when, in which epoch), and the
     texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
-    return json(await storage_provenance.load_provenance(deps.database, job, index, repeat, prompts=prompts))
+    return json(await load_provenance(deps.database, job, index, repeat, prompts=prompts))
 
 
 # Serves `/v1/jobs/{job}/provenance`: everything that a job's answers were made from, to verify elsewhere.

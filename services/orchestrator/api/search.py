@@ -25,12 +25,11 @@ from shared.errors import Unavailable
 from shared.fields import WHOLE
 from shared.params import Params
 from shared.rag.gate import score_document
-from shared.replies import Document
 from shared.runtime import pins
 from shared.runtime.advance import Replay, exclude_duplicates
 from shared.runtime.parameters import check_read_by, parse_params
 from shared.runtime.pins import pin_reranker
-from shared.samples import Candidate, Decision, Item
+from shared.samples import Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora
 from shared.storage.configurations import Configuration
@@ -49,16 +48,8 @@ READS = frozenset({
 """Parameters that searches read; a group's name stands for the whole group."""
 BY_EVALUATOR = tuple(f"crag.{name}" for name in ("upper", "lower", "thresholds", "calibrated_by", "judged_by"))
 CANDIDATE_FIELDS = (
-    "rank",
-    "score",
-    "dense_rank",
-    "dense_score",
-    "sparse_rank",
-    "sparse_score",
-    "fused",
-    "relevance",
-    "paths",
-)
+    "rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "fused", "relevance", "paths",
+)  # fmt: skip
 """Fields of a candidate that are copied into the hit."""
 
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
@@ -175,12 +166,24 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
             connection, request.corpus, [candidate.document for candidate in candidates]
         )
     fused = fusion(params, trace.decisions, request.mode) if request.mode == "hybrid" or request.enhance else None
-    library = answering.library if request.quality else {}
+    hits = []
+    for each in candidates:
+        scored = answering.library.get(each.document) if request.quality else None
+        quality = score_document(scored) if scored else None
+        hits.append(
+            SearchHit(
+                **msgspec.structs.asdict(texts[each.document]),
+                **{field: getattr(each, field) for field in CANDIDATE_FIELDS},
+                contributions=contributions(each, fused) if fused else None,
+                quality=quality.score if quality else None,
+                features=quality.features if quality else None,
+            )
+        )
     return SearchAnswer(
         corpus=request.corpus,
         mode=request.mode,
         fusion=fused,
-        hits=[_make_hit(each, texts[each.document], fused, library.get(each.document)) for each in candidates],
+        hits=hits,
         duplicates=list(trace.duplicates),
         action=verdict(trace.decisions),
         decisions=list(trace.decisions),
@@ -226,17 +229,3 @@ async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, i
     if len(found) < 2:
         raise Unavailable(f"the indexes of corpus {corpus!r} are not ready", hint="wait until it is indexed")
     return found
-
-
-def _make_hit(
-    candidate: Candidate, shown: corpora.Shown, fused: SearchFusion | None, scored: Document | None
-) -> SearchHit:
-    """Return a hit; `scored` is the whole document, needed if its quality is requested."""
-    quality = score_document(scored) if scored else None
-    return SearchHit(
-        **msgspec.structs.asdict(shown),
-        **{field: getattr(candidate, field) for field in CANDIDATE_FIELDS},
-        contributions=contributions(candidate, fused) if fused else None,
-        quality=quality.score if quality else None,
-        features=quality.features if quality else None,
-    )
