@@ -1,11 +1,15 @@
-"""Metrics for Prometheus, derived from the rows of the database, and spans of ended jobs."""
+"""Metrics for Prometheus, and spans of ended jobs.
+
+Metrics are derived from the rows of the database at each request, so that they survive restarts and cost nothing in
+between.
+"""
 
 import asyncio
 import logging
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -30,13 +34,6 @@ from shared.calls import Lane
 from shared.places import find_existing_folder
 from shared.storage.database import Database, SampleState, try_decode
 from shared.telemetry import row_spans
-
-# Metrics for operators, derived from rows at each request, so that they survive restarts and cost nothing in
-# between.
-
-
-# Lists every metric with its meaning and labels. Tests compare the code, the documentation and the dashboard with
-# it.
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -87,10 +84,9 @@ CATALOGUE = (
     ),
     Metric("mathrag_metrics_duration_seconds", "gauge", "Time that it took to derive these metrics."),
 )  # fmt: skip
+"""Every metric. Tests compare the code, the documentation and the dashboard with it."""
 
 BY_NAME = {metric.name: metric for metric in CATALOGUE}
-
-# Keeps the values of the metrics, and gives them the form that Prometheus reads.
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0)
 """Upper bounds of the histograms' buckets in seconds, from a search to the longest model call."""
@@ -142,8 +138,13 @@ class MetricValues(Collector):
                 yield self._make_family(CounterMetricFamily, metric, self._counters)
             elif metric.kind == "gauge":
                 yield self._make_family(GaugeMetricFamily, metric, self._gauges)
-            elif any(name == metric.name for name, _ in self._distributions):
-                yield self._make_histogram(metric)
+            else:
+                histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for (name, labels), found in self._distributions.items():
+                    if name == metric.name:
+                        histogram.add_metric(labels, found.cumulate(), found.total)
+                if histogram.samples:
+                    yield histogram
 
     def _make_family(
         self,
@@ -157,15 +158,6 @@ class MetricValues(Collector):
                 metric_family.add_metric(labels, value)
         return metric_family
 
-    def _make_histogram(self, metric: Metric) -> PrometheusMetric:
-        made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for (name, labels), found in self._distributions.items():
-            if name == metric.name:
-                made.add_metric(labels, found.cumulate(), found.total)
-        return made
-
-
-# Windows over tables to which rows are only added: each row is read once, none is missed, and each read is bounded.
 
 # A row that is not visible yet belongs to a running transaction, and its stamp is later than that began. So all rows
 # with a stamp before the oldest running transaction are visible. (Row ids do not order commits: sequences are cached.)
@@ -175,7 +167,8 @@ HORIZON = text("""
 
 
 class Window:
-    """Yields the rows of one table from one read to the next, by a column that the database's clock stamps.
+    """Yields the rows of a table that only grows, by a column that the database's clock stamps: each row is read once,
+    none is missed, and each read is bounded.
 
     `table` includes its alias ("samples s"), and so does `column` ("s.ended_at").
     """
@@ -210,8 +203,6 @@ async def horizon(connection: AsyncConnection) -> datetime:
     return found
 
 
-# Reads the current values: from the database, Redis, the other services and the connection pool.
-
 MIB = 1 << 20
 PATIENCE_S = 0.5
 """Longest wait for another service in seconds: a scrape must not hang with it."""
@@ -235,8 +226,6 @@ DEVICES = text("""
     CROSS JOIN LATERAL (
         SELECT * FROM residencies r WHERE r.device = d.device ORDER BY r.epoch DESC LIMIT 1) r
     LEFT JOIN models m ON m.id = ANY(r.models) AND r.state = 'open' ORDER BY d.device, m.id""")
-
-
 OUTAGES = text("""
     SELECT m.name, max(EXTRACT(EPOCH FROM now() - o.since)) AS seconds
     FROM outages o JOIN models m ON m.id = o.model_id GROUP BY m.name""")
@@ -245,32 +234,18 @@ SIZE = text("SELECT pg_database_size(current_database())")
 
 async def read_rows(connection: AsyncConnection) -> list[Gauge]:
     """Return the gauges of jobs, queue, outages and devices, and the size of the database."""
-    parts = (_read_jobs, _queue, _read_outages, _read_devices)
-    size = (await connection.execute(SIZE)).scalar_one()
-    return [("mathrag_database_bytes", [], size), *[gauge for part in parts async for gauge in part(connection)]]
-
-
-async def _read_jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
-    for row in await connection.execute(COUNT_JOBS):
-        yield "mathrag_jobs", [row.state], row.n
-
-
-async def _queue(connection: AsyncConnection) -> AsyncIterator[Gauge]:
-    for row in await connection.execute(QUEUE, {"most": MOST_CALLS}):
-        yield "mathrag_queue_calls", [row.lane, row.name, row.state], row.n
-
-
-async def _read_outages(connection: AsyncConnection) -> AsyncIterator[Gauge]:
-    for row in await connection.execute(OUTAGES):
-        yield "mathrag_outage_seconds", [row.name], float(row.seconds)
-
-
-async def _read_devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+    gauges: list[Gauge] = [("mathrag_database_bytes", [], (await connection.execute(SIZE)).scalar_one())]
+    gauges += [("mathrag_jobs", [row.state], row.n) for row in await connection.execute(COUNT_JOBS)]
+    queued = await connection.execute(QUEUE, {"most": MOST_CALLS})
+    gauges += [("mathrag_queue_calls", [row.lane, row.name, row.state], row.n) for row in queued]
+    outages = await connection.execute(OUTAGES)
+    gauges += [("mathrag_outage_seconds", [row.name], float(row.seconds)) for row in outages]
     for row in await connection.execute(DEVICES):
-        yield "mathrag_device_state", [row.device, row.state], 1
-        yield "mathrag_device_epoch", [row.device], row.epoch
+        gauges.append(("mathrag_device_state", [row.device, row.state], 1))
+        gauges.append(("mathrag_device_epoch", [row.device], row.epoch))
         if row.name is not None:
-            yield "mathrag_resident_model_memory_bytes", [row.device, row.name], (row.mib or 0) * MIB
+            gauges.append(("mathrag_resident_model_memory_bytes", [row.device, row.name], (row.mib or 0) * MIB))
+    return gauges
 
 
 def read_process(deps: Deps) -> Iterator[Gauge]:
@@ -319,18 +294,6 @@ async def _count_workers(deps: Deps) -> list[Gauge] | None:
     return found
 
 
-# Counts the decisions of methods for ended samples, and the parts that fell back to a simpler way.
-
-SOME = b'"decisions":[{'
-"""Bytes to find in an outcome. It is canonical JSON, in which text cannot look like a field, because its quotes are
-escaped.
-"""
-# Parsed here, not in the database: a model may write text that PostgreSQL refuses to parse as JSON.
-OUTCOMES = """
-    SELECT o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.kind = 'item' AND position(CAST(:some AS bytea) IN o.outcome) > 0 AND $window"""
-
-
 class _Decision(msgspec.Struct):
     stage: str
     action: str
@@ -348,26 +311,6 @@ class _Outcome(msgspec.Struct):
 _log = logging.getLogger(__name__)
 
 
-async def count(
-    connection: AsyncConnection, values: MetricValues, condition: str, window: Mapping[str, object]
-) -> None:
-    """Add the decisions of the samples in `window`; the database leaves out samples without decisions."""
-    outcomes = await connection.execute(text(OUTCOMES.replace("$window", condition)), {**window, "some": SOME})
-    decided: Counter[tuple[str, str, str | None]] = Counter()
-    for (stored,) in outcomes:
-        outcome, problem = try_decode(stored, _Outcome, "an outcome")
-        if outcome is None:
-            _log.warning("not counted: %s", problem)
-            continue
-        decided.update((each.stage, each.action, each.fallback) for each in outcome.trace.decisions)
-    for (stage, action, fallback), n in decided.items():
-        values.count("mathrag_decisions_total", [stage, action], n)
-        if fallback is not None:
-            values.count("mathrag_fallbacks_total", [stage, fallback], n)
-
-
-# Counts flips and model loads, each once, when its residency has opened or failed.
-
 NEWEST = text("SELECT COALESCE(max(epoch), 0) FROM residencies")
 # Wait for a minute: by then the insert of a residency is visible, even if a younger one has already ended.
 YOUNGER = text("""
@@ -378,7 +321,9 @@ YOUNGER = text("""
 
 
 class Flips:
-    """Counts flips since this process began to watch."""
+    """Counts flips and model loads since this process began to watch: each once, when its residency has opened or
+    failed.
+    """
 
     def __init__(self, values: MetricValues) -> None:
         self._values = values
@@ -395,24 +340,17 @@ class Flips:
         for row in rows:
             if row.known and row.epoch not in self._counted:
                 self._counted.add(row.epoch)
-                self._count(row.device, row.cause, row.servers, opened=row.opened)
+                labels = [row.device, row.cause, "opened" if row.opened else "failed"]
+                self._values.count("mathrag_flips_total", labels, 1)
+                for server in row.servers:
+                    of_model = [row.device, server["name"]]
+                    self._values.count("mathrag_model_loads_total", of_model, 1)
+                    self._values.count("mathrag_model_load_seconds_total", of_model, float(server["seconds"]))
         for row in rows:
             if not row.over:
                 break
             self._settled = row.epoch
             self._counted.discard(row.epoch)
-
-    def _count(self, device: str, cause: str, servers: list[dict[str, object]], *, opened: bool) -> None:
-        self._values.count("mathrag_flips_total", [device, cause, "opened" if opened else "failed"], 1)
-        for server in servers:
-            labels = [device, str(server["name"])]
-            self._values.count("mathrag_model_loads_total", labels, 1)
-            self._values.count("mathrag_model_load_seconds_total", labels, float(str(server["seconds"])))
-
-
-# Counts questions to dense indexes from the retriever's counters: how many of their vectors were cached.
-
-"""Longest wait for the retriever in seconds: a scrape must not hang with it."""
 
 
 class VectorHits(msgspec.Struct, frozen=True):
@@ -427,7 +365,7 @@ class _Health(msgspec.Struct):
 
 
 class Vectors:
-    """Counts since this process began to watch."""
+    """Counts questions to dense indexes since this process began to watch, from the retriever's counters."""
 
     def __init__(self, values: MetricValues) -> None:
         self._values = values
@@ -439,11 +377,9 @@ class Vectors:
         """
         try:
             reply = await deps.http.get(f"{deps.settings.retriever_url}/healthz", timeout=PATIENCE_S)
-            self._count(msgspec.json.decode(reply.content, type=_Health).embeddings)
+            now = msgspec.json.decode(reply.content, type=_Health).embeddings
         except (httpx2.HTTPError, msgspec.MsgspecError):
             return
-
-    def _count(self, now: VectorHits) -> None:
         before = self._seen or now
         if now.asked < before.asked:  # it was started again
             before = VectorHits(0, 0)
@@ -451,8 +387,6 @@ class Vectors:
         self._values.count("mathrag_question_vectors_total", ["cache"], hits)
         self._values.count("mathrag_question_vectors_total", ["embedder"], now.asked - before.asked - hits)
 
-
-# Counts requests to the API as they pass.
 
 # Drop the `_created` series: there would be one more for each metric, and nobody reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -486,22 +420,21 @@ class CountRequests:
 
         async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._count(scope, message["status"], time.perf_counter() - began)
+                seconds, route = time.perf_counter() - began, getattr(scope.get("route"), "path", UNKNOWN)
+                self._requests.total.labels(scope["method"], route, str(message["status"])).inc()
+                self._requests.duration.labels(scope["method"], route).observe(seconds)
             await send(message)
 
         await self._app(scope, receive, send_and_count)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", UNKNOWN)
-        self._requests.total.labels(scope["method"], route, str(status)).inc()
-        self._requests.duration.labels(scope["method"], route).observe(seconds)
-
-
-# Counts rows that were added since the last read; the database aggregates them.
 
 ATTEMPTS, SAMPLES, JOBS = 10_000, 1_000, 1_000
 """Most rows per read, about 10 ms of the database's time; the next reads count the rest."""
 UNSCORED = b'"unscored":true'
+SOME = b'"decisions":[{'
+"""Bytes to find in an outcome. It is canonical JSON, in which text cannot look like a field, because its quotes are
+escaped.
+"""
 
 # Use the planner settings of the hot path: with old statistics a hash join would read every call ever made. Starting
 # parallel workers takes longer than the rest of the statement.
@@ -530,19 +463,8 @@ class RowCounters:
         if window := await self._attempts.advance(connection, until):
             await self._count_attempts(connection, window)
         if window := await self._samples.advance(connection, until):
-            for samples_row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
-                self._values.count(
-                    "mathrag_samples_ended_total",
-                    [SampleState(samples_row.state).word, samples_row.failure or ""],
-                    samples_row.n,
-                )
-                if samples_row.extraction:
-                    self._values.count("mathrag_extractions_total", [samples_row.extraction], samples_row.n)
-                if samples_row.unscored:
-                    self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], samples_row.n)
-            await count(connection, self._values, self._samples.condition, window)
-            await self._count_steps(connection, window)
-            await self._count_gates(connection, window)
+            await self._count_samples(connection, window)
+            await self._count_decisions(connection, window)
         if window := await self._jobs.advance(connection, until):
             for row in await connection.execute(_read(JOBS_ENDED, self._jobs), window):
                 self._values.count("mathrag_jobs_ended_total", [row.state], row.n)
@@ -558,15 +480,34 @@ class RowCounters:
                 self._values.count("mathrag_tokens_total", [row.role, "read"], row.read)
                 self._values.count("mathrag_tokens_total", [row.role, "written"], row.written)
 
-    async def _count_steps(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
+    async def _count_samples(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
+        for row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
+            labels = [SampleState(row.state).word, row.failure or ""]
+            self._values.count("mathrag_samples_ended_total", labels, row.n)
+            if row.extraction:
+                self._values.count("mathrag_extractions_total", [row.extraction], row.n)
+            if row.unscored:
+                self._values.count("mathrag_fallbacks_total", ["quality", "unscored"], row.n)
         for row in await connection.execute(_read(STEPS, self._samples), window):
             self._values.count("mathrag_steps_total", ["computed" if row.created else "reused"], row.n)
-
-    async def _count_gates(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
         for row in await connection.execute(_read(GATES, self._samples), window):
             self._values.count("mathrag_gate_decisions_total", [row.strategy], row.n)
             if row.unusable:
                 self._values.count("mathrag_fallbacks_total", ["gate", "judge_unusable"], row.n)
+
+    async def _count_decisions(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
+        """Count the decisions of methods for the samples in `window`, and the parts that were left out."""
+        decided: Counter[tuple[str, str, str | None]] = Counter()
+        for (stored,) in await connection.execute(_read(OUTCOMES, self._samples), {**window, "some": SOME}):
+            outcome, problem = try_decode(stored, _Outcome, "an outcome")
+            if outcome is None:
+                _log.warning("not counted: %s", problem)
+                continue
+            decided.update((each.stage, each.action, each.fallback) for each in outcome.trace.decisions)
+        for (stage, action, fallback), n in decided.items():
+            self._values.count("mathrag_decisions_total", [stage, action], n)
+            if fallback is not None:
+                self._values.count("mathrag_fallbacks_total", [stage, fallback], n)
 
 
 ATTEMPTED = """
@@ -591,9 +532,11 @@ GATES = """
     FROM samples s JOIN outcomes o ON o.sample_id = s.id
     CROSS JOIN LATERAL (SELECT CAST(convert_from(o.outcome, 'UTF8') AS jsonb) AS decision) g
     WHERE s.kind = 'prepare' AND $window GROUP BY strategy, unusable"""
+# Parsed here, not in the database: a model may write text that PostgreSQL refuses to parse as JSON.
+OUTCOMES = """
+    SELECT o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.kind = 'item' AND position(CAST(:some AS bytea) IN o.outcome) > 0 AND $window"""
 JOBS_ENDED = "SELECT j.state, count(*) AS n FROM jobs j WHERE $window GROUP BY j.state"
-
-# Derives the metrics of the whole installation at a request, and caches them for some seconds.
 
 FRESH_S = 5.0
 """Seconds for which an answer is cached, so that several scrapers cost no more than one."""
@@ -637,14 +580,12 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-# Creates a span for every job that ends. It reads the rows, because any process may end a job.
-
 MOST_SPANS = 100
 REMEMBERED_S = 3600
 
 
 class JobSpans:
-    """Follows the jobs that end from now on."""
+    """Creates a span for every job that ends from now on. It reads the rows, because any process may end a job."""
 
     def __init__(self, database: Database, redis: Redis) -> None:
         self._database = database

@@ -14,18 +14,15 @@ from shared.storage import jobs
 from shared.storage.database import Database
 from shared.storage.jobs import Job
 
-# Shares reads of jobs among many clients that ask at the same time.
-
-
-# Caches counts over the samples of ended jobs, which never change, so that they are counted once.
-
 COUNTS_KEPT = 5000
 """Number of jobs in the cache; each takes a few numbers."""
 K = TypeVar("K")
 
 
 class EndedCounts(Generic[K]):
-    """The counts of the jobs that were requested last; `count` returns them by row id, without jobs that have none."""
+    """Caches counts over the samples of ended jobs, which never change; `count` returns them by row id, without jobs
+    that have none.
+    """
 
     def __init__(
         self, count: Callable[[AsyncConnection, Sequence[int]], Awaitable[Mapping[int, Mapping[K, int]]]]
@@ -38,34 +35,26 @@ class EndedCounts(Generic[K]):
         ended = [job.id for job in found if job.ended]
         counts = self._recent.find(ended)
         if missing := [job for job in ended if job not in counts]:
-            counts |= await self._load(database, missing)
+            async with database.snapshot() as connection:
+                rows = await jobs.find_row_ids(connection, missing)
+                counted = await self._count(connection, list(rows.values()))
+            counts |= {job: counted.get(rows.get(job, -1), {}) for job in missing}
             self._recent.keep(counts)
         return counts
 
-    async def _load(self, database: Database, missing: list[uuid.UUID]) -> dict[uuid.UUID, Mapping[K, int]]:
-        async with database.snapshot() as connection:
-            rows = await jobs.find_row_ids(connection, missing)
-            counted = await self._count(connection, list(rows.values()))
-        return {job: counted.get(rows.get(job, -1), {}) for job in missing}
-
-
-# Polls watched objects: each is read once per poll for all clients that watch it.
 
 T = TypeVar("T")
 POLL_S = 1.0
 """Seconds between two reads of a watched object."""
 
 
-async def _pause() -> None:
-    await asyncio.sleep(POLL_S)
-
-
 class Polls:
-    """The polls that are due, by key."""
+    """Reads each watched object once per poll for all clients that watch it."""
 
-    def __init__(self, pause: Callable[[], Awaitable[None]] = _pause) -> None:
+    def __init__(self, pause: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(POLL_S)) -> None:
         self._pause = pause
         self._due: dict[Hashable, asyncio.Task[Any]] = {}
+        """Polls that have not read yet, by the key of their object."""
 
     async def wait_for_next(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return what the next poll of `key` reads; all callers that wait for that poll share its result.
@@ -93,12 +82,6 @@ def retrieve_exception(task: "asyncio.Task[Any]") -> None:
         task.exception()
 
 
-# Caches views of jobs for pollers, because counting a large job's samples and calls is expensive.
-#
-# A change of state shows within `TRUSTED_S`, and at once to the client whose request to this process made it. Progress
-# may be as old as `FRESH_S`, or ten times the duration of its counting. So, however many clients poll, a job is read
-# ten times a second at most, and counting takes at most a tenth of one connection's time.
-
 FRESH_S = 0.5
 TRUSTED_S = 0.1
 COST = 10
@@ -113,7 +96,12 @@ class CachedView(NamedTuple):
 
 
 class JobViewCache:
-    """Caches the last counted view of each job."""
+    """Caches the last counted view of each job, because counting a large job's samples and calls is expensive.
+
+    A change of state shows within `TRUSTED_S`, and at once to the client whose request to this process made it.
+    Progress may be as old as `FRESH_S`, or ten times the duration of its counting. So, however many clients poll, a job
+    is read ten times a second at most, and counting takes at most a tenth of one connection's time.
+    """
 
     def __init__(self, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._fresh_s = fresh_s

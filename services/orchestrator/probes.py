@@ -1,4 +1,4 @@
-"""Probes of everything that the stack needs, for `/readyz` and the doctor."""
+"""Probes of everything that a job needs: `/readyz` runs the cheap ones, `mathrag doctor` all."""
 
 import asyncio
 import dataclasses
@@ -43,11 +43,6 @@ from shared.storage import devices, jobs
 from shared.storage.database import Database
 from shared.storage.jobs import list_unserved
 
-# Checks of everything that a job needs: readiness runs the cheap ones, `mathrag doctor` all.
-
-
-# A probe is one check, with the conditions under which it runs.
-
 PATIENCE_S = 3.0
 
 Run = Callable[[Deps], Awaitable[str]]
@@ -76,19 +71,11 @@ async def checks(probes: Sequence[Probe], deps: Deps) -> list[Check]:
 async def check(probe: Probe, deps: Deps) -> Check:
     """Run one probe."""
     patience_s = DEEP_S if probe.deep else PATIENCE_S
-    return await run_check(probe.name, _run_within(patience_s, probe, deps), fix=probe.fix)
-
-
-async def _run_within(patience_s: float, probe: Probe, deps: Deps) -> str:
-    async with asyncio.timeout(patience_s):
-        return await probe.run(deps)
-
-
-# Asks a service for its own checks, which it runs with its settings and on its machine.
+    return await run_check(probe.name, asyncio.wait_for(probe.run(deps), patience_s), fix=probe.fix)
 
 
 async def ask_check(deps: Deps, url: str, name: str) -> str:
-    """Return the detail of the check `name` of the service at `url`.
+    """Return the detail of the check `name`, which the service at `url` runs with its settings and on its machine.
 
     Raises:
         NotReady: the check fails, or the service does not answer.
@@ -111,8 +98,6 @@ async def ask_check(deps: Deps, url: str, name: str) -> str:
         raise NotReady(found.detail, fix=found.fix)
     return found.detail
 
-
-# Checks of a device: its state, the models that must fit, and its driver.
 
 SERVED = text("""
     SELECT DISTINCT ON (name) name, backend, version FROM models WHERE served AND name = ANY(:names)
@@ -207,8 +192,6 @@ def _describe_nvidia(device: Device) -> str:
     return f"driver {version}; {memory.free // MIB} of {total} MiB free"
 
 
-# Reports the size of everything that grows, and the command that makes it smaller.
-
 DATABASE = text("SELECT pg_database_size(current_database())")
 LARGEST = text("""
     SELECT relname, pg_total_relation_size(oid) AS size FROM pg_class WHERE relkind = 'r'
@@ -260,7 +243,10 @@ async def index_files(deps: Deps) -> str:
     idle = [folder for folder in folders if not known.get(folder.name, True)]
     lost = [folder for folder in folders if folder.name not in known]
     sizes = await asyncio.to_thread(
-        lambda: [_format_mib(_sum_sizes(_list_files(each))) for each in (folders, idle, lost)]
+        lambda: [
+            _format_mib(_sum_sizes(file for folder in each for file in folder.rglob("*")))
+            for each in (folders, idle, lost)
+        ]
     )
     detail = f"{sizes[0]} in {len(folders)}; {sizes[1]} in {len(idle)} without a corpus, kept for the next upload of it"
     if lost:
@@ -272,10 +258,6 @@ async def index_files(deps: Deps) -> str:
     return detail
 
 
-def _list_files(folders: Iterable[Path]) -> list[Path]:
-    return [file for folder in folders for file in folder.rglob("*")]
-
-
 def _sum_sizes(files: Iterable[Path]) -> int:
     return sum(file.lstat().st_size for file in files if file.is_file())
 
@@ -283,8 +265,6 @@ def _sum_sizes(files: Iterable[Path]) -> int:
 def _format_mib(size: int) -> str:
     return f"{size / MIB:.1f} MiB"
 
-
-# Checks of this machine: its disk, its data folder, and the index files in it.
 
 GIB = 1 << 30
 LEAST_FREE = GIB
@@ -345,24 +325,16 @@ def _find_defect(folder: Path, file_hash: bytes) -> str | None:
     return None
 
 
-# Checks of the models: each guard checks its own with its settings; without a guard, the configuration is checked.
-
-
 def list_model_probes(settings: Settings) -> list[Probe]:
-    """Return one probe for each configured model."""
+    """Return one probe for each model: its guard checks it; without a guard, the configuration is checked."""
+    fix = {name: advise_setting(f"models.{name}") for name in settings.models}
     return [
-        Probe(
-            name=f"model {name}",
-            run=partial(_look_at_model, name),
-            fix=advise_setting(f"models.{name}"),
-            deep=True,
-            alone=True,
-        )
+        Probe(name=f"model {name}", run=partial(_check_model, name), fix=fix[name], deep=True, alone=True)
         for name in settings.models
     ]
 
 
-async def _look_at_model(name: str, deps: Deps) -> str:
+async def _check_model(name: str, deps: Deps) -> str:
     for device in deps.settings.all_devices():
         own = settings_for_device(deps.settings, device.id)
         if name in own.models and own.guard_url:
@@ -370,25 +342,21 @@ async def _look_at_model(name: str, deps: Deps) -> str:
     return await model_checks.check_model(name, deps.settings)
 
 
-# Checks for outages that workers and guards have met.
-
-
 async def check_outages(deps: Deps) -> str:
     """Check that no call waits for an unavailable server, or for a device that cannot be loaded."""
     async with deps.database.transaction() as connection:
         found = await jobs.find_all_waiting(connection)
     if found:
-        raise NotReady("; ".join(map(_describe_outage, found)))
+        now = datetime.now(UTC)
+        raise NotReady(
+            "; ".join(
+                f"calls wait for {each.what} since {each.since.astimezone(UTC):%H:%M} UTC, next try in"
+                f" {max(0.0, ((each.next_try or each.since) - now).total_seconds()):.0f} s: {each.said}"
+                for each in found
+            )
+        )
     return ""
 
-
-def _describe_outage(found: jobs.Waiting) -> str:
-    left_s = max(0.0, ((found.next_try or found.since) - datetime.now(UTC)).total_seconds())
-    since = f"{found.since.astimezone(UTC):%H:%M} UTC"
-    return f"calls wait for {found.what} since {since}, next try in {left_s:.0f} s: {found.said}"
-
-
-# Checks that no installed plug-in is broken, and that every live job has the plug-ins that it needs.
 
 MEND = {
     State.SHIPPED: "pip uninstall {distribution}",
@@ -403,7 +371,11 @@ async def check_usable(deps: Deps) -> str:
     found = await asyncio.to_thread(loading.list_present, deps.settings.plugins)
     bad = [plugin for plugin in found if plugin.state is not State.READY]
     if bad:
-        raise NotReady("; ".join(map(_describe_plugin, bad)), fix=get_fix(bad[0]))
+        defects = (
+            f"{each.kind.value} {each.name} ({each.distribution} {each.version}): {each.state.value}: {each.detail}"
+            for each in bad
+        )
+        raise NotReady("; ".join(defects), fix=get_fix(bad[0]))
     return f"{len(found)} installed" if found else "none is installed"
 
 
@@ -425,37 +397,24 @@ def get_fix(plugin: Plugin) -> str:
     return MEND.get(plugin.state, other).format(distribution=plugin.distribution)
 
 
-def _describe_plugin(plugin: Plugin) -> str:
-    description = f"{plugin.kind.value} {plugin.name} ({plugin.distribution} {plugin.version})"
-    return f"{description}: {plugin.state.value}: {plugin.detail}"
-
-
-# Checks of what retrieval needs: run by the retriever, or by a separate program if none runs.
-
 PROGRAM = "services.retriever.checks"
 
 
 def list_retrieval_probes(settings: Settings) -> list[Probe]:
-    """Return the probes that the settings call for."""
+    """Return the probes that the settings call for: the retriever runs the checks, or a program if none runs."""
     chosen = settings.retrieval
     names = ["embeddings"]
     if chosen.reranker.kind != "none":
         names.append("reranker")
     if "elasticsearch" in (chosen.dense.backend, chosen.sparse.backend):
         names.append("elasticsearch")
+    fix = {name: advise_setting(f"retrieval.{name}") for name in names}
     return [
-        Probe(
-            name=name,
-            run=partial(_look_at_retrieval, name),
-            fix=advise_setting(f"retrieval.{name}"),
-            deep=True,
-            alone=True,
-        )
-        for name in names
+        Probe(name=name, run=partial(_check_retrieval, name), fix=fix[name], deep=True, alone=True) for name in names
     ]
 
 
-async def _look_at_retrieval(name: str, deps: Deps) -> str:
+async def _check_retrieval(name: str, deps: Deps) -> str:
     if deps.settings.retriever_url:
         return await ask_check(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
@@ -471,8 +430,6 @@ async def _look_at_retrieval(name: str, deps: Deps) -> str:
         return found.detail
     return await asyncio.to_thread(model_checks.check_retrieval_model, name, deps.settings.retrieval)
 
-
-# Checks of the servers and processes that a job needs.
 
 MOST_SKEW_S = 2.0
 """Tolerated difference of clocks in seconds. Claims and heartbeats live for 15 s, and times in reports should agree
@@ -589,30 +546,22 @@ async def check_worker_sources(deps: Deps) -> str:
     return "as on disk"
 
 
-# Checks whether jobs wait for models that no guard serves any more.
-
-
 async def check_models(deps: Deps) -> str:
     """Check that no job waits for a model that no guard serves any more."""
     async with deps.database.transaction() as connection:
         found = await list_unserved(connection)
     if not found:
         return "none waits for a model that is not served"
-    jobs = sorted({job for row in found for job in row.jobs})
-    waits = "; ".join(f"{', '.join(row.jobs)} for {row.name} {_describe_change(row.digest, row.now)}" for row in found)
-    back = f"restore the model as it was, then {RESTART}"
-    cancel = " && ".join(f"mathrag job cancel {shlex.quote(job)}" for job in jobs)
-    raise NotReady(f"waiting for models that nobody serves: {waits}", fix=f"{back}; or {cancel}, and submit again")
-
-
-def _describe_change(before: str | None, now: str | None) -> str:
-    was = (before or "none")[:12]
-    if now is None:
-        return f"({was}; served is none of that name)"
-    return f"({was}; served is {'the same with other settings' if now == before else now[:12]})"
-
-
-# Every probe, in the order in which results are shown.
+    waits = []
+    for row in found:
+        served = "none of that name" if row.now is None else row.now[:12]
+        if row.now is not None and row.now == row.digest:
+            served = "the same with other settings"
+        waits.append(f"{', '.join(row.jobs)} for {row.name} ({(row.digest or 'none')[:12]}; served is {served})")
+    names = sorted({job for row in found for job in row.jobs})
+    cancel = " && ".join(f"mathrag job cancel {shlex.quote(name)}" for name in names)
+    fix = f"restore the model as it was, then {RESTART}; or {cancel}, and submit again"
+    raise NotReady(f"waiting for models that nobody serves: {'; '.join(waits)}", fix=fix)
 
 
 def _explain_restart(name: str, own: str) -> str:
@@ -629,83 +578,35 @@ SERVERS = (
     Probe(name="clock", run=check_clock, fix="run timedatectl set-ntp true on both machines", deep=True),
     Probe(name="redis", run=check_redis, fix=_explain_restart("redis", "correct MATHRAG_REDIS_URL")),
     Probe(name="redis settings", run=check_redis_settings, fix="see its log", deep=True),
-    Probe(
-        name="retriever",
-        run=make_service_check("retriever_url"),
-        fix=_explain_restart("retriever", "correct MATHRAG_RETRIEVER_URL"),
-    ),
-    Probe(
-        name="indexes",
-        run=check_indexes,
-        fix="upload the corpus again: mathrag corpus create NAME --from PATH",
-        deep=True,
-    ),
-    Probe(
-        name="guard",
-        run=make_service_check("guard_url"),
-        fix=_explain_restart("guard", "correct MATHRAG_GUARD_URL"),
-        each_device=True,
-    ),
-    Probe(
-        name="models",
-        run=check_served,
-        fix=f"see `model NAME` below; or correct `models` and `roles` in mathrag.yaml, then {RESTART}",
-    ),
+    Probe(name="retriever", run=make_service_check("retriever_url"),
+          fix=_explain_restart("retriever", "correct MATHRAG_RETRIEVER_URL")),
+    Probe(name="indexes", run=check_indexes, deep=True,
+          fix="upload the corpus again: mathrag corpus create NAME --from PATH"),
+    Probe(name="guard", run=make_service_check("guard_url"), each_device=True,
+          fix=_explain_restart("guard", "correct MATHRAG_GUARD_URL")),
+    Probe(name="models", run=check_served,
+          fix=f"see `model NAME` below; or correct `models` and `roles` in mathrag.yaml, then {RESTART}"),
     Probe(name="waiting jobs", run=check_models, fix=RESTART, deep=True),
     Probe(name="plugins", run=check_usable, fix="mathrag plugin list", deep=True, alone=True),
     Probe(name="plugins of jobs", run=check_needed, fix="mathrag plugin list", deep=True),
-    Probe(
-        name="outages",
-        run=check_outages,
-        fix="start what is unavailable: the calls then continue by themselves; they fail after `workers.outage_s`",
-        deep=True,
-    ),
-)
+    Probe(name="outages", run=check_outages, deep=True,
+          fix="start what is unavailable: the calls then continue by themselves; they fail after `workers.outage_s`"),
+)  # fmt: skip
 DEVICE = (
-    Probe(
-        name="device",
-        run=check_state,
-        fix="fix what the detail names; the device is then tried again, at once by `mathrag gpu retry`",
-        each_device=True,
-    ),
-    Probe(
-        name="footprints",
-        run=check_footprints,
-        fix=f"raise `footprint_mib` of the model in mathrag.yaml to what was measured, then {RESTART}",
-        deep=True,
-        each_device=True,
-    ),
-    Probe(
-        name="budget",
-        run=check_budget,
-        fix="raise `device.budget_mib`, or correct `footprint_mib` of the model",
-        deep=True,
-        alone=True,
-        each_device=True,
-    ),
-    Probe(
-        name="driver",
-        run=check_driver,
-        fix="lower `device.budget_mib` to the GPU's memory less `device.reserve_mib`",
-        deep=True,
-        alone=True,
-        each_device=True,
-    ),
-    Probe(
-        name="scheduler",
-        run=check_schedulers,
-        fix="see the orchestrator's log and whether PostgreSQL and Redis answer; else restart the orchestrator",
-    ),
-    Probe(
-        name="judge worker",
-        run=make_worker_check(Lane.JUDGE),
-        fix=_explain_restart("judge", "start `python -m services.judge`"),
-    ),
-    Probe(
-        name="generator worker",
-        run=make_worker_check(Lane.GENERATE),
-        fix=_explain_restart("generator", "start `python -m services.generator`"),
-    ),
+    Probe(name="device", run=check_state, each_device=True,
+          fix="fix what the detail names; the device is then tried again, at once by `mathrag gpu retry`"),
+    Probe(name="footprints", run=check_footprints, deep=True, each_device=True,
+          fix=f"raise `footprint_mib` of the model in mathrag.yaml to what was measured, then {RESTART}"),
+    Probe(name="budget", run=check_budget, deep=True, alone=True, each_device=True,
+          fix="raise `device.budget_mib`, or correct `footprint_mib` of the model"),
+    Probe(name="driver", run=check_driver, deep=True, alone=True, each_device=True,
+          fix="lower `device.budget_mib` to the GPU's memory less `device.reserve_mib`"),
+    Probe(name="scheduler", run=check_schedulers,
+          fix="see the orchestrator's log and whether PostgreSQL and Redis answer; else restart the orchestrator"),
+    Probe(name="judge worker", run=make_worker_check(Lane.JUDGE),
+          fix=_explain_restart("judge", "start `python -m services.judge`")),
+    Probe(name="generator worker", run=make_worker_check(Lane.GENERATE),
+          fix=_explain_restart("generator", "start `python -m services.generator`")),
     Probe(name="worker sources", run=check_worker_sources, fix=EDITED, deep=True),
     Probe(name="size of the database", run=report_database, fix="mathrag purge --help", deep=True),
     Probe(name="size of redis", run=report_redis_file, fix="redis-cli BGREWRITEAOF", deep=True),
@@ -713,16 +614,14 @@ DEVICE = (
     Probe(name="size of logs", run=report_logs, fix="lower `telemetry.log_mib`", deep=True, alone=True),
     Probe(name="privacy", run=check_privacy, fix="chmod 700 the data folder", deep=True, alone=True),
     Probe(name="disk", run=check_disk, fix="free space: mathrag purge --help", deep=True, alone=True),
-)
+)  # fmt: skip
+"""All probes are shown in this order, with those of retrieval and of the models between the two lists."""
 
 
 def probes(settings: Settings) -> tuple[Probe, ...]:
     """Return all probes."""
-    return tuple(
-        _repeat_for_devices(
-            (*SERVERS, *list_retrieval_probes(settings), *list_model_probes(settings), *DEVICE), settings
-        )
-    )
+    every = (*SERVERS, *list_retrieval_probes(settings), *list_model_probes(settings), *DEVICE)
+    return tuple(_repeat_for_devices(every, settings))
 
 
 def list_readiness_probes(settings: Settings) -> tuple[Probe, ...]:
@@ -744,8 +643,6 @@ def _repeat_for_devices(probes: Iterable[Probe], settings: Settings) -> Iterator
 async def _run_narrowed(run: Run, device: str, deps: Deps) -> str:
     return await run(dataclasses.replace(deps, settings=settings_for_device(deps.settings, device)))
 
-
-# The program that `mathrag doctor` runs if no service answers: it checks with the settings of its environment.
 
 NOWHERE = "postgresql+asyncpg://"
 """Address that is never connected to: probes that need the database are left out if none is configured."""
@@ -771,7 +668,10 @@ async def look(settings: Settings) -> list[Check]:
 
 
 def main() -> None:
-    """Run the checks and print the results."""
+    """Run the checks with the settings of the environment and print the results.
+
+    `mathrag doctor` runs this program if no service answers.
+    """
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(look(load()))))
 
 

@@ -1,4 +1,4 @@
-"""Answer searches of people with the calls of pipelines."""
+"""Searches for people: the parts of pipelines that need no model on the device, run at once and stored nowhere."""
 
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
@@ -24,15 +24,11 @@ from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
 from shared.samples import Candidate, Decision, Library, Trace
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
 
-# Interactive searches: the parts of pipelines that need no model on the device, run at once and stored nowhere.
-
-
-# Answers the calls of a search by the retriever; calls that need a model on the device fail.
-
 
 class CallAnswerer:
-    """Answers the calls of one search over the index builds `indexes`, by role. `reranker` is the hash that a job
-    would be pinned to.
+    """Answers the calls of one search by the retriever; calls that need a model on the device fail.
+
+    `indexes` are the index builds by kind. `reranker` is the hash that a job would be pinned to.
     """
 
     def __init__(self, deps: Deps, indexes: Mapping[str, int], reranker: str) -> None:
@@ -53,16 +49,11 @@ class CallAnswerer:
         return list(replies)
 
     async def _reply(self, call: Call) -> Reply:
-        match call:
-            case Retrieve():
-                return await self._search(call)
-            case Rerank():
-                return await self._rerank(call)
-        return Failure(
-            kind=FailureKind.NOT_CONFIGURED, detail=f"a search cannot answer a call of type {type(call).__name__}"
-        )
-
-    async def _search(self, call: Retrieve) -> Retrieved | Failure:
+        if isinstance(call, Rerank):
+            return await self._rerank(call)
+        if not isinstance(call, Retrieve):
+            detail = f"a search cannot answer a call of type {type(call).__name__}"
+            return Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
         asked = {
             "index": self._indexes[call.index], "question": call.question, "k": call.k,
             "duplicates": call.duplicates, "item": call.item,
@@ -99,9 +90,6 @@ def to_refusal(error: NoReply) -> MathragError:
 
 def _describe_no_answer(error: NoReply) -> str:
     return f"the retriever did not answer ({type(error.cause).__name__})"
-
-
-# Computes what each list added to a document's fused score.
 
 
 class SearchFusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +138,6 @@ def contributions(candidate: Candidate, fused: SearchFusion) -> dict[str, float]
     return {name: candidate.fused * part / total for name, part in parts.items()} if total else None
 
 
-# The steps of one search. They are the pipelines' own functions, so that a job finds the same documents.
-
 Mode = Literal["dense", "sparse", "hybrid"]
 NO_MODEL = Failure(
     kind=FailureKind.NOT_CONFIGURED, detail="a search calls no model on the device; use POST /v1/chat or a job"
@@ -179,7 +165,10 @@ Tracing = Generator[Yielded, Any, Trace]
 
 
 def run_steps(question: str, options: SearchOptions, params: Params, library: Library) -> Tracing:
-    """Enhance the question, search, fuse, rerank and evaluate."""
+    """Enhance the question, search, fuse, rerank and evaluate.
+
+    The steps are the pipelines' own functions, so that a job finds the same documents.
+    """
     if options.enhance:
         listed = yield from _search_widely(question, options.mode, params, library)
     else:
@@ -188,13 +177,8 @@ def run_steps(question: str, options: SearchOptions, params: Params, library: Li
     if options.rerank or (options.crag and params.crag.evaluator == "reranker"):
         trace = yield from _rerank(question, trace, params)
     if options.crag:
-        # Add CRAG's verdict on the documents, by the reranker or by similarity; the judge is not called here.
-        documents = [candidate.document for candidate in trace.candidates]
-        verdict = make_decision(
-            _evaluate_without_model(trace, listed.dense, params),
-            measure_diversity([library[each].text for each in documents]),
-            0,
-        )
+        diversity = measure_diversity([library[each.document].text for each in trace.candidates])
+        verdict = make_decision(_evaluate_without_model(trace, listed.dense, params), diversity, 0)
         return msgspec.structs.replace(trace, decisions=(*trace.decisions, verdict))
     return trace
 

@@ -1,20 +1,17 @@
 """Charts of the live pages: SVG that fills its column and takes its colours from the theme."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from math import sqrt
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
 from shared.pages.formatting import HIDDEN, escape_visible
-from shared.pages.plots import SERIES, compute_shade, name_series, replace_unprintable
+from shared.pages.plots import SERIES, Axis, make_names_axis, name_series, name_shade, replace_unprintable
 from shared.samples import GateDecision
-
-# Draw bars for progress and for a share with its interval.
 
 BAR_WIDTH = 100
 """Width of the viewBox; bars are stretched to their column."""
@@ -44,8 +41,6 @@ def draw_interval(value: float, low: float, high: float) -> Markup:
     return INTERVAL_BAR.format(label=label, low=BAR_WIDTH * low, width=BAR_WIDTH * (high - low), point=point)
 
 
-# Draw the parts of a whole side by side in a bar, without numbers: these stand beside it as text.
-
 SHARES_BAR = Markup(
     '<span class="bar chart" aria-hidden="true">'
     '<svg viewBox="0 0 100 8" preserveAspectRatio="none">{}</svg></span>'
@@ -54,19 +49,19 @@ SHARE = Markup('<rect x="{:.2f}" y="0" width="{:.2f}" height="8" class="{}"/>')
 
 
 def draw_shares(parts: Sequence[float], whole: float = 0.0) -> Markup:
-    """Draw the parts in their order; the rest of `whole` stays empty."""
+    """Draw the parts of a whole side by side, without numbers: these stand beside the bar as text.
+
+    The rest of `whole` stays empty.
+    """
     total = max(whole, sum(parts)) or 1.0
     widths = [100 * part / total for part in parts]
     starts = accumulate(widths, initial=0.0)
-    return SHARES_BAR.format(
-        Markup("").join(
-            SHARE.format(start, width, name_series(number))
-            for number, (start, width) in enumerate(zip(starts, widths, strict=False))
-        )
-    )
+    drawn = [
+        SHARE.format(start, width, name_series(number))
+        for number, (start, width) in enumerate(zip(starts, widths, strict=False))
+    ]
+    return SHARES_BAR.format(Markup("").join(drawn))
 
-
-# Draw a figure with its interval as a dot on a line as wide as its column.
 
 WHISKER = Markup(
     '<svg class="whisker" aria-hidden="true" focusable="false"><line class="axis" x1="0%" x2="100%" y1="8" y2="8"/>{}'
@@ -76,7 +71,8 @@ WHISKER_ZERO = Markup('<line class="zero" x1="{0:.2f}%" x2="{0:.2f}%" y1="0" y2=
 
 
 def draw_whisker(value: float, low: float, high: float, *, start: float = 0.0, end: float = 1.0) -> Markup:
-    """Draw `value` between `low` and `high` on a scale from `start` to `end`, with a line at 0 if that is inside.
+    """Draw `value` as a dot on a line from `low` to `high`, on a scale from `start` to `end`, with a line at 0 if
+    that is inside.
 
     It is hidden from screen readers, because the figures stand beside it.
     """
@@ -88,10 +84,20 @@ def draw_whisker(value: float, low: float, high: float, *, start: float = 0.0, e
     return WHISKER.format(zero, place(low), place(high), place(value))
 
 
-# Draw figures with their intervals along one parameter, with a line for each system.
-
 POINTS_WIDTH, POINTS_HEIGHT = 360, 210
 POINTS_LEFT, POINTS_RIGHT, POINTS_TOP, POINTS_BOTTOM = 40, 8, 8, 34
+POINTS_GRID = Markup(
+    '<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    '<text class="faint" x="{edge}" y="{below:.1f}" text-anchor="end">{tick}</text>'
+)
+POINTS_POINT = Markup(
+    '<line class="stroke-{number}" x1="{x:.1f}" x2="{x:.1f}" y1="{foot:.1f}" y2="{top:.1f}"/>'
+    '<circle class="series-{number}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
+)
+POINTS_KEY = Markup(
+    '<li><svg class="dot" viewBox="0 0 12 12" aria-hidden="true"><circle class="series-{}" cx="6" cy="6" r="5"/>'
+    "</svg> {}</li>"
+)
 
 
 class IntervalPoint(NamedTuple):
@@ -103,90 +109,50 @@ class IntervalPoint(NamedTuple):
 
 
 def draw_points(series: Mapping[str, Mapping[str, IntervalPoint]], name: str, values: Sequence[str]) -> Markup:
-    """Draw at most `SERIES` series and their legend; each series maps values of the axis `name` to figures."""
+    """Draw a line for each series along the axis `name`, and a legend: at most `SERIES` of them.
+
+    Each series maps values of the axis to figures. It is shifted a little, so that no interval hides another.
+    """
     shown = dict(list(series.items())[:SERIES])
     every = [point for found in shown.values() for point in found.values()]
-    low, high = _point_bounds([point.low for point in every], [point.high for point in every])
-    drawn = Markup("").join(_draw_point_axes(values, low, high))
+    # The ends are in whole tenths, so that all intervals fit.
+    low = max(0.0, math.floor(min((point.low for point in every), default=0.0) * 10) / 10)
+    high = min(1.0, math.ceil(max((point.high for point in every), default=1.0) * 10) / 10)
+    ticks = tuple((tick, f"{100 * tick:.0f} %") for tick in (low, (low + high) / 2, high))
+    across, up = make_names_axis(values, name), Axis(title="", low=min(low, high - 0.1), high=high, ticks=ticks)
+    right, bottom = POINTS_WIDTH - POINTS_RIGHT, POINTS_HEIGHT - POINTS_BOTTOM
+
+    def place(at: float, value: float) -> tuple[float, float]:
+        x = POINTS_LEFT + across.locate(at, right - POINTS_LEFT)
+        return x, bottom - up.locate(value, bottom - POINTS_TOP)
+
+    drawn = []
+    for tick, written in up.ticks:
+        _, y = place(0, tick)
+        drawn.append(
+            POINTS_GRID.format(left=POINTS_LEFT, right=right, y=y, below=y + 4, edge=POINTS_LEFT - 4, tick=written)
+        )
+    stride = -(-len(values) // 8)
+    for at, value in across.ticks[::stride]:
+        x, _ = place(at, low)
+        text = Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
+        drawn.append(text.format(x, bottom + 14, replace_unprintable(value[:12])))
     for number, found in enumerate(shown.values(), 1):
-        drawn += _draw_point_series(found, values, number, len(shown), (low, high))
+        aside = (number - (len(shown) + 1) / 2) * 5
+        points = [(place(at, 0)[0] + aside, found[value]) for at, value in across.ticks if value in found]
+        path = " ".join(f"{x:.1f},{place(0, point.value)[1]:.1f}" for x, point in points)
+        drawn.append(Markup('<polyline class="line stroke-{}" points="{}"/>').format(number, path))
+        for x, point in points:
+            y, top, foot = (place(0, value)[1] for value in (point.value, point.high, point.low))
+            drawn.append(POINTS_POINT.format(number=number, x=x, y=y, top=top, foot=foot))
+    axis_name = Markup('<text class="faint" x="{}" y="{}" text-anchor="end">{}</text>')
+    drawn.append(axis_name.format(right, POINTS_HEIGHT - 4, replace_unprintable(name)))
     label = f"{', '.join(shown)} along {name}, from {100 * low:.0f} to {100 * high:.0f} %"
-    picture = Markup('<div class="chart points"><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg></div>')
-    return picture.format(
-        POINTS_WIDTH, POINTS_HEIGHT, replace_unprintable(label), drawn, _draw_axis_name(name)
-    ) + _draw_point_legend(list(shown))
-
-
-def _point_bounds(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the axis in whole tenths, so that all intervals fit."""
-    low, high = min(lows, default=0.0), max(highs, default=1.0)
-    return max(0.0, math.floor(low * 10) / 10), min(1.0, math.ceil(high * 10) / 10)
-
-
-def _point_x(at: int, count: int) -> float:
-    return POINTS_LEFT + (POINTS_WIDTH - POINTS_LEFT - POINTS_RIGHT) * (at + 0.5) / count
-
-
-def _point_y(value: float, scale: tuple[float, float]) -> float:
-    low, high = scale
-    return POINTS_TOP + (POINTS_HEIGHT - POINTS_TOP - POINTS_BOTTOM) * (high - value) / ((high - low) or 1.0)
-
-
-def _draw_point_axes(values: Sequence[str], low: float, high: float) -> list[Markup]:
-    grid = Markup(
-        '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
-        '<text class="faint" x="{}" y="{:.1f}" text-anchor="end">{:.0f} %</text>'
-    )
-    ticks = [low, (low + high) / 2, high]
-    heights = [(tick, _point_y(tick, (low, high))) for tick in ticks]
-    parts = [
-        grid.format(POINTS_LEFT, POINTS_WIDTH - POINTS_RIGHT, y, y, POINTS_LEFT - 4, y + 4, 100 * tick)
-        for tick, y in heights
-    ]
-    label = Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-    step = -(-len(values) // 8)
-    return parts + [
-        label.format(_point_x(at, len(values)), POINTS_HEIGHT - POINTS_BOTTOM + 14, replace_unprintable(value[:12]))
-        for at, value in enumerate(values)
-        if at % step == 0
-    ]
-
-
-def _draw_point_series(
-    found: Mapping[str, IntervalPoint], values: Sequence[str], number: int, of: int, scale: tuple[float, float]
-) -> Markup:  # fmt: skip
-    """Draw one series, shifted a little from the others so that no interval hides another."""
-    aside = (number - (of + 1) / 2) * 5
-    places = [(_point_x(at, len(values)) + aside, found[value]) for at, value in enumerate(values) if value in found]
-    path = " ".join(f"{x:.1f},{_point_y(point.value, scale):.1f}" for x, point in places)
-    drawn = Markup('<polyline class="line stroke-{}" points="{}"/>').format(number, path)
-    whisker = Markup('<line class="stroke-{0}" x1="{1:.1f}" x2="{1:.1f}" y1="{2:.1f}" y2="{3:.1f}"/>')
-    dot = Markup('<circle class="series-{}" cx="{:.1f}" cy="{:.1f}" r="3.5"/>')
-    for x, point in places:
-        drawn += whisker.format(number, x, _point_y(point.low, scale), _point_y(point.high, scale))
-        drawn += dot.format(number, x, _point_y(point.value, scale))
-    return drawn
-
-
-def _draw_axis_name(name: str) -> Markup:
-    return Markup('<text class="faint" x="{}" y="{}" text-anchor="end">{}</text>').format(
-        POINTS_WIDTH - POINTS_RIGHT, POINTS_HEIGHT - 4, replace_unprintable(name)
-    )
-
-
-def _draw_point_legend(names: Sequence[str]) -> Markup:
-    key = Markup(
-        '<li><svg class="dot" viewBox="0 0 12 12" aria-hidden="true"><circle class="series-{}" cx="6" cy="6" r="5"/>'
-        "</svg> {}</li>"
-    )
-    return Markup('<ul class="legend chart">{}</ul>').format(
-        Markup("").join(key.format(number, escape_visible(name)) for number, name in enumerate(names, 1))
-    )
-
-
-# Draw a grid of figures as a table: the higher the figure, the darker its cell, and each cell may be a link.
-#
-# A table, unlike a drawing, can be read aloud, followed and copied, and it scrolls on a small screen.
+    picture = Markup('<div class="chart points"><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg></div>')
+    keys = [POINTS_KEY.format(number, escape_visible(each)) for number, each in enumerate(shown, 1)]
+    return picture.format(POINTS_WIDTH, POINTS_HEIGHT, replace_unprintable(label), Markup("").join(drawn)) + Markup(
+        '<ul class="legend chart">{}</ul>'
+    ).format(Markup("").join(keys))
 
 
 class HeatCell(NamedTuple):
@@ -209,7 +175,9 @@ def draw_heat_table(
     figures: Mapping[HeatPlace, HeatCell], columns: tuple[str, Sequence[str]], rows: tuple[str, Sequence[str]],
     *, caption: str, low: float, high: float,
 ) -> Markup:  # fmt: skip
-    """Draw the table.
+    """Draw a grid of figures as a table: the higher the figure, the darker its cell, and each cell may be a link.
+
+    A table, unlike a drawing, can be read aloud, followed and copied, and it scrolls on a small screen.
 
     Args:
         columns: name and values of the horizontal axis.
@@ -240,16 +208,23 @@ def _draw_heat_cell(figure: HeatCell | None, low: float, high: float) -> Markup:
     label = escape_visible(figure.said)
     if figure.href is not None:
         label = Markup('<a href="{}">{}</a>').format(figure.href, label)
-    kind = "missing" if figure.value is None else f"heat-{compute_shade(figure.value, low, high)}"
+    kind = "missing" if figure.value is None else name_shade(figure.value, low, high)
     detail = Markup('<span class="detail">{}</span>').format(escape_visible(figure.detail)) if figure.detail else ""
     return Markup('<td class="{}">{}{}</td>').format(kind, label, detail)
 
 
-# Draw a slope chart: the rank of each item before and after a step.
-
 SLOPE_WIDTH, SLOPE_ROW, SLOPE_TOP = 400, 24, 30
 SLOPE_LEFT, SLOPE_RIGHT = 140, 260
 """Where the lines begin and end; the names stand outside of them."""
+SLOPE_CHART = Markup(
+    '<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><text class="faint" x="{}" y="14" text-anchor="end">{}'
+    '</text><text class="faint" x="{}" y="14">{}</text>{}</svg>'
+)
+SLOPE_LINE = Markup(
+    '<g class="{}{}"><line x1="{}" y1="{}" x2="{}" y2="{}"/>'
+    '<text x="{}" y="{}" text-anchor="end">{}{} <tspan class="rank">{}</tspan></text>'
+    '<text x="{}" y="{}"><tspan class="rank">{}</tspan> {}{}</text></g>'
+)
 LONGEST_NAME = 14
 """Characters of a name that fit beside the lines."""
 
@@ -268,23 +243,24 @@ class Slope(NamedTuple):
 
 
 def draw_slopes(slopes: Sequence[Slope], before: str, after: str) -> Markup:
-    """Draw one line for each slope under the headings `before` and `after`; long names are shortened."""
-    places = {each: place for place, each in enumerate(sorted(slopes, key=lambda each: each.before))}
-    after_places = {each: place for place, each in enumerate(sorted(slopes, key=lambda each: each.after))}
+    """Draw the rank of each item before and after a step, under these headings; long names are shortened."""
+    starts = {each: _slope_y(n) for n, each in enumerate(sorted(slopes, key=lambda each: each.before))}
+    ends = {each: _slope_y(n) for n, each in enumerate(sorted(slopes, key=lambda each: each.after))}
+    lines = []
+    for each in slopes:
+        start, end = starts[each], ends[each]
+        # The drawn line can be level although the rank changes.
+        direction = "same" if start == end else "up" if end < start else "down"
+        name, star = _shorten_name(each.name), " ★" if each.marked else ""
+        line = SLOPE_LINE.format(
+            direction, " strong" if each.strong else "", SLOPE_LEFT, start, SLOPE_RIGHT, end,
+            SLOPE_LEFT - 8, start + 4, name, star, each.before, SLOPE_RIGHT + 8, end + 4, each.after, name, star,
+        )  # fmt: skip
+        lines.append(line)
     label = ", ".join(f"{_shorten_name(each.name)} from {each.before} to {each.after}" for each in slopes)
-    lines = Markup("").join(_draw_slope(each, _slope_y(places[each]), _slope_y(after_places[each])) for each in slopes)
-    return Markup(
-        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><text class="faint" x="{}" y="14" text-anchor="end">{}'
-        '</text><text class="faint" x="{}" y="14">{}</text>{}</svg>'
-    ).format(
-        SLOPE_WIDTH,
-        SLOPE_TOP + SLOPE_ROW * len(slopes),
-        f"Ranks: {label}",
-        SLOPE_LEFT - 8,
-        before,
-        SLOPE_RIGHT + 8,
-        after,
-        lines,
+    height = SLOPE_TOP + SLOPE_ROW * len(slopes)
+    return SLOPE_CHART.format(
+        SLOPE_WIDTH, height, f"Ranks: {label}", SLOPE_LEFT - 8, before, SLOPE_RIGHT + 8, after, Markup("").join(lines)
     )
 
 
@@ -292,30 +268,11 @@ def _slope_y(place: int) -> int:
     return SLOPE_TOP + SLOPE_ROW * place + SLOPE_ROW // 2
 
 
-def _draw_slope(slope: Slope, start: int, end: int) -> Markup:
-    name, star = _shorten_name(slope.name), " ★" if slope.marked else ""
-    return Markup(
-        '<g class="{}{}"><line x1="{}" y1="{}" x2="{}" y2="{}"/>'
-        '<text x="{}" y="{}" text-anchor="end">{}{} <tspan class="rank">{}</tspan></text>'
-        '<text x="{}" y="{}"><tspan class="rank">{}</tspan> {}{}</text></g>'
-    ).format(
-        _slope_direction(start, end), " strong" if slope.strong else "", SLOPE_LEFT, start, SLOPE_RIGHT, end,
-        SLOPE_LEFT - 8, start + 4, name, star, slope.before, SLOPE_RIGHT + 8, end + 4, slope.after, name, star,
-    )  # fmt: skip
-
-
-def _slope_direction(start: int, end: int) -> str:
-    """Return the direction of the drawn line, which can be level although the rank changes."""
-    return "same" if start == end else "up" if end < start else "down"
-
-
 def _shorten_name(name: str) -> str:
     """Shorten a name, and replace characters that are invisible or reverse the text by a full stop."""
     shown = HIDDEN.sub(".", name)
     return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"
 
-
-# Draw the memory that a device would hold against its budget.
 
 MEMORY_WIDTH = 400
 MEMORY_CHART = Markup(
@@ -328,7 +285,7 @@ MEMORY_BUDGET = Markup('<line x1="{0:.1f}" y1="0" x2="{0:.1f}" y2="24" class="th
 
 
 def draw_memory(parts: Mapping[str, int], budget_mib: int, scale_mib: int) -> Markup:
-    """Draw the parts side by side in MiB, the budget as a line, and mark what exceeds it.
+    """Draw the parts that a device would hold side by side, its budget as a line, and mark what exceeds it; all in MiB.
 
     `scale_mib` is the width of the whole chart.
     """
@@ -344,8 +301,6 @@ def draw_memory(parts: Mapping[str, int], budget_mib: int, scale_mib: int) -> Ma
     label = ", ".join(f"{name} {mib:,} MiB" for name, mib in parts.items())
     return MEMORY_CHART.format(f"{label}; budget {budget_mib:,} MiB", Markup("").join(drawn))
 
-
-# Draw a device's residencies over time: a band for each, as high as its models' memory against the budget.
 
 TIMELINE_WIDTH, TIMELINE_HEIGHT = 1000, 100
 TIMELINE_SHOWN = timedelta(minutes=10)
@@ -365,17 +320,28 @@ class Timeline(NamedTuple):
 
 
 def draw_timeline(flips: Sequence[Mapping[str, Any]], budget_mib: int | None, now: datetime) -> Timeline | None:
-    """Draw the residencies of one device; None if there never was one.
+    """Draw a device's residencies over time: a band for each, as high as its models' memory against the budget. None if
+    there never was one.
 
     Args:
         flips: the flips from `GET /v1/gpus/{device}`, newest first; times as ISO 8601 or `datetime`.
         now: the end of residencies that are still open.
         budget_mib: the memory at full height; None: that of the largest residency.
     """
-    known = [_make_band(flip, now) for flip in reversed(flips)]
+    known = []
+    for flip in reversed(flips):
+        times = (flip[name] for name in ("wanted_at", "opened_at", "closed_at"))
+        wanted, opened, closed = (datetime.fromisoformat(at) if isinstance(at, str) else at for at in times)
+        band = _Band(
+            models=", ".join(flip["models"]), cause=flip["cause"], state=flip["state"], wanted=wanted or now,
+            opened=opened, closed=closed or now, over=closed is not None, memory_mib=flip["declared_mib"],
+        )  # fmt: skip
+        known.append(band)
     if not known:
         return None
-    end = _find_end(known, now)
+    end = max(band.closed for band in known)
+    if not all(band.over for band in known):
+        end = now + timedelta(seconds=TIMELINE_STEP_S - now.timestamp() % TIMELINE_STEP_S)
     start = max(min(band.wanted for band in known), end - TIMELINE_SHOWN)
     bands = [band for band in known if band.closed > start] or known[-1:]
     top = budget_mib or max(max(band.memory_mib for band in bands), 1)
@@ -416,27 +382,11 @@ class _TimelineFrame(NamedTuple):
         return round(TIMELINE_HEIGHT * (1 - min(mib / self.top_mib, 1.0)), 2)
 
 
-def _make_band(flip: Mapping[str, Any], now: datetime) -> _Band:
-    wanted, opened, closed = (_parse_time(flip[name]) for name in ("wanted_at", "opened_at", "closed_at"))
-    return _Band(
-        ", ".join(flip["models"]), flip["cause"], flip["state"], wanted or now, opened, closed or now,
-        closed is not None, flip["declared_mib"],
-    )  # fmt: skip
-
-
-def _find_end(bands: Sequence[_Band], now: datetime) -> datetime:
-    last = max(band.closed for band in bands)
-    if all(band.over for band in bands):
-        return last
-    return now + timedelta(seconds=TIMELINE_STEP_S - now.timestamp() % TIMELINE_STEP_S)
-
-
 def _draw_band(band: _Band, frame: _TimelineFrame, colours: Mapping[str, str]) -> list[str]:
     """Draw one residency: faint while loading, solid while open; a line at the bottom if it is empty."""
-    opened = band.opened or band.closed
-    colour, y = (
-        (colours[band.models], frame.y(band.memory_mib)) if band.models else ("drained", float(TIMELINE_HEIGHT - 6))
-    )
+    opened, colour, y = band.opened or band.closed, "drained", float(TIMELINE_HEIGHT - 6)
+    if band.models:
+        colour, y = colours[band.models], frame.y(band.memory_mib)
     title = f"<title>{escape(_describe_band(band))}</title>"
     return [
         f'<rect class="{colour} {kind}" x="{frame.x(begin)}" y="{y}" height="{TIMELINE_HEIGHT - y:.2f}" '
@@ -450,12 +400,6 @@ def _describe_band(band: _Band) -> str:
     return f"{band.models or 'nothing'}: {band.state}, {band.memory_mib} MiB declared, cause {band.cause}"
 
 
-def _parse_time(value: str | datetime | None) -> datetime | None:
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-# Draw the gate's decision: the scores of the calibration documents by rules and by the judge, and rho against tau.
-
 SCATTER_SIDE, SCATTER_LEFT, SCATTER_TOP = 200, 34, 8
 """Side of the scatter plot's square and its offsets, in units of the viewBox."""
 RULER_WIDTH = 240
@@ -465,6 +409,10 @@ SCATTER = Markup(
     '<svg viewBox="0 0 250 246" role="img" aria-label="{label}"><rect class="axis" x="34" y="8" width="200"'
     ' height="200"/>{ticks}{dots}<text x="134" y="240" text-anchor="middle">score by rules</text>'
     '<text x="4" y="108" text-anchor="middle" transform="rotate(-90 4 108)">score by the judge</text></svg>'
+)
+SCATTER_TICK = Markup(
+    '<text class="faint" x="{x:.0f}" y="222" text-anchor="middle">{tick}</text><text class="faint" x="30" y="{y:.0f}"'
+    ' text-anchor="end">{tick}</text>'
 )
 RULER = Markup(
     '<svg viewBox="0 0 260 58" role="img" aria-label="{label}"><path class="axis" d="M10 30H250M10 26v8M130 26v8M250'
@@ -476,38 +424,24 @@ RULER = Markup(
 
 
 def draw_scatter(decision: GateDecision) -> Markup:
-    """Draw a dot for each pair of scores, with an area in proportion to its number of documents."""
-    places: defaultdict[tuple[float, float], int] = defaultdict(int)
-    for pair in zip(decision.rule_scores, decision.judge_scores, strict=True):
-        places[pair] += 1
-    label = f"{len(decision.documents)} documents by their score by rules and by the judge, both from 0 to 1"
-    return SCATTER.format(label=label, ticks=_draw_scatter_ticks(), dots=Markup("").join(_draw_scatter_dots(places)))
-
-
-def _draw_scatter_dots(places: dict[tuple[float, float], int]) -> Iterable[Markup]:
-    """Yield one path for each number of documents, large dots first.
-
-    A dot is a line of zero length with round ends.
+    """Draw the scores of the calibration documents by rules and by the judge: a dot for each pair, with an area in
+    proportion to its number of documents.
     """
+    # One path for each number of documents, large dots first. A dot is a line of zero length with round ends.
     alike: defaultdict[int, list[str]] = defaultdict(list)
-    for (rule, judge), count in sorted(places.items()):
-        alike[count].append(
-            f"M{SCATTER_LEFT + SCATTER_SIDE * rule:.1f} {SCATTER_TOP + SCATTER_SIDE * (1 - judge):.1f}h0"
-        )
-    most = max(alike, default=1)
+    for (rule, judge), count in sorted(Counter(zip(decision.rule_scores, decision.judge_scores, strict=True)).items()):
+        x, y = SCATTER_LEFT + SCATTER_SIDE * rule, SCATTER_TOP + SCATTER_SIDE * (1 - judge)
+        alike[count].append(f"M{x:.1f} {y:.1f}h0")
+    most, dots = max(alike, default=1), Markup("")
     for count in sorted(alike, reverse=True):
-        size = max(LARGEST_DOT * sqrt(count / most), 5.0)
-        yield Markup('<path class="dots" stroke-width="{:.1f}" d="{}"/>').format(size, "".join(alike[count]))
-
-
-def _draw_scatter_ticks() -> Markup:
-    return Markup("").join(
-        Markup(
-            '<text class="faint" x="{:.0f}" y="222" text-anchor="middle">{}</text><text class="faint" x="30" y="{:.0f}"'
-            ' text-anchor="end">{}</text>'
-        ).format(SCATTER_LEFT + SCATTER_SIDE * value, shown, SCATTER_TOP + SCATTER_SIDE * (1 - value) + 4, shown)
-        for value, shown in ((0, "0"), (0.5, "0.5"), (1, "1"))
-    )
+        size = max(LARGEST_DOT * math.sqrt(count / most), 5.0)
+        dots += Markup('<path class="dots" stroke-width="{:.1f}" d="{}"/>').format(size, "".join(alike[count]))
+    ticks = Markup("")
+    for tick in (0, 0.5, 1):
+        x, y = SCATTER_LEFT + SCATTER_SIDE * tick, SCATTER_TOP + SCATTER_SIDE * (1 - tick) + 4
+        ticks += SCATTER_TICK.format(x=x, y=y, tick=tick)
+    label = f"{len(decision.documents)} documents by their score by rules and by the judge, both from 0 to 1"
+    return SCATTER.format(label=label, ticks=ticks, dots=dots)
 
 
 def draw_ruler(decision: GateDecision) -> Markup:

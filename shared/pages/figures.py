@@ -5,7 +5,7 @@ Each kind of figure has a class of rows, such as `AccuracyRow`, and a function s
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -86,9 +86,8 @@ def write_all(figures: Iterable[Figure], folder: Path) -> list[str]:
 
 def render_svg(figure: Figure) -> str:
     """Render the figure as a file of its own: a screen reader reads title and caption."""
-    return draw_plot(
-        figure.plot, FILE_WIDTH, _describe(figure), title=figure.title, notes=figure.notes, has_ground=True
-    )
+    label = _describe(figure)
+    return draw_plot(figure.plot, FILE_WIDTH, label, title=figure.title, notes=figure.notes, has_ground=True)
 
 
 def render_inline(figure: Figure) -> InlineFigure:
@@ -134,9 +133,6 @@ def format_percent(value: float | None, low: float | None = None, high: float | 
     return percentage if low is None or high is None else f"{percentage} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-# The accuracy of several systems: a point each with its interval.
-
-
 class AccuracyRow(msgspec.Struct, frozen=True, kw_only=True):
     """The accuracy of one system."""
 
@@ -162,7 +158,10 @@ def draw_accuracy(
     axis: str = "Accuracy (% of items)",
     of: str = "items answered correctly",
 ) -> Figure:
-    """Draw a panel for each group; `interval` names the kind of interval, `axis` and `of` what the shares are of."""
+    """Draw the accuracy of several systems with its interval, a panel for each group.
+
+    `interval` names the kind of interval, `axis` and `of` what the shares are of.
+    """
     # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
     known = [row if row.value is not None else msgspec.structs.replace(row, low=None, high=None) for row in rows]
     across = make_axis(axis, [each for row in known for each in (row.value, row.low, row.high)], is_percentage=True)
@@ -192,9 +191,6 @@ def draw_accuracy(
     )
 
 
-# How samples ended, one panel for each system.
-
-
 class EndingRow(msgspec.Struct, frozen=True, kw_only=True):
     """How many samples of one system had one ending."""
 
@@ -221,16 +217,14 @@ def make_ending_rows(label: str, counts: Mapping[str, int], items: int | None = 
     """
     n = sum(counts.values())
     independent = n if items is None else items
-    return [_make_ending_row(label, ending, count, n, independent) for ending, count in counts.items()]
-
-
-def _make_ending_row(label: str, ending: str, count: int, n: int, independent: int) -> EndingRow:
-    share = Fraction(count, n or 1)
-    found = estimate_share({share: independent}) if independent else None
-    return EndingRow(
-        label=label, ending=ending, count=count, n=n, value=float(share),
-        low=found.low if found else None, high=found.high if found else None,
-    )  # fmt: skip
+    rows = []
+    for ending, count in counts.items():
+        share, low, high = Fraction(count, n or 1), None, None
+        if independent:
+            found = estimate_share({share: independent})
+            low, high = found.low, found.high
+        rows.append(EndingRow(label=label, ending=ending, count=count, n=n, value=float(share), low=low, high=high))
+    return rows
 
 
 def draw_endings(rows: Sequence[EndingRow], *, title: str = "How samples ended", name: str = "endings") -> Figure:
@@ -268,9 +262,6 @@ def draw_endings(rows: Sequence[EndingRow], *, title: str = "How samples ended",
     )
 
 
-# The accuracy over the two weights of the final score, with the cells of the same run marked.
-
-
 class WeightsRow(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of the grid. A cell without a row is drawn empty."""
 
@@ -287,26 +278,32 @@ class WeightsRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw_weights(rows: Sequence[WeightsRow], *, title: str = "Accuracy by weights", name: str = "weights") -> Figure:
-    """Draw the grid in per cent: the first cell of each run is framed and bold, the others repeat it."""
+    """Draw the accuracy over the two weights of the final score, in per cent: the first cell of each run is framed and
+    bold, the others repeat it.
+    """
     given = {(row.rrf_weight, row.quality_weight): row for row in rows}
     columns, lines = (sorted({place[each] for place in given}) for each in (0, 1))
     known = [row.value for row in rows if row.value is not None]
-    first = _find_first_cells(rows)
+    # Of every run, the cell nearest to 0:0.
+    nearest: dict[object, tuple[float, float]] = {}
+    for row in sorted(rows, key=lambda row: (row.rrf_weight + row.quality_weight, row.rrf_weight)):
+        nearest.setdefault(_run_key(row), (row.rrf_weight, row.quality_weight))
+    first = set(nearest.values())
     cells: list[Mark] = []
     frames: list[Mark] = []
     for x, across in enumerate(columns):
         for y, up in enumerate(lines):
-            row = given.get((across, up))
-            if row is None or row.value is None:
+            cell = given.get((across, up))
+            if cell is None or cell.value is None:
                 cells.append(Label((x, y), "–", shift=(0, 4), style="faint"))
                 continue
             corners = (x - 0.5, y - 0.5), (x + 0.5, y + 0.5)
-            cells.append(Bar(*corners, name_shade(row.value, min(known), max(known))))
+            cells.append(Bar(*corners, name_shade(cell.value, min(known), max(known))))
             is_first = (across, up) in first
             if is_first:
                 frames.append(Bar(*corners, None))
             style = "strong" if is_first else ""
-            frames.append(Label((x, y), f"{100 * row.value:.1f}", shift=(0, 4), style=style, room=1))
+            frames.append(Label((x, y), f"{100 * cell.value:.1f}", shift=(0, 4), style=style, room=1))
     panel = Panel(
         x=make_names_axis([f"{weight:.3g}" for weight in columns], "rrf_weight (no unit)"),
         y=make_names_axis([f"{weight:.3g}" for weight in lines], "quality_weight (no unit)"),
@@ -331,22 +328,12 @@ def draw_weights(rows: Sequence[WeightsRow], *, title: str = "Accuracy by weight
     )
 
 
-def _find_first_cells(rows: Iterable[WeightsRow]) -> set[tuple[float, float]]:
-    """Return, for every run, its cell nearest to 0:0."""
-    found: dict[object, tuple[float, float]] = {}
-    for row in sorted(rows, key=lambda row: (row.rrf_weight + row.quality_weight, row.rrf_weight)):
-        found.setdefault(_run_key(row), (row.rrf_weight, row.quality_weight))
-    return set(found.values())
-
-
 def _run_key(row: WeightsRow) -> object:
     if row.job is not None:
         return row.job
     rrf, quality = (Fraction(str(weight)) for weight in (row.rrf_weight, row.quality_weight))
     return rrf / (rrf + quality) if rrf + quality else None
 
-
-# Quality by rank before and after reranking, which shows whether better documents moved to the front.
 
 BEFORE, AFTER = "before reranking", "after reranking"
 
@@ -377,7 +364,7 @@ def make_rank_rows(order: str, qualities: Mapping[int, Sequence[float]]) -> list
 
 
 def draw_ranks(rows: Sequence[RankRow], *, title: str = "Quality by rank", name: str = "ranks") -> Figure:
-    """Draw a point for each rank in each order."""
+    """Draw the quality by rank before and after reranking, which shows whether better documents moved to the front."""
     looks = {BEFORE: (ORANGE, "square", -0.15), AFTER: (BLUE, "circle", 0.15)}
     ranks = sorted({row.rank for row in rows})
     marks: list[Mark] = []
@@ -407,9 +394,6 @@ def draw_ranks(rows: Sequence[RankRow], *, title: str = "Quality by rank", name:
     )
 
 
-# The scores that the gate decided by: each calibration document by rules against by the judge.
-
-
 class RhoRow(msgspec.Struct, frozen=True, kw_only=True):
     """One calibration document with both scores."""
 
@@ -422,7 +406,9 @@ class RhoRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw_rho(decision: GateDecision, *, title: str = "Do rules agree with the judge?", name: str = "rho") -> Figure:
-    """Draw a circle for each pair of scores, its area by its number of documents, and the gate's decision above."""
+    """Draw the scores that the gate decided by: a circle for each pair of scores by rules and by the judge, its area by
+    its number of documents, and the gate's decision above.
+    """
     scored = zip(decision.documents, decision.rule_scores, decision.judge_scores, strict=True)
     rows = [RhoRow(document=document, rule=rule, judge=judge) for document, rule, judge in scored]
     counted = Counter((row.rule, row.judge) for row in rows)
@@ -440,26 +426,20 @@ def draw_rho(decision: GateDecision, *, title: str = "Do rules agree with the ju
         y=make_axis("Quality by the judge (0 to 1)", ends=(0, 1), inset=12),
         marks=tuple(Dot(place, BLUE, radius=radii[count], is_transparent=True) for place, count in ordered),
     )
+    certainty = format_n([len(decision.documents)], "documents")
+    if decision.low is not None and decision.high is not None:
+        certainty = f"95 % interval of rho: {decision.low:.3f} to {decision.high:.3f}; {certainty}"
+    if decision.unparsed:
+        certainty += f", {decision.unparsed} replies without a rating"
     return Figure(
         name=name,
         title=title,
-        notes=(decision.reason, _describe_certainty(decision)),
+        notes=(decision.reason, certainty),
         caption="Each circle is a pair of scores that calibration documents got, its area how many got it.",
         plot=Plot(panels=(panel,), keys=keys, panel_width=SQUARE),
         rows=tuple(rows),
     )
 
-
-def _describe_certainty(decision: GateDecision) -> str:
-    """Return for example "95 % interval of rho: -0.018 to 0.289; n = 158 documents, 2 replies without a rating"."""
-    caption = [format_n([len(decision.documents)], "documents")]
-    if decision.low is not None and decision.high is not None:
-        caption.insert(0, f"95 % interval of rho: {decision.low:.3f} to {decision.high:.3f}")
-    unparsed = f", {decision.unparsed} replies without a rating" if decision.unparsed else ""
-    return "; ".join(caption) + unparsed
-
-
-# The calibration of the judge: its ratings against a known truth.
 
 MAX_DISTINCT = 11
 """Distinct qualities that are drawn as they are; more are put into this many bins."""
@@ -483,14 +463,13 @@ def make_calibration_rows(pairs: Iterable[tuple[float, float]]) -> list[Calibrat
     known = list(pairs)
     many = len({quality for quality, _ in known}) > MAX_DISTINCT
     alike: defaultdict[float, list[float]] = defaultdict(list)
-    for quality, true in known:
-        alike[round(quality * (MAX_DISTINCT - 1)) / (MAX_DISTINCT - 1) if many else quality].append(true)
-    return [_make_calibration_row(quality, alike[quality]) for quality in sorted(alike)]
-
-
-def _make_calibration_row(quality: float, true: Sequence[float]) -> CalibrationRow:
-    found = wilson(round(sum(true)), len(true)) if set(true) <= {0.0, 1.0} else estimate_mean(true)
-    return CalibrationRow(quality=quality, value=found.value, low=found.low, high=found.high, n=len(true))
+    for quality, value in known:
+        alike[round(quality * (MAX_DISTINCT - 1)) / (MAX_DISTINCT - 1) if many else quality].append(value)
+    rows = []
+    for quality, true in sorted(alike.items()):
+        found = wilson(round(sum(true)), len(true)) if set(true) <= {0.0, 1.0} else estimate_mean(true)
+        rows.append(CalibrationRow(quality=quality, value=found.value, low=found.low, high=found.high, n=len(true)))
+    return rows
 
 
 def draw_calibration(
@@ -501,7 +480,7 @@ def draw_calibration(
     title: str = "Calibration of the judge",
     name: str = "calibration",
 ) -> Figure:
-    """Draw the chart; `truth` says what the qualities are compared with, `counted` what n counts."""
+    """Draw the judge's ratings against `truth`, which they should predict; `counted` says what n counts."""
     marks: list[Mark] = [Line(((0, 0), (1, 1)), "faint", dash="5 4")]
     for row in rows:
         if row.low is not None and row.high is not None:
@@ -525,8 +504,6 @@ def draw_calibration(
         rows=tuple(rows),
     )
 
-
-# ROC curves of the gate: how well each scorer separates good documents from bad ones.
 
 RESAMPLES = 2000
 BATCH = 100
@@ -559,7 +536,22 @@ class RocArea(msgspec.Struct, frozen=True, kw_only=True):
 
 def compute_areas(rows: Sequence[RocRow]) -> list[RocArea]:
     """Compute the area of every scorer, in the order of their first rows."""
-    return [_compute_area(scorer, *_split_scores(rows, scorer)) for scorer in dict.fromkeys(row.scorer for row in rows)]
+    areas = []
+    for scorer in dict.fromkeys(row.scorer for row in rows):
+        good, bad = _split_scores(rows, scorer)
+        value = low = high = None
+        if good and bad:
+            value = float(_mann_whitney_share(good, bad))
+        if min(len(good), len(bad)) > 1:
+            from scipy import stats  # slow to import
+
+            drawn = stats.bootstrap(
+                (good, bad), _mann_whitney_share, n_resamples=RESAMPLES, batch=BATCH, vectorized=True,
+                method="percentile", rng=0,
+            )  # fmt: skip
+            low, high = (float(bound) for bound in drawn.confidence_interval)
+        areas.append(RocArea(scorer=scorer, value=value, low=low, high=high, good=len(good), bad=len(bad)))
+    return areas
 
 
 def draw_roc(
@@ -569,14 +561,20 @@ def draw_roc(
     title: str = "Who tells good documents?",
     name: str = "roc",
 ) -> Figure:
-    """Draw a step for each threshold; `truth` says who decided which documents are good."""
+    """Draw how well each scorer separates good documents from bad ones, a step for each threshold.
+
+    `truth` says who decided which documents are good.
+    """
     found = compute_areas(rows)
     marks: list[Mark] = [Line(((0, 0), (1, 1)), "faint", dash="1 3")]
     keys = []
     for number, area in enumerate(found):
         colour, dash = name_series(number), DASHES[number % len(DASHES)]
         keys.append(Key(text=f"scores of {area.scorer}", colour=colour, shape="line", dash=dash))
-        marks.append(Line(tuple(_trace_curve(*_split_scores(rows, area.scorer))), colour, 2.4, dash))
+        good, bad = _split_scores(rows, area.scorer)
+        thresholds = sorted({*good, *bad}, reverse=True) if good and bad else []
+        points = [(_share_from(bad, least), _share_from(good, least)) for least in thresholds]
+        marks.append(Line(((0.0, 0.0), *points) if points else (), colour, 2.4, dash))
     panel = Panel(
         x=make_axis("Bad documents taken for good (share, 0 to 1)", ends=(0, 1)),
         y=make_axis("Good documents taken for good (share, 0 to 1)", ends=(0, 1)),
@@ -599,34 +597,13 @@ def _describe_area(area: RocArea) -> str:
     if area.value is None:
         return f"{area.scorer}: no area, as there are {area.good} good and {area.bad} bad documents"
     known = area.low is not None and area.high is not None
-    return f"{area.scorer}: area {area.value:.3f}" + (
-        f" ({area.low:.3f} to {area.high:.3f}, bootstrap)" if known else ""
-    )
+    interval = f" ({area.low:.3f} to {area.high:.3f}, bootstrap)" if known else ""
+    return f"{area.scorer}: area {area.value:.3f}{interval}"
 
 
 def _split_scores(rows: Iterable[RocRow], scorer: str) -> tuple[list[float], list[float]]:
     own = [row for row in rows if row.scorer == scorer]
     return [row.score for row in own if row.good], [row.score for row in own if not row.good]
-
-
-def _compute_area(scorer: str, good: Sequence[float], bad: Sequence[float]) -> RocArea:
-    if not good or not bad:
-        return RocArea(scorer=scorer, value=None, good=len(good), bad=len(bad))
-    from scipy import stats  # slow to import
-
-    value, low, high = float(_mann_whitney_share(good, bad)), None, None
-    if min(len(good), len(bad)) > 1:
-        drawn = stats.bootstrap(
-            (good, bad),
-            _mann_whitney_share,
-            n_resamples=RESAMPLES,
-            batch=BATCH,
-            vectorized=True,
-            method="percentile",
-            rng=0,
-        )
-        low, high = (float(bound) for bound in drawn.confidence_interval)
-    return RocArea(scorer=scorer, value=value, low=low, high=high, good=len(good), bad=len(bad))
 
 
 def _mann_whitney_share(good: Any, bad: Any, axis: int = -1) -> Any:
@@ -638,18 +615,9 @@ def _mann_whitney_share(good: Any, bad: Any, axis: int = -1) -> Any:
     return found / (np.shape(good)[axis] * np.shape(bad)[axis])
 
 
-def _trace_curve(good: Sequence[float], bad: Sequence[float]) -> list[tuple[float, float]]:
-    if not good or not bad:
-        return []
-    thresholds = sorted({*good, *bad}, reverse=True)
-    return [(0.0, 0.0), *((_share_from(bad, least), _share_from(good, least)) for least in thresholds)]
-
-
 def _share_from(scores: Sequence[float], least: float) -> float:
     return sum(score >= least for score in scores) / len(scores)
 
-
-# The latency by stage: how long calls waited, and how long they ran.
 
 WAITED, RAN = "waited in the queue", "ran"
 MIN_SECONDS = 1e-4
@@ -683,7 +651,9 @@ def make_latency_rows(stage: str, part: str, seconds: Sequence[float]) -> list[L
 
 
 def draw_latency(rows: Sequence[LatencyRow], *, title: str = "Latency by stage", name: str = "latency") -> Figure:
-    """Draw a box between the quartiles, a tick at the median and a line from the 5th to the 95th percentile."""
+    """Draw how long calls waited and ran, by stage: a box between the quartiles, a tick at the median and a line from
+    the 5th to the 95th percentile.
+    """
     looks = {WAITED: (ORANGE, -0.22), RAN: (BLUE, 0.22)}
     stages = list(dict.fromkeys(row.stage for row in rows))
     marks: list[Mark] = []
@@ -713,8 +683,6 @@ def draw_latency(rows: Sequence[LatencyRow], *, title: str = "Latency by stage",
     )
 
 
-# Memory over time: a band for each residency, as high as the measured memory of its models.
-
 MIN_LABELLED_SHARE = 0.04
 """The smallest share of the whole time for which a band's epoch is written above it."""
 
@@ -735,16 +703,24 @@ class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
 def draw_residencies(
     rows: Sequence[MemoryRow], *, until: datetime | None = None, title: str = "Memory over time", name: str = "memory"
 ) -> Figure:
-    """Draw a panel for each device; open residencies reach to `until` (default: the last instant of the rows)."""
+    """Draw a band for each residency, as high as the measured memory of its models, in a panel for each device.
+
+    Open residencies reach to `until` (default: the last instant of the rows).
+    """
     models = sorted({row.model for row in rows})
     colours = {model: name_series(number) for number, model in enumerate(models)}
     first = min((row.opened_at for row in rows), default=None)
     instants = [instant for row in rows for instant in (row.opened_at, row.closed_at) if instant]
     last = until or max(instants, default=None)
     span = (last - first).total_seconds() if first and last else 0.0
-    marks: dict[str, list[Mark]] = {device: [] for device in _list_devices(rows)}
+    devices = sorted({row.device for row in rows})
+    marks: dict[str, list[Mark]] = {device: [] for device in devices}
     heights = [0.0]
-    for together in _group_by_residency(rows):
+    residencies: dict[tuple[str, int], list[MemoryRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.device, row.epoch, row.model)):
+        if row.mib is not None:
+            residencies.setdefault((row.device, row.epoch), []).append(row)
+    for together in residencies.values():
         height = 0.0
         for row in together:
             start, end = (
@@ -759,6 +735,10 @@ def draw_residencies(
         heights.append(height)
     x = make_axis("Time since the first residency opened (s)", ends=(0.0, span or 1.0))
     y = make_axis("Memory (MiB)", heights, from_zero=True)
+    held = format_n([len({(row.device, row.epoch) for row in rows})], "residencies")
+    notes = [f"{held} on {', '.join(devices) or 'no device'}; measured once each, at opening"]
+    if unknown := sum(row.mib is None for row in rows):
+        notes.append(f"{unknown} of {len(rows)} readings could not be made and have no band")
     panels = tuple(
         Panel(x=x, y=y, marks=tuple(drawn), height=170, title=device if len(marks) > 1 else "")
         for device, drawn in marks.items()
@@ -766,7 +746,7 @@ def draw_residencies(
     return Figure(
         name=name,
         title=title,
-        notes=tuple(_describe_residencies(rows)),
+        notes=tuple(notes),
         caption=(
             "Each band lasts as long as a residency, whose epoch stands above, and is as high as what was measured."
         ),
@@ -774,28 +754,6 @@ def draw_residencies(
         rows=tuple(rows),
     )
 
-
-def _list_devices(rows: Sequence[MemoryRow]) -> list[str]:
-    return sorted({row.device for row in rows})
-
-
-def _describe_residencies(rows: Sequence[MemoryRow]) -> Iterator[str]:
-    """Yield the lines of the subtitle."""
-    held = format_n([len({(row.device, row.epoch) for row in rows})], "residencies")
-    yield f"{held} on {', '.join(_list_devices(rows)) or 'no device'}; measured once each, at opening"
-    if unknown := sum(row.mib is None for row in rows):
-        yield f"{unknown} of {len(rows)} readings could not be made and have no band"
-
-
-def _group_by_residency(rows: Iterable[MemoryRow]) -> list[list[MemoryRow]]:
-    found: dict[tuple[str, int], list[MemoryRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.device, row.epoch, row.model)):
-        if row.mib is not None:
-            found.setdefault((row.device, row.epoch), []).append(row)
-    return list(found.values())
-
-
-# Accuracy against judge calls saved, beside what random choice would give.
 
 FRONT, BEHIND = "nothing else is better in both", "something else is better"
 CHANCE = "as many questions, drawn by chance"
@@ -822,13 +780,21 @@ class ParetoRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_front(rows: Sequence[ParetoRow]) -> list[bool]:
     """Return which rows are on the Pareto front: no other row is better in one of the two and as good in the other."""
-    return [row.value is not None and not any(_dominates(other, row) for other in rows) for row in rows]
+    known = [(row.value, row.saved) for row in rows if row.value is not None]
+    return [
+        row.value is not None
+        and not any(
+            value >= row.value and saved >= row.saved and (value, saved) != (row.value, row.saved)
+            for value, saved in known
+        )
+        for row in rows
+    ]
 
 
 def draw_pareto(
     rows: Sequence[ParetoRow], *, title: str = "Accuracy against judge calls saved", name: str = "pareto"
 ) -> Figure:
-    """Draw a point for each threshold."""
+    """Draw the accuracy against the judge calls saved, a point for each threshold, beside what chance would give."""
     looks = {FRONT: (BLUE, "circle"), BEHIND: (ORANGE, "diamond")}
     # The interval of no observation is [0, 1]: drawn without a value it would only mislead.
     marked = [(row, first) for row, first in zip(rows, find_front(rows), strict=True) if row.value is not None]
@@ -867,9 +833,3 @@ def draw_pareto(
         ),
         rows=tuple(rows),
     )
-
-
-def _dominates(other: ParetoRow, row: ParetoRow) -> bool:
-    if other.value is None or row.value is None or other.value < row.value or other.saved < row.saved:
-        return False
-    return other.value > row.value or other.saved > row.saved

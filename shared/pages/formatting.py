@@ -155,7 +155,10 @@ def format_json(value: object) -> str:
 def escape_visible(text: object) -> Markup:
     """Escape `text` and show its invisible characters as their code points."""
     shown = escape(str(text))
-    return Markup(HIDDEN.sub(_show_code_point, shown)) if HIDDEN.search(shown) else shown  # noqa: S704 - escaped
+    if not HIDDEN.search(shown):
+        return shown
+    seen = HIDDEN.sub(lambda found: f'<span class="hidden-character">U+{ord(found[0]):04X}</span>', shown)
+    return Markup(seen)  # noqa: S704 - escaped
 
 
 def mark_math(text: object) -> Markup:
@@ -183,10 +186,6 @@ def format_value(value: object) -> Markup:
     return Markup("<code>%s</code>") % escape_visible(written)
 
 
-def _show_code_point(found: re.Match[str]) -> str:
-    return f'<span class="hidden-character">U+{ord(found[0]):04X}</span>'
-
-
 # List the differences between two trees of values, such as two versions of a configuration.
 
 Tree = Mapping[str, Any]
@@ -211,15 +210,13 @@ def compare_trees(left: Tree, right: Tree) -> list[ValueDifference]:
     before, after = dict(_walk_leaves(left)), dict(_walk_leaves(right))
     found: list[ValueDifference] = []
     for path in sorted(before.keys() | after.keys()):
-        if path not in before or path not in after or not _is_same(before[path], after[path]):
-            name = ".".join(path)
-            if path not in before:
-                difference = ValueDifference(name=name, change="added", right=after[path])
-            elif path not in after:
-                difference = ValueDifference(name=name, change="removed", left=before[path])
-            else:
-                difference = ValueDifference(name=name, change="changed", left=before[path], right=after[path])
-            found.append(difference)
+        name, was, now = ".".join(path), before.get(path), after.get(path)
+        if path not in before:
+            found.append(ValueDifference(name=name, change="added", right=now))
+        elif path not in after:
+            found.append(ValueDifference(name=name, change="removed", left=was))
+        elif was != now or isinstance(was, bool) != isinstance(now, bool):  # in Python, True equals 1
+            found.append(ValueDifference(name=name, change="changed", left=was, right=now))
     return found
 
 
@@ -237,11 +234,6 @@ def _walk_leaves(tree: Tree, above: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield (*above, name), value
 
 
-def _is_same(left: object, right: object) -> bool:
-    """Return whether both values are written alike: in Python, True equals 1."""
-    return left == right and isinstance(left, bool) == isinstance(right, bool)
-
-
 # Mark the words of a question in a text; formulas stay whole, so that they can be typeset.
 
 _FORMULA = re.compile(
@@ -255,30 +247,27 @@ _WORD = re.compile(rf"(\\[A-Za-z]+|[{_CJK}]+|\d+(?:[.,]\d+)*|[^\W\d_{_CJK}]+)")
 
 def extract_terms(text: str) -> frozenset[str]:
     """Return the words and numbers of `text` in lower case, and each pair of adjacent Chinese characters."""
-    return frozenset(term for found in _WORD.findall(text) for term in _split_terms(found))
+    terms: set[str] = set()
+    for word in _WORD.findall(text):
+        if _RUN.fullmatch(word) and len(word) > 1:
+            terms.update(one + other for one, other in pairwise(word))
+        else:
+            terms.add(word.casefold())
+    return frozenset(terms)
 
 
 def highlight(text: str, terms: Collection[str]) -> Markup:
-    """Show `text` as `texts.mark_math` does, with the words of `terms` and the formulas that contain one marked."""
-    parts = _FORMULA.split(text)
-    return Markup("").join(
-        _mark_formula(part, terms) if n % 2 else _mark_prose(part, terms) for n, part in enumerate(parts)
-    )
-
-
-def _mark_formula(part: str, terms: Collection[str]) -> Markup:
-    typeset = Markup('<span class="math">%s</span>') % escape_visible(part)
-    return Markup("<mark>%s</mark>") % typeset if extract_terms(part) & frozenset(terms) else typeset
-
-
-def _mark_prose(part: str, terms: Collection[str]) -> Markup:
-    pieces = (_split_word(piece, terms) if n % 2 else [(piece, False)] for n, piece in enumerate(_WORD.split(part)))
-    return Markup("").join(
-        Markup("<mark>%s</mark>") % escape_visible(piece) if matches else escape_visible(piece)
-        for found in pieces
-        for piece, matches in found
-        if piece
-    )
+    """Show `text` as `mark_math` does, with the words of `terms` and the formulas that contain one marked."""
+    mark, drawn = Markup("<mark>%s</mark>"), []
+    for n, part in enumerate(_FORMULA.split(text)):
+        if n % 2:
+            typeset = Markup('<span class="math">%s</span>') % escape_visible(part)
+            drawn.append(mark % typeset if extract_terms(part) & frozenset(terms) else typeset)
+            continue
+        for m, word in enumerate(_WORD.split(part)):
+            for piece, matches in _split_word(word, terms) if m % 2 else [(word, False)]:
+                drawn.append(mark % escape_visible(piece) if matches else escape_visible(piece))
+    return Markup("").join(drawn)
 
 
 def _split_word(word: str, terms: Collection[str]) -> Iterator[tuple[str, bool]]:
@@ -290,9 +279,3 @@ def _split_word(word: str, terms: Collection[str]) -> Iterator[tuple[str, bool]]
     flags = [before or after for before, after in zip([False, *pairs], [*pairs, False], strict=True)]
     for matches, piece in groupby(zip(word, flags, strict=True), key=lambda each: each[1]):
         yield "".join(character for character, _ in piece), matches
-
-
-def _split_terms(word: str) -> list[str]:
-    if _RUN.fullmatch(word) and len(word) > 1:
-        return [one + other for one, other in pairwise(word)]
-    return [word.casefold()]

@@ -34,10 +34,8 @@ def build_lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "reason", take_last_line(found["reason"])
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
     yield "warning", explain_missing_answers(found["extraction"], found["accuracy"])
-    yield (
-        "accuracy",
-        f"{format_accuracy(found['accuracy'])} [{GRADERS.get(found['grader'], found['grader'])}, Wilson 95 %]",
-    )
+    grader = GRADERS.get(found["grader"], found["grader"])
+    yield "accuracy", f"{format_accuracy(found['accuracy'])} [{grader}, Wilson 95 %]"
     yield "score", describe_score(found["score"])
     yield "bootstrap", found["bootstrap"] and f"{format_interval(found['bootstrap'])} [over items, 95 %]"
     yield "repeats", describe_repeats(found["repeats"], found["accuracy"])
@@ -159,10 +157,10 @@ def list_guidance(found: Any) -> Iterator[tuple[str, object]]:
     """Yield what rules did for a pipeline that looks for them: a summary, then the most used rules."""
     if found is None:
         return
-    alone = (
-        f"; {found['unguided']} without a rule: {format_accuracy(found['without_rules'])}" if found["unguided"] else ""
-    )
-    yield "rules", f"{found['used']} of {found['bank'] or 'no bank'}: {format_accuracy(found['with_rules'])}{alone}"
+    summary = f"{found['used']} of {found['bank'] or 'no bank'}: {format_accuracy(found['with_rules'])}"
+    if found["unguided"]:
+        summary += f"; {found['unguided']} without a rule: {format_accuracy(found['without_rules'])}"
+    yield "rules", summary
     for each in found["rules"][:SHOWN_RULES]:
         did = f"{each['samples']} samples, {each['documents']} documents, {format_accuracy(each['accuracy'])}"
         yield f"rule {each['number']}", f"{each['rule']} ({each['certainty']:.3f}): {did}"
@@ -439,17 +437,13 @@ def explain_decision(decision: GateDecision) -> str:
         return f"The judge gave no rating in {decision.unparsed} of {decision.asked} replies, so rules score instead."
     if decision.rho is None or not decision.reason.startswith("rho = "):
         return "There are too few data to trust rules here, so the judge scores every document."
-    return f"{_compare_rho(decision, decision.rho)}{_note_close_call(decision)}"
-
-
-def _compare_rho(decision: GateDecision, rho: float) -> str:
-    figures = f"rho = {rho:.3f} on {len(decision.documents)} documents"
+    figures = f"rho = {decision.rho:.3f} on {len(decision.documents)} documents"
     if decision.strategy is Strategy.RULES:
-        return f"Rules agree with the judge well enough ({figures}, more than tau = {decision.tau:g}): rules score."
-    return f"Rules agree too little with the judge ({figures}, not more than tau = {decision.tau:g}): the judge scores."
-
-
-def _note_close_call(decision: GateDecision) -> str:
+        verdict = f"Rules agree with the judge well enough ({figures}, more than tau = {decision.tau:g}): rules score."
+    else:
+        little = f"Rules agree too little with the judge ({figures}, not more than tau = {decision.tau:g})"
+        verdict = f"{little}: the judge scores."
     if decision.low is None or decision.high is None or not decision.low <= decision.tau <= decision.high:
-        return ""
-    return f" It is a close call: the interval of rho, {decision.low:.3f} to {decision.high:.3f}, contains tau."
+        return verdict
+    interval = f"the interval of rho, {decision.low:.3f} to {decision.high:.3f}"
+    return f"{verdict} It is a close call: {interval}, contains tau."

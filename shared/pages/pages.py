@@ -18,8 +18,6 @@ import jinja2
 from shared.pages import formatting, lines
 from shared.pages.figures import Figure, render_inline, write_figure
 
-# Serve the style sheet, the scripts and the vendored libraries of the pages, under paths with their content's hash.
-
 FOLDER = resources.files(__package__) / "assets"
 HTMX, KATEX = "htmx-4.0.1", "katex-0.19.1"
 TYPES = {
@@ -86,12 +84,12 @@ def find_asset(path: str) -> Asset | None:
 def _load_assets() -> dict[str, Asset]:
     katex_files = [name for name in _list_files(FOLDER / "vendor" / KATEX, KATEX) if name[name.rfind(".") :] in TYPES]
     named = {name: _read_content(name) for name in ("style.css", "pages.js", "live.js", "icon.svg", *katex_files)}
-    return {name: _make_asset(name, body) for name, body in named.items()}
-
-
-def _make_asset(name: str, body: bytes) -> Asset:
-    media = TYPES[name[name.rindex(".") :]]
-    return Asset(body, media, None if media.startswith("font") else gzip.compress(body, 9, mtime=0))
+    assets = {}
+    for name, body in named.items():
+        media = TYPES[name[name.rindex(".") :]]
+        packed = None if media.startswith("font") else gzip.compress(body, 9, mtime=0)
+        assets[name] = Asset(body, media, packed)
+    return assets
 
 
 def _read_content(name: str) -> bytes:
@@ -113,19 +111,15 @@ def _list_files(folder: Traversable, path: str) -> list[str]:
 
 
 def _join_files(folder: str, suffix: str) -> str:
-    parts = sorted(
-        (each for each in (FOLDER / folder).iterdir() if each.name.endswith(suffix)), key=lambda each: each.name
-    )
-    return "\n".join(part.read_text("utf-8") for part in parts)
+    parts = {each.name: each for each in (FOLDER / folder).iterdir() if each.name.endswith(suffix)}
+    return "\n".join(parts[name].read_text("utf-8") for name in sorted(parts))
 
-
-# Render pages from templates: everything is escaped, and the security policy runs only our own scripts.
 
 TEMPLATES = resources.files(__package__) / "templates"
 
 
 class Pages:
-    """Renders templates into pages."""
+    """Renders templates into pages: everything is escaped, and the security policy runs only our own scripts."""
 
     def render(self, template: str, file: Path, **values: Any) -> None:
         """Write one page of a report to `file`."""
@@ -185,13 +179,8 @@ def format_query(query: Mapping[str, object]) -> str:
 
 def format_pairs(values: Mapping[str, object]) -> str:
     """Return for example "correct 120, logic 50"."""
-    return ", ".join(f"{name} {_format_pair_value(value)}" for name, value in values.items())
-
-
-def _format_pair_value(value: object) -> object:
-    if value is None:
-        return "not known"
-    return f"{value:.6g}" if isinstance(value, float) else value
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in values.items()}
+    return ", ".join(f"{name} {'not known' if value is None else value}" for name, value in shown.items())
 
 
 def format_number(value: float | None) -> str:

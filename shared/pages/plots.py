@@ -65,7 +65,9 @@ def make_axis(
     low, high = ends or (min(known, default=0.0), max(known, default=1.0))
     low = min(low, 0.0) if from_zero else low
     high = high if high > low else low + (abs(low) / 10 or 1.0)
-    step = _choose_step(high - low)
+    # Four to ten ticks, at a distance of 1, 2 or 5 times a power of ten.
+    power = 10.0 ** math.floor(math.log10((high - low) / 4))
+    step = power * next(factor for factor in (5, 2, 1) if (high - low) / (factor * power) > 4 - 1e-9)
     if ends is None:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -77,12 +79,6 @@ def make_axis(
         (place, f"{100 * place:.{decimals}f} %" if is_percentage else f"{place:,.{decimals}f}") for place in places
     )
     return Axis(title=title, low=low, high=high, ticks=ticks, inset=inset, has_grid=has_grid)
-
-
-def _choose_step(span: float) -> float:
-    """Return the distance of four to ten ticks: 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(span / 4))
-    return power * next(factor for factor in (5, 2, 1) if span / (factor * power) > 4 - 1e-9)
 
 
 def make_logarithmic_axis(title: str, values: Iterable[float]) -> Axis:
@@ -260,12 +256,10 @@ def _draw_keys(keys: Sequence[Key], y: float, width: float) -> tuple[list[Markup
 def _draw_panels(plot: Plot, y: float, width: float) -> tuple[list[Markup], float]:
     """Return all panels and the height where they end."""
     panels = plot.panels
-    names = max((measure(name) for panel in panels for _, name in panel.y.ticks), default=0.0)
-    asides = max(
-        (measure(mark.text) for panel in panels for mark in panel.marks if isinstance(mark, Aside)), default=0.0
-    )
+    names = min(0.36 * width, max((measure(name) for panel in panels for _, name in panel.y.ticks), default=0.0))
+    texts = [mark.text for panel in panels for mark in panel.marks if isinstance(mark, Aside)]
+    asides = max(map(measure, texts), default=0.0)
     beside = LINE + 4 if any(panel.y.title for panel in panels) else 0
-    names = min(names, 0.36 * width)
     left = MARGIN + beside + names + 8
     room = width - left - max(asides + 10, 12) - MARGIN
     columns = max(1, min(plot.columns, len(panels), int(room // 110)))
@@ -365,25 +359,19 @@ def _draw_line(points: Iterable[Point], colour: str, width: float, dash: str = "
 def _paint_bar(colour: str | None) -> Markup:
     if colour is None:
         return Markup('class="stroke-ink" stroke="{}" stroke-width="1.6" fill="none"').format(COLOURS["ink"])
-    return Markup('class="{}" fill="{}"').format(colour, COLOURS.get(colour) or _mix_shade(colour))
+    fill = COLOURS.get(colour)
+    if fill is None:
+        # A shade mixes the first series with white, as the style sheet does.
+        part = (4 + 5 * int(colour.removeprefix("heat-"))) / 100
+        base = bytes.fromhex(COLOURS["series-1"][1:])
+        fill = "#" + bytes(round(part * each + (1 - part) * 255) for each in base).hex()
+    return Markup('class="{}" fill="{}"').format(colour, fill)
 
 
 def name_shade(value: float, low: float, high: float) -> str:
-    """Return the colour of a cell: `heat-0` is the lightest."""
-    return f"heat-{compute_shade(value, low, high)}"
-
-
-def compute_shade(value: float, low: float, high: float) -> int:
-    """Return the shade of a value, from 0 (the lightest) to `SHADES`."""
+    """Return the colour of a cell, from `heat-0`, the lightest, to the one of `SHADES`."""
     share = (value - low) / (high - low) if high > low else 0.5
-    return round(SHADES * min(max(share, 0.0), 1.0))
-
-
-def _mix_shade(colour: str) -> str:
-    """Mix the first series with white as the style sheet does."""
-    part = (4 + 5 * int(colour.removeprefix("heat-"))) / 100
-    base = bytes.fromhex(COLOURS["series-1"][1:])
-    return "#" + bytes(round(part * each + (1 - part) * 255) for each in base).hex()
+    return f"heat-{round(SHADES * min(max(share, 0.0), 1.0))}"
 
 
 OUTLINES: Mapping[str, Sequence[Point]] = {

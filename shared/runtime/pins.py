@@ -285,14 +285,6 @@ PIPELINE = "crag"
 """Only this pipeline's decisions hold the evaluator's confidence."""
 TRUST = 0.9
 """Default share of lists that must be as the thresholds say."""
-EXAMPLE = {
-    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "evaluator": "judge", "skipped": 2,
-    "calibration": {
-        "trust": 0.9, "observations": 210, "relevant": 120,
-        "upper": {"value": 0.75, "low": 0.75, "high": 1.0, "met": 1.0},
-        "lower": {"value": 0.25, "low": 0.25, "high": 0.5, "met": 0.98},
-    },
-}  # fmt: skip
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):

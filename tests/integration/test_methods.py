@@ -17,7 +17,7 @@ from services.guard import app as app_module
 from services.guard.app import create_app as app_create_app
 from services.judge.executors import EstimateExecutor, RerankExecutor, VerifyExecutor
 from services.judge.pools import VerificationPool
-from services.orchestrator.reports.report import report
+from services.orchestrator.reports.report import report_on_job
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.retriever.app import create_app
 from services.retriever.searches import MAX_RERANKED
@@ -109,7 +109,7 @@ async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
     api: Api, database: Database, grader: str, correct: int, score: float | None
 ) -> None:
     job = await run(api, database, grader)
-    found = await report(database, str(job), {})
+    found = await report_on_job(database, str(job), {})
     assert (found.grader, found.accuracy.correct, found.accuracy.graded) == (grader, correct, 2)
     assert (found.score and found.score.mean.value) == score
     assert found.settings.models["grade"].name == f"grader-{grader}"
@@ -121,7 +121,7 @@ async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
 
 async def test_a_job_may_choose_another_grader_than_its_dataset(api: Api, database: Database) -> None:
     job = await run(api, database, "text", params={"grading": {"grader": "regex"}})
-    assert (await report(database, str(job), {})).accuracy.correct == 1
+    assert (await report_on_job(database, str(job), {})).accuracy.correct == 1
     another = await api.job(name="another", dataset="capitals")
     assert another["params"]["grading"]["grader"] == "text"
 
@@ -137,7 +137,7 @@ async def test_a_rubric_is_rated_by_the_judge_after_all_answers(api: Api, databa
     await device.flip("a-judge", "drained")
     await device.drain(Lane.JUDGE, executor)
     await device.close("guard_stopped")
-    found = await report(database, job["id"], {})
+    found = await report_on_job(database, job["id"], {})
     assert (found.state, found.accuracy.correct, found.accuracy.graded) == ("completed", 1, 2)
     assert found.score is not None
     assert (found.score.name, found.score.mean.value) == ("the judge model's rating, 1 to 5", 3.5)
@@ -473,7 +473,7 @@ async def test_only_questions_that_look_hard_are_judged_and_another_threshold_es
     found = await rows(database, f"{kept} WHERE c.role = 'estimate'")
     assert {_REPLY.decode(reply) for reply, _ in found} == {Estimated(probability=each or 0) for each in expected}
     assert [bytes(hash_) for _, hash_ in found] == [ESTIMATOR.hash] * 5
-    reports = [await report(database, str(job), {}) for job in (first, second)]
+    reports = [await report_on_job(database, str(job), {}) for job in (first, second)]
     assert reports[0].decisions["route"] == {"easy": 5 - len(hard), "hard": len(hard)}
     assert [each.calls_made["estimate"] for each in reports] == [5, 0]
     assert reports[1].calls_reused["estimate"] == 5
@@ -493,7 +493,7 @@ async def test_a_job_of_other_weights_is_judged_throughout_and_says_why(database
         await drain(database, RoutingByRole())
         await run_sql(database, "UPDATE queue SET not_before = NULL")
     assert await judged(database, job) == [0, 1]
-    found = await report(database, str(job), {})
+    found = await report_on_job(database, str(job), {})
     assert found.state == "completed"
     assert found.decisions["route"] == {"hard": 2}
     assert found.fallbacks["route"] == {"backend_error": 2}

@@ -9,9 +9,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from services.orchestrator.api.jobs import EXAMPLE as JOB
-from services.orchestrator.api.samples import SAMPLE
-from services.orchestrator.reports import EXAMPLE
+from services.orchestrator.api.examples import make_example
 from shared import canonical
 from shared.calls import Request
 from shared.records import (
@@ -27,6 +25,10 @@ from shared.records import (
 )
 from shared.replies import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
 from shared.samples import Candidate, Extraction, Outcome, SampleRow, Trace
+
+JOB = make_example("JobView")
+SAMPLE = make_example("SampleRow")
+EXAMPLE = make_example("Report")
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MODEL = "ab" * 32

@@ -22,16 +22,9 @@ from shared import shapes
 from shared.access.filters import OPEN, SAFE, refuse
 from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
 from shared.headers import key_of
-from shared.shapes import allows
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database
 from shared.storage.keys import ValidKey
-
-# Sessions of people who signed in with an API key: a cookie that only the services can make.
-#
-# The cookie is signed with the service key, which is not in the database: somebody who reads the stored hashes of keys
-# can make no session of them. The server stores nothing, a revoked or expired key ends its sessions, and every process
-# of the API accepts them.
 
 COOKIE = "mathrag_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
@@ -52,7 +45,12 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """Issues and checks the cookies."""
+    """Issues and checks the cookies of people who signed in with an API key.
+
+    A cookie is signed with the service key, which is not in the database: somebody who reads the stored hashes of keys
+    can make no session of them. The server stores nothing, a revoked or expired key ends its sessions, and every
+    process of the API accepts them.
+    """
 
     def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
         """`secret` is the service key. Without one, sessions are valid in this process only."""
@@ -67,7 +65,11 @@ class Sessions:
 
     def find(self, headers: Headers, *, https: bool) -> Session | None:
         """Return the session of a request; None if it has none, or one that is forged or has expired."""
-        prefix, _, rest = _read_cookie(headers, SECURE_COOKIE if https else COOKIE).partition(".")
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(SECURE_COOKIE if https else COOKIE)
+        except CookieError:
+            return None
+        prefix, _, rest = (morsel.value if morsel else "").partition(".")
         issued_at, _, signature = rest.partition(".")
         if not are_equal(self._sign("session", prefix, issued_at), signature):
             return None
@@ -94,16 +96,6 @@ def _set_cookie(response: Response, value: str, lifetime_s: int, *, https: bool)
     response.set_cookie(name, value, max_age=lifetime_s, path="/", httponly=True, samesite="strict", secure=https)
 
 
-def _read_cookie(headers: Headers, name: str) -> str:
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
-
-
-# Caches the valid API keys in this process for a few seconds, so that polling costs no query.
-
 FRESH_S = 5.0
 """Seconds after which a revoked key is refused."""
 UNKNOWN_S = 0.1
@@ -125,7 +117,7 @@ def report_outages() -> Iterator[None]:
 
 
 class Keyring:
-    """The valid keys; there are only a few."""
+    """The valid keys, cached for a few seconds, so that polling costs no query; there are only a few."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -190,8 +182,6 @@ class Keyring:
             raise TooMany("too many wrong keys were sent from your address", hint="wait a minute, then sign in again")
 
 
-# Recognises requests of browsers, which are answered with pages.
-
 SIGN_IN = "/sign-in"
 OPEN_PATHS = frozenset({SIGN_IN, "/favicon.ico"})
 OPEN_FOLDERS = ("/assets/",)
@@ -212,8 +202,6 @@ def wants_page(scope: Scope) -> bool:
     """Return whether a person reads the answer in a browser."""
     return is_page(scope["path"]) and "text/html" in Headers(scope=scope).get("accept", "")
 
-
-# The scope of an API key that each route requires. A route that declares none refuses every request.
 
 Handler = Callable[..., Any]
 
@@ -258,20 +246,20 @@ def check_scope(scopes: Collection[str], wanted: shapes.Scope) -> None:
     Raises:
         Forbidden: it has not.
     """
-    if not allows(scopes, wanted):
+    if not shapes.allows(scopes, wanted):
         raise Forbidden(
             f"this API key lacks the scope {wanted.value!r}", hint=f"mathrag key create NAME --scope {wanted.value}"
         )
 
-
-# Identifies the caller by the name of the API key, or as `local` if no key is required.
 
 HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator creates one with `mathrag key create`"
 EVERYTHING = (shapes.Scope.OPERATE,)
 
 
 class Identity:
-    """Admits callers with a valid key and records who they are; if keys are not required, everybody is the operator."""
+    """Admits callers with a valid key and records its name; if keys are not required, everybody is the operator, and
+    called `local`.
+    """
 
     def __init__(self, app: ASGIApp, keyring: Keyring | None, sessions: Sessions) -> None:
         self._app = app
@@ -286,7 +274,7 @@ class Identity:
             state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
             state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
             if not (self._keyring is None or scope["path"] in OPEN or is_open(scope["path"])):
-                found = await self._find(scope, self._keyring)
+                found = await self._find_key(scope, self._keyring)
                 state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
         except Unauthorized as error:
             if wants_page(scope):
@@ -299,21 +287,18 @@ class Identity:
             return await refuse(error, scope, receive, send)
         return await self._app(scope, receive, send)
 
-    async def _find(self, scope: Scope, keyring: Keyring) -> ValidKey:
+    async def _find_key(self, scope: Scope, keyring: Keyring) -> ValidKey:
+        """Return the key that the request sends, or that the visitor signed in with. A session is accepted for pages,
+        and for reads that a page links to.
+        """
         database: Database = scope["app"].state.deps.admission
         headers = Headers(scope=scope)
         key = key_of(headers.get("authorization", ""))
-        if key is None:
-            return await self._authenticate_session(scope, headers, keyring, database)
-        found = await keyring.find(database, key)
-        if found is None:
-            raise Unauthorized("this API key is not valid: unknown, expired or revoked", hint=HINT)
-        return found
-
-    async def _authenticate_session(
-        self, scope: Scope, headers: Headers, keyring: Keyring, database: Database
-    ) -> ValidKey:
-        """Return the key that the visitor signed in with; accepted for pages, and for reads that a page links to."""
+        if key is not None:
+            found = await keyring.find(database, key)
+            if found is None:
+                raise Unauthorized("this API key is not valid: unknown, expired or revoked", hint=HINT)
+            return found
         session = self._sessions.find(headers, https=scope["scheme"] == "https")
         if session is None or not (is_page(scope["path"]) or scope["method"] in SAFE):
             raise Unauthorized("an API key is required", hint=HINT)

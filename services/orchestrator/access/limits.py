@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastapi import Request
@@ -12,8 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shared.access.filters import refuse
 from shared.errors import Invalid, MathragError, NotFound, TooMany, Unavailable
 from shared.settings import Limits
-
-# Limits the number of concurrent long requests.
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)|/openai/v1/files")
 TRAINING = re.compile(r"/v1/datasets/[^/]+/training")
@@ -49,18 +46,15 @@ class ConcurrencyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            kind = None
-        else:
-            kind = next(
-                (kind for kind in KINDS if scope["method"] == kind.method and kind.path.fullmatch(scope["path"])), None
-            )
+            return await self._app(scope, receive, send)
+        asked, path = scope["method"], scope["path"]
+        kind = next((kind for kind in KINDS if asked == kind.method and kind.path.fullmatch(path)), None)
         if kind is None:
             return await self._app(scope, receive, send)
         most: int = getattr(self._limits, kind.setting)
         if self._running[kind.setting] >= most:
-            error = kind.error(
-                f"{most} {kind.words}, which is the limit (`limits.{kind.setting}`)", hint="wait until one of them ends"
-            )
+            message = f"{most} {kind.words}, which is the limit (`limits.{kind.setting}`)"
+            error = kind.error(message, hint="wait until one of them ends")
             return await refuse(error, scope, receive, send)
         self._running[kind.setting] += 1
         try:
@@ -68,8 +62,6 @@ class ConcurrencyLimit:
         finally:
             self._running[kind.setting] -= 1
 
-
-# Adds the security headers to every answer: no type guessing, no framing, no scripts, no caching.
 
 ALWAYS = {
     "X-Content-Type-Options": "nosniff",
@@ -81,7 +73,7 @@ HSTS = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """Adds the headers that a route has not set itself."""
+    """Forbids type guessing, framing, scripts and caching, where a route has not set these headers itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -145,8 +137,19 @@ def check_body(body: Any) -> None:
     Raises:
         Invalid: a text, number or nesting in it cannot be stored; the message names its position.
     """
-    for place, value in _walk_values(body):
+    # It does not recurse, because the client chooses the depth.
+    stack: list[tuple[Place, int, Any]] = [((), 0, body)]
+    while stack:
+        place, depth, value = stack.pop()
         _check(place, value)
+        if depth == DEEPEST:
+            raise Invalid(f"{_format_place(place)}: is nested more than {DEEPEST} levels deep")
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                _check(place, name)
+                stack.append(((*place, name), depth + 1, inner))
+        elif isinstance(value, list):
+            stack += [(place, depth + 1, inner) for inner in value]
 
 
 def is_form(request: Request) -> bool:
@@ -154,22 +157,6 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").startswith(
         ("application/x-www-form-urlencoded", "multipart/form-data")
     )
-
-
-def _walk_values(body: Any) -> Iterator[tuple[Place, Any]]:
-    """Yield every name and value with its position. It does not recurse, because the client chooses the depth."""
-    stack: list[tuple[Place, int, Any]] = [((), 0, body)]
-    while stack:
-        place, depth, value = stack.pop()
-        yield place, value
-        if depth == DEEPEST:
-            raise Invalid(f"{_format_place(place)}: is nested more than {DEEPEST} levels deep")
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield place, name
-                stack.append(((*place, name), depth + 1, inner))
-        elif isinstance(value, list):
-            stack += [(place, depth + 1, inner) for inner in value]
 
 
 def check_text(place: Place, text: str) -> None:
@@ -180,8 +167,10 @@ def check_text(place: Place, text: str) -> None:
     """
     if "\x00" in text:
         raise Invalid(f"{_format_place(place)}: holds the character \\u0000", hint="remove it")
-    if not _is_whole(text):
-        raise Invalid(f"{_format_place(place)}: holds a lone surrogate, which is not valid text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"{_format_place(place)}: holds a lone surrogate, which is not valid text") from None
 
 
 def _check(place: Place, value: Any) -> None:
@@ -189,14 +178,6 @@ def _check(place: Place, value: Any) -> None:
         check_text(place, value)
     elif isinstance(value, int) and not SMALLEST <= value <= LARGEST:
         raise Invalid(f"{_format_place(place)}: is a number of more than 64 bits", hint="write a smaller one")
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _format_place(place: Place) -> str:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import RequestCaller
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
@@ -16,11 +17,10 @@ from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry
 from shared.pipelines.switches import covers
-from shared.runtime import submit as submitting
 from shared.runtime.advance import JobSpecs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import RANK, Submission, dataset_name, provide_dataset, submit, wait_for_job
 from shared.samples import Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora, jobs, provenance
@@ -40,29 +40,11 @@ LOADS = sql("""
         JOIN jobs j ON j.id = s.job_id JOIN residencies r ON r.epoch = a.epoch AND r.wanted_at >= j.created_at
         WHERE s.job_id = :job) loads""")
 
-EXAMPLE: dict[str, Any] = {"question": "What is $2+3$?", "corpus": "math", "wait_s": 30}
-PRICE: dict[str, Any] = {
-    "loads": 1, "load_s": 0.42, "loads_back": 0, "calls": {"retrieve": 2, "generate": 1}, "calls_before": 0,
-}  # fmt: skip
-ANSWER: dict[str, Any] = {
-    "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "url": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
-    "state": "completed", "reason": None, "pipeline": "hybrid", "price": PRICE,
-    "cost": {"loads": 1, "calls_made": {"retrieve": 2, "generate": 1}, "calls_reused": {"retrieve": 0, "generate": 0}},
-    "answer": "5", "extraction": "ok", "truncated": False, "text": "So it is $\\boxed{5}$.", "refusal": None,
-    "decisions": [{"stage": "compress", "action": "compressed"}],
-    "context": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
-                 "truncated": False}],
-}  # fmt: skip
-LATER: dict[str, Any] = {
-    **ANSWER, "state": "running", "cost": None, "answer": None, "extraction": None, "text": None, "context": [],
-    "decisions": [],
-}  # fmt: skip
-
 
 class ChatRequest(BaseModel):
     """A question, and how to answer it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("ChatRequest")})
 
     question: Question
     corpus: Name | None = None
@@ -92,14 +74,14 @@ class ChatRequest(BaseModel):
                 raise Invalid(f"`params.{path}`: {problem}", hint="leave it out, or submit a job over a dataset")
         return Submission(
             name="chat",
-            dataset=submitting.dataset_name(self.question),
+            dataset=dataset_name(self.question),
             corpus=self.corpus,
             pipeline=pipeline,
             params=params,
             given=given,
             configuration=holding.version,
             models=self.models,
-            rank=submitting.RANK,
+            rank=RANK,
             online=True,
         )
 
@@ -143,9 +125,14 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of the pipeline, in order; `fallback` says why a part was left out."""
 
 
+STILL_RUNNING = make_example(
+    ChatAnswer, state="running", cost=None, answer=None, extraction=None, text=None, context=[], decisions=[]
+)
+
+
 @route(
     router, "POST", "/chat", Scope.SUBMIT, "Ask one question",
-    {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
+    answers(ChatAnswer) | answers(ChatAnswer, STILL_RUNNING, status=202), refuses=(404, 429),
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in
@@ -160,32 +147,34 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     resident = {each.device: each.models for each in newest if each is not None and each.state == "open"}
     submission = request.submission(await configurations.load_newest(deps.database))
     submission = msgspec.structs.replace(submission, submitted_by=caller.name)
-    await submitting.provide_dataset(deps.database, request.question)
+    await provide_dataset(deps.database, request.question)
     job = await submit(deps.database, deps.settings, submission)
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))
         spec = (await JobSpecs().load(connection, {row}, set()))[row]
         stated = await price_question(connection, resident, spec, Item(ordinal=0, question=request.question))
     deps.wake()
-    await submitting.wait_for_job(deps.database, job, request.wait_s)
-    answer = await _answer(deps, job, stated, request.corpus)
+    await wait_for_job(deps.database, job, request.wait_s)
+    found = await jobs.get(deps.database, str(job))
+    outcome = await describe_outcome(deps, job, request.corpus) if found.state == "completed" else {}
+    cost = None
+    if found.ended:
+        async with deps.database.snapshot() as connection:
+            work = await count_work(connection, row)
+            loads = (await connection.execute(LOADS, {"job": row})).scalar_one()
+        cost = Cost(loads=loads, calls_made=work.calls_made, calls_reused=work.calls_reused)
+    answer = ChatAnswer(
+        job=job,
+        url=f"/v1/jobs/{job}",
+        state=found.state,
+        pipeline=found.pipeline,
+        price=stated,
+        cost=cost,
+        **{"reason": found.reason, **outcome},
+    )
     if answer.state in TERMINAL:
         return json(answer)
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
-
-
-async def _answer(deps: Deps, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
-    job = await jobs.get(deps.database, str(public_id))
-    answer = await describe_outcome(deps, public_id, corpus) if job.state == "completed" else {}
-    return ChatAnswer(
-        job=job.id,
-        url=f"/v1/jobs/{job.id}",
-        state=job.state,
-        pipeline=job.pipeline,
-        price=stated,
-        cost=await _compute_cost(deps, public_id) if job.ended else None,
-        **{"reason": job.reason, **answer},
-    )
 
 
 async def describe_outcome(deps: Deps, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
@@ -204,11 +193,3 @@ async def describe_outcome(deps: Deps, public_id: uuid.UUID, corpus: str | None)
         "decisions": list(sample.outcome.trace.decisions),
         "context": [texts[document] for document in sample.outcome.context],
     }
-
-
-async def _compute_cost(deps: Deps, public_id: uuid.UUID) -> Cost:
-    async with deps.database.snapshot() as connection:
-        job = await jobs.resolve(connection, str(public_id))
-        counted = await count_work(connection, job)
-        loads = (await connection.execute(LOADS, {"job": job})).scalar_one()
-    return Cost(loads=loads, calls_made=counted.calls_made, calls_reused=counted.calls_reused)

@@ -1,15 +1,13 @@
 """Serves `/v1/comparison`: compares jobs, and lists the samples on which two of them differ."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.api.routes import answers, json, route
-from services.orchestrator.api.samples import PROVENANCE
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports.comparison import (
-    EXAMPLE,
     Comparison,
     SideBySide,
     compare_jobs,
@@ -19,7 +17,7 @@ from services.orchestrator.reports.comparison import (
 from shared.fields import WHOLE
 from shared.shapes import ACCURACY, PATTERN, Scope
 from shared.storage import database
-from shared.storage import samples as stored_samples
+from shared.storage.samples import ChangedSamples, Only, list_changed_samples
 
 router = APIRouter(prefix="/v1/comparison", tags=["jobs"])
 MOST = 30
@@ -38,31 +36,6 @@ MeasureName = Annotated[
     ),
 ]
 """The measure to compare by. `parse_measure` refuses others with a message that a person can read."""
-_CHANGED: dict[str, Any] = {
-    "index": 3, "right_index": 3, "repeat": 0, "custom_id": "test/algebra/12", "question": "What is $2+3$?",
-    "gold": "5", "subject": "Algebra", "level": "Level 1",
-    "left": {"answer": "5", "correct": True, "truncated": False},
-    "right": {"answer": "6", "correct": False, "truncated": False},
-}  # fmt: skip
-CHANGED = {
-    "left_name": "gate",
-    "right_name": "dense",
-    "gained": 21,
-    "lost": 17,
-    "data": [_CHANGED],
-    "next_cursor": None,
-}
-_LINES = [
-    {"side": "gap", "text": "2 equal lines"}, {"side": "left", "text": "Problem: What is $2+2$?"},
-    {"side": "right", "text": "Problem: What is $1+1$?"},
-]  # fmt: skip
-TWO = {
-    "left_name": "gate",
-    "right_name": "dense",
-    "left": PROVENANCE,
-    "right": PROVENANCE,
-    "prompts": {"lines": _LINES, "cut": False},
-}
 
 
 class JobPairQuery(BaseModel):
@@ -78,12 +51,12 @@ class JobPairQuery(BaseModel):
 class ChangedQuery(JobPairQuery):
     """Which changed samples of the two jobs to list, and which page of them."""
 
-    only: stored_samples.Only = "changed"
+    only: Only = "changed"
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     cursor: str | None = None
 
 
-@route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison, EXAMPLE), refuses=(404, 409))
+@route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison), refuses=(404, 409))
 async def comparison(
     job: Jobs, deps: RequestDeps, baseline: Baseline = None, measure: MeasureName = ACCURACY
 ) -> Response:
@@ -100,20 +73,17 @@ async def comparison(
 
 @route(
     router, "GET", "/samples", Scope.READ, "List samples that changed",
-    answers(stored_samples.ChangedSamples, CHANGED), refuses=(404, 409),
+    answers(ChangedSamples), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
     """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
     job's dataset. A sample is `gained` if `left` has it right, `lost` if `right` has it right. Samples are matched by
     question, gold answer and repeat.
     """
-    return json(await stored_samples.list_changed_samples(deps.database, **query.model_dump()))
+    return json(await list_changed_samples(deps.database, **query.model_dump()))
 
 
-@route(
-    router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide, TWO),
-    refuses=(404, 409),
-)  # fmt: skip
+@route(router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide), refuses=(404, 409))
 async def sample(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     left: str,

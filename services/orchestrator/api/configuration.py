@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.fields import FieldInfo
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.access.identity import Actor
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import (
     UNCHANGED,
     Limit,
@@ -30,32 +30,21 @@ from shared.runtime.parameters import parse_params
 from shared.settings import Device, Model, Settings
 from shared.shapes import Scope
 from shared.storage import configurations
-from shared.storage import database as storage
 from shared.storage.configurations import Configuration
-from shared.storage.database import Database
+from shared.storage.database import DEFAULT, LARGEST_KEY, Database, Page
 
 # Serves `/v1/configuration`: the default parameters of jobs, searches and chats.
 
 router = APIRouter(prefix="/v1/configuration", tags=["configuration"])
 
-EXAMPLE: dict[str, Any] = {
-    "params": {"crag": {"upper": 0.8}, "enhance": {"terms": {"gcd": ["greatest common divisor"]}}}
-}
-VIEW: dict[str, Any] = {
-    **EXAMPLE, "version": 3, "changed_by": "alice", "changed_at": "2026-11-21T08:00:00Z",
-}  # fmt: skip
-CONFIGURATION = answers(Configuration, VIEW)
-DIFFERENCES: dict[str, Any] = {
-    "left": {**VIEW, "version": 2, "params": {}}, "right": VIEW,
-    "differences": [{"name": "crag.upper", "change": "added", "left": None, "right": 0.8}],
-}  # fmt: skip
+CONFIGURATION = answers(Configuration)
 MOST_BYTES = 64 << 10
 """Upper bound of the parameters, as JSON: every job, search and chat reads them."""
 Version = Annotated[
     int,
     Query(
         ge=0,
-        le=storage.LARGEST_KEY,
+        le=LARGEST_KEY,
         examples=[3],
         description="Version of the configuration; 0 is the shipped defaults.",
     ),
@@ -65,7 +54,9 @@ Version = Annotated[
 class ConfigurationChange(BaseModel):
     """Parameters to change from the next request on. Those that are left out keep their value; null removes one."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"example": make_example("ConfigurationChange")}
+    )
 
     params: dict[str, Any]
     """Parameters, nested as in a job."""
@@ -76,7 +67,7 @@ class Restoration(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"version": 2}})
 
-    version: Annotated[int, Field(ge=0, le=storage.LARGEST_KEY), WHOLE]
+    version: Annotated[int, Field(ge=0, le=LARGEST_KEY), WHOLE]
     """Number of the version; 0 is the shipped defaults."""
 
 
@@ -111,9 +102,7 @@ async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, 
     return respond_with_tag(changed, version=changed.version)
 
 
-@route(
-    router, "POST", "/restore", Scope.OPERATE, "Restore a configuration", CONFIGURATION, refuses=(404, 412, 428)
-)  # fmt: skip
+@route(router, "POST", "/restore", Scope.OPERATE, "Restore a configuration", CONFIGURATION, refuses=(404, 412, 428))
 async def restore(request: Restoration, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
     """Makes a new version with the contents of an older one; 0 restores the shipped defaults. Requires `If-Match`, as a
     change does. A parameter that this release no longer has is refused, and the problem names it.
@@ -181,7 +170,7 @@ async def load_versions(database: Database, *versions: int) -> list[Configuratio
 
 @route(
     router, "GET", "/differences", Scope.READ, "Compare two configurations",
-    answers(ConfigurationDifferences, DIFFERENCES), refuses=(404,),
+    answers(ConfigurationDifferences), refuses=(404,),
 )  # fmt: skip
 async def compare(deps: RequestDeps, left: Version, right: Version) -> Response:
     """Returns what was added, removed and changed between two versions; version 0 is the shipped defaults."""
@@ -195,16 +184,11 @@ async def compare_versions(database: Database, left: int, right: int) -> Configu
         NotFound: one of them does not exist.
     """
     before, after = await load_versions(database, left, right)
-    return ConfigurationDifferences(
-        left=before, right=after, differences=compare_trees(before.params, after.params)
-    )  # fmt: skip
+    return ConfigurationDifferences(left=before, right=after, differences=compare_trees(before.params, after.params))
 
 
-@route(
-    router, "GET", "/history", Scope.READ, "List configurations",
-    answers(storage.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
-)  # fmt: skip
-async def history(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
+@route(router, "GET", "/history", Scope.READ, "List configurations", answers(Page[Configuration]))
+async def history(deps: RequestDeps, limit: Limit = DEFAULT, cursor: str | None = None) -> Response:
     """Lists every version, newest first: who made it, when, and its parameters."""
     return json(await configurations.list_versions(deps.database, limit, cursor))
 
@@ -212,11 +196,6 @@ async def history(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str
 # Serves `/v1/settings`: the settings that this process was started with, without secrets.
 
 settings_router = APIRouter(prefix="/v1/settings", tags=["configuration"])
-
-SETTING: dict[str, Any] = {
-    "name": "device.budget_mib", "value": 400, "default": 160, "changed": True,
-    "meaning": "Sum of declared footprints that may be resident; 160 refuses the two shipped models together.",
-}  # fmt: skip
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +214,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-@route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting], [SETTING]), name="get")
+@route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting]), name="get")
 async def answer_settings(deps: RequestDeps) -> Response:
     """Returns the settings that the orchestrator was started with, from its environment, its secret files and
     mathrag.yaml. Secrets are masked. An edit of the file takes effect after a restart.
@@ -245,29 +224,25 @@ async def answer_settings(deps: RequestDeps) -> Response:
 
 def list_settings(settings: Settings) -> list[Setting]:
     """List every setting in the order of the file."""
-    return list(_group(Settings, settings.model_dump(mode="json"), _dump_defaults(Settings), ""))
+    return list(_list_group(Settings, settings.model_dump(mode="json"), _dump_defaults(Settings), ""))
 
 
-def _group(
+def _list_group(
     kind: type[BaseModel], values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str
 ) -> Iterator[Setting]:
-    for name, field in kind.model_fields.items():
-        yield from _list_settings(field, f"{prefix}{name}", values[name], defaults.get(name))
-
-
-def _list_settings(field: FieldInfo, name: str, value: Any, default: Any) -> Iterator[Setting]:
-    inner = find_group(field)
-    if inner is not None and value is not None:
-        yield from _group(inner, value, default or _dump_defaults(inner), f"{name}.")
-    elif name == "models":
-        for each, model in value.items():
-            yield from _group(Model, model, _dump_defaults(Model), f"{name}.{each}.")
-    elif name == "devices":
-        for number, device in enumerate(value):
-            yield from _group(Device, device, _dump_defaults(Device), f"{name}.{number}.")
-    else:
-        masked = _mask(name, value)
-        yield Setting(name=name, value=masked, default=default, changed=value != default, meaning=describe_field(field))
+    for key, field in kind.model_fields.items():
+        name, value, default, inner = f"{prefix}{key}", values[key], defaults.get(key), find_group(field)
+        if inner is not None and value is not None:
+            yield from _list_group(inner, value, default or _dump_defaults(inner), f"{name}.")
+        elif name == "models":
+            for each, model in value.items():
+                yield from _list_group(Model, model, _dump_defaults(Model), f"{name}.{each}.")
+        elif name == "devices":
+            for number, device in enumerate(value):
+                yield from _list_group(Device, device, _dump_defaults(Device), f"{name}.{number}.")
+        else:
+            shown, meaning = _mask(name, value), describe_field(field)
+            yield Setting(name=name, value=shown, default=default, changed=value != default, meaning=meaning)
 
 
 def _dump_defaults(kind: type[BaseModel]) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx2
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import Deps, RequestDeps
@@ -21,43 +22,6 @@ from shared.storage import corpora, database, datasets
 # Serves `/v1/corpora`: uploads documents and has them indexed.
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
-
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
-    "graph": None,
-}  # fmt: skip
-DOCUMENTS: dict[str, Any] = {
-    "data": [{"index": 0, "id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?",
-              "text": "Therefore \\boxed{4}.", "truncated": False}],
-    "next_cursor": None,
-}  # fmt: skip
-DETAILS: dict[str, Any] = {
-    **EXAMPLE,
-    "indexes": [{
-        "id": 3, "kind": "dense", "state": "ready", "signature": "51c9…", "documents": 7500, "used": True,
-        "recipe": {"kind": "dense", "backend": "faiss IndexFlatIP", "dimension": 379, "embedder": "3ee6…",
-                   "corpus": "9f2c…", "text": "problem \\n text", "version": "1"},
-        "created_at": "2026-11-21T08:00:00Z",
-    }],
-    "texts": {"sampled": 1000, "mean_bytes": 812.5, "longest_bytes": 9120, "problems": 1000},
-}  # fmt: skip
-DOCUMENT: dict[str, Any] = {
-    "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
-    "places": [{"index": 0, "id": "algebra/17", "meta": {"level": "Level 1"}}],
-}  # fmt: skip
-UPLOADED: dict[str, Any] = {
-    **EXAMPLE, "skipped": 0, "rejected": 1,
-    "rejected_lines": [{"line": 7, "message": "has no text; write it into `text` (or `contents`, or `solution`)"}],
-}  # fmt: skip
-
-
-INDEXED: dict[str, Any] = {
-    "corpus": 1,
-    "indexes": [
-        {"index": 3, "kind": "dense", "signature": "51c9…", "documents": 7500, "reused": True, "seconds": 0.2},
-        {"index": 8, "kind": "sparse", "signature": "e07a…", "documents": 7500, "reused": False, "seconds": 1.4},
-    ],
-}
 
 
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
@@ -73,7 +37,7 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Upload a corpus",
-    answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
+    answers(CorpusUpload) | answers(CorpusUpload, status=201),
     refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
 async def create(
@@ -94,10 +58,7 @@ async def create(
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
 
 
-@route(
-    router, "POST", "/{name}/indexes", Scope.SUBMIT, "Build a corpus's indexes",
-    answers(Indexes, INDEXED), refuses=(404,),
-)  # fmt: skip
+@route(router, "POST", "/{name}/indexes", Scope.SUBMIT, "Build a corpus's indexes", answers(Indexes), refuses=(404,))
 async def index(request: Request, deps: RequestDeps, name: str) -> Response:
     """Builds the indexes that the current settings and the documents require, if they are missing or damaged.
 
@@ -126,20 +87,13 @@ async def build_indexes(request: Request, deps: Deps, corpus: corpora.Corpus) ->
         ) from error
 
 
-@route(
-    router, "GET", "", Scope.READ, "List corpora",
-    answers(database.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List corpora", answers(database.Page[corpora.Corpus]), name="listed")
 async def list_corpora(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the corpora, newest first."""
     return json(await corpora.list_corpora(deps.database, limit, cursor))
 
 
-@route(
-    router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.CorpusDetails, DETAILS),
-    refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.CorpusDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a corpus with its indexes, the recipes they were built by, and the lengths of its texts."""
     return json(await corpora.load_details(deps.database, name))
@@ -147,7 +101,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
 
 @route(
     router, "GET", "/{name}/contamination", Scope.READ, "Scan for leaked answers",
-    answers(leaks.Leaks, leaks.EXAMPLE), refuses=(404,),
+    answers(leaks.Leaks), refuses=(404,),
 )  # fmt: skip
 async def contamination(
     name: str,
@@ -165,7 +119,7 @@ async def contamination(
 
 @route(
     router, "GET", "/{name}/documents", Scope.READ, "List a corpus's documents",
-    answers(database.Page[datasets.DocumentPreview], DOCUMENTS), refuses=(404,),
+    answers(database.Page[datasets.DocumentPreview]), refuses=(404,),
 )  # fmt: skip
 async def documents(
     deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, cursor: str | None = None
@@ -176,7 +130,7 @@ async def documents(
 
 @route(
     router, "GET", "/{name}/documents/{document}", Scope.READ, "Get a document of a corpus",
-    answers(corpora.CorpusDocument, DOCUMENT), refuses=(404,),
+    answers(corpora.CorpusDocument), refuses=(404,),
 )  # fmt: skip
 async def document(
     deps: RequestDeps, name: str, document: Annotated[str, Path(max_length=200, examples=["9f2c41d0"])]
@@ -189,10 +143,8 @@ async def document(
 
 orphans_router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
 
-ORPHANS: dict[str, Any] = {"orphans": ["mathrag-dense-51c9…"], "deleted": False}
 
-
-@route(orphans_router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans, ORPHANS))
+@route(orphans_router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans))
 async def list_orphans(deps: RequestDeps) -> Response:
     """Lists the indexes that interrupted builds, or a database that was replaced, left on Elasticsearch
     (docs/how-to/retrieval.md#back-ends).
@@ -203,8 +155,9 @@ async def list_orphans(deps: RequestDeps) -> Response:
 
 
 @route(
-    orphans_router, "DELETE", "", Scope.OPERATE, "Delete unused indexes", answers(Orphans, {**ORPHANS, "deleted": True})
-)
+    orphans_router, "DELETE", "", Scope.OPERATE, "Delete unused indexes",
+    answers(Orphans, make_example(Orphans, deleted=True)),
+)  # fmt: skip
 async def delete_orphans(deps: RequestDeps) -> Response:
     """Deletes the indexes that `GET /v1/indexes/orphans` lists, permanently.
 

@@ -1,9 +1,8 @@
 """Serves `/v1/datasets`: uploads, questions from a graph, and training data."""
 
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
-from itertools import islice
 from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -13,9 +12,18 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from services.orchestrator.api import uploads
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.graphs import open_fact_lines
 from services.orchestrator.api.routes import Limit, answers, json, route
-from services.orchestrator.api.uploads import SOURCE, Rejected, Uploaded, read_batches, report_rejections, spool
+from services.orchestrator.api.uploads import (
+    SOURCE,
+    Rejected,
+    Uploaded,
+    read_batches,
+    read_in_thread,
+    report_rejections,
+    spool,
+)
 from services.orchestrator.deps import RequestDeps
 from shared.errors import Conflict, Invalid
 from shared.ingest import facts
@@ -24,14 +32,11 @@ from shared.questions.items import ALWAYS, SIDES, Bank, Choice, Counts, Grader, 
 from shared.questions.training import Form, Known, Neighbours, Told, TrainingQuestion, lines
 from shared.rag.guidance import write_rule
 from shared.replies import Rule
-from shared.rules import graph as graph_module
-from shared.rules.graph import Graph, phrase
+from shared.rules.graph import parse, phrase
 from shared.runtime.parameters import check_grader
 from shared.samples import DatasetItem
-from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import database, datasets, graphs
-from shared.storage import datasets as stored_datasets
 from shared.storage.database import Database
 from shared.storage.datasets import Dataset, LedQuestion
 from shared.storage.graphs import GraphFacts, StoredGraph
@@ -41,31 +46,8 @@ from shared.storage.rules import RuleBank, find_rules_by_number, get_bank, read_
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "math-500", "hash": "41be…", "items": 500, "created_at": "2026-11-21T08:00:00Z",
-    "grader": None,
-}  # fmt: skip
-DETAILS: dict[str, Any] = {
-    **EXAMPLE,
-    "counts": {
-        "counted": 500, "gold": 500, "gold_documents": 0,
-        "subjects": [{"name": "Algebra", "items": 124}, {"name": "Geometry", "items": 41}],
-        "levels": [{"name": "Level 1", "items": 43}],
-    },
-}  # fmt: skip
-ITEMS: dict[str, Any] = {
-    "data": [{"index": 0, "id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5", "subject": "Algebra",
-              "level": "Level 1", "gold_documents": {"algebra/17": 1}, "relation": None}],
-    "next_cursor": None,
-}  # fmt: skip
-UPLOADED: dict[str, Any] = {
-    **EXAMPLE, "skipped": 0, "rejected": 1, "alternatives": 0,
-    "rejected_lines": [{"line": 7, "message": "has no question; write it into `question` (or `problem`)"}],
-    "warnings": ["`subjekt` was not read: did you mean `subject`?"],
-}  # fmt: skip
 
-
-class DatasetUpload(stored_datasets.Dataset, frozen=True, kw_only=True):
+class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     """The dataset, and which lines of the upload were left out of it."""
 
     skipped: int
@@ -82,7 +64,7 @@ class DatasetUpload(stored_datasets.Dataset, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Upload a dataset",
-    answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
+    answers(DatasetUpload) | answers(DatasetUpload, status=201),
     refuses=(409, 429), status_code=201, openapi_extra=uploads.BODY,
 )  # fmt: skip
 async def create(
@@ -109,7 +91,7 @@ async def create(
         check_grader(grader, "grader")
     items = ItemReader(grader)
     async with upload.read_items(items) as reader, aclosing(read_batches(reader)) as records:
-        created = await stored_datasets.create(deps.database, name, records, grader)
+        created = await datasets.create(deps.database, name, records, grader)
     answer = DatasetUpload(
         **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **report_rejections(reader),
         warnings=tuple(items.list_warnings()),
@@ -117,32 +99,25 @@ async def create(
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 
-@route(
-    router, "GET", "", Scope.READ, "List datasets",
-    answers(database.Page[stored_datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List datasets", answers(database.Page[datasets.Dataset]), name="listed")
 async def list_datasets(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the datasets, newest first."""
-    return json(await stored_datasets.list_datasets(deps.database, limit, cursor))
+    return json(await datasets.list_datasets(deps.database, limit, cursor))
 
 
-@route(
-    router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(stored_datasets.DatasetDetails, DETAILS),
-    refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.DatasetDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a dataset with counts of what its items have, by subject and level."""
-    return json(await stored_datasets.load_details(deps.database, name))
+    return json(await datasets.load_details(deps.database, name))
 
 
 @route(
     router, "GET", "/{name}/items", Scope.READ, "List a dataset's items",
-    answers(database.Page[stored_datasets.ItemPreview], ITEMS), refuses=(404,),
+    answers(database.Page[datasets.ItemPreview]), refuses=(404,),
 )  # fmt: skip
 async def items(deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the questions with their expected answers in the dataset's order, page by page."""
-    return json(await stored_datasets.list_items(deps.database, name, limit, cursor))
+    return json(await datasets.list_items(deps.database, name, limit, cursor))
 
 
 # Serves `POST /v1/datasets/from-graph`: makes a dataset of questions from a graph and facts held out from it.
@@ -166,15 +141,6 @@ BODY: dict[str, Any] = {
         },
     }
 }  # fmt: skip
-MADE: dict[str, Any] = {
-    **EXAMPLE, "name": "icews14", "items": 1000, "grader": "text",
-    "counts": {
-        "available": 20983, "answers": 1133, "answered_by_graph": 0, "unnamed_answers": 71, "not_after_graph": 0,
-        "with_leads": 619, "with_documents": 619,
-        "left_out": {"repeated": 0, "known": 0, "unknown_relation": 52, "unknown_entity": 2332, "many_answers": 0,
-                     "answered": 0, "long": 0},
-    },
-}  # fmt: skip
 
 
 class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
@@ -185,7 +151,7 @@ class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
 
 @route(
     questions_router, "POST", "/from-graph", Scope.SUBMIT, "Make a dataset from a graph",
-    answers(QuestionUpload, MADE) | answers(QuestionUpload, MADE, status=201),
+    answers(QuestionUpload) | answers(QuestionUpload, status=201),
     refuses=(404, 409, 429), status_code=201, openapi_extra=BODY, name="create",
 )  # fmt: skip
 async def create_from_graph(
@@ -213,31 +179,32 @@ async def create_from_graph(
     """
     choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
     await graphs.get(deps.database, graph)  # an unknown one is refused before the body is read
-    async with spool(request, deps.settings.limits) as file, deps.graph_reading:
+    limits = deps.settings.limits
+    async with spool(request, limits) as file, deps.graph_reading:
         stored, loaded = await graphs.load(deps.database, graph)
-        read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
+        reading = facts.QuestionReader(frozenset(loaded.graph.relations), loaded.time_unit is not None)
+        read = await to_thread.run_sync(
+            lambda: reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+        )
         if stored.time_unit != read.facts.upload.time_unit:
             own, other = facts.UNITS[read.facts.upload.time_unit], facts.UNITS[stored.time_unit]
             message = f"each fact has {own}, but graph {stored.name!r} has {other}"
-            raise Invalid(
-                message,
-                hint="write the times in the unit of the graph, or name the graph that the facts are held out from",
-            )
-        bank = (
-            None if rules is None else await _load_bank(deps.database, rules, stored, read.facts.upload.graph.relations)
-        )
+            hint = "write the times in the unit of the graph, or name the graph that the facts are held out from"
+            raise Invalid(message, hint=hint)
+        held_out = read.facts.upload.graph
+        bank = None if rules is None else await _load_bank(deps.database, rules, stored, held_out.relations)
         wording = Wording(loaded.phrases, read.templates, stored.time_unit)
-        with tempfile.TemporaryFile() as items:
-            counts = await to_thread.run_sync(_make, loaded.graph, read.facts, wording, choice, bank, items)
-            async with aclosing(_read_batches(items)) as batches:
+        questions = await to_thread.run_sync(QuestionSet, loaded.graph, held_out, wording, choice, bank)
+        # Written to a file first, so that no transaction is open while the items are made.
+        with tempfile.TemporaryFile() as file_of_items:
+            await to_thread.run_sync(_write_items, questions, file_of_items)
+            items = (msgspec.json.decode(line, type=DatasetItem) for line in file_of_items)
+            async with aclosing(read_in_thread(items)) as batches:
                 created = await datasets.create(deps.database, name, batches, grader)
+    counts = questions.counts
+    counts.left_out.repeated = read.facts.repeated
     answer = QuestionUpload(**msgspec.structs.asdict(created.dataset), counts=counts)
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
-
-
-def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) -> facts.ParsedQuestions:
-    reading = facts.QuestionReader(frozenset(graph.graph.relations), graph.time_unit is not None)
-    return reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
 async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
@@ -267,25 +234,9 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     return Bank(bank.hash, bank.miner, found)
 
 
-def _make(
-    graph: Graph,
-    held_out: facts.ParsedGraph,
-    wording: Wording,
-    choice: Choice,
-    bank: Bank | None,
-    file: IO[bytes],
-) -> Counts:
-    """Write the items to a file first, so that no transaction is open while they are made."""
-    made = QuestionSet(graph, held_out.upload.graph, wording, choice, bank)
-    file.writelines(msgspec.json.encode(item) + b"\n" for item in made.items())
+def _write_items(questions: QuestionSet, file: IO[bytes]) -> None:
+    file.writelines(msgspec.json.encode(item) + b"\n" for item in questions.items())
     file.seek(0)
-    made.counts.left_out.repeated = held_out.repeated
-    return made.counts
-
-
-async def _read_batches(file: IO[bytes]) -> AsyncGenerator[list[DatasetItem], None]:
-    while lines := await to_thread.run_sync(lambda: list(islice(file, uploads.BATCH))):
-        yield [msgspec.json.decode(line, type=DatasetItem) for line in lines]
 
 
 # Serves `/v1/datasets/{name}/training`: training data for retrievers and generators, from questions that rules lead
@@ -295,11 +246,6 @@ training_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 BATCH = 200
 """Number of questions whose documents are read together."""
-PAIR: dict[str, Any] = {
-    "query": "On 2014-11-11, Malaysia sign formal agreement whom or what?",
-    "rule": "[Entity1, consult, Entity2] leads to [Entity1, sign formal agreement, Entity2]",
-    "positives": ["Time 2014-11-09 Malaysia consult China."], "negatives": ["Time 2014-11-02 Malaysia visit Japan."],
-}  # fmt: skip
 
 
 class LineOptions(NamedTuple):
@@ -319,15 +265,10 @@ class ExportSource(NamedTuple):
     content: GraphFacts
     neighbours: Neighbours
 
-    @property
-    def phrases(self) -> dict[str, str]:
-        """Return the phrases for the graph's relations; empty if it has none."""
-        return {relation: phrase(relation, declared) for relation, declared in self.content.phrases.items()}
-
 
 @route(
     training_router, "GET", "/{name}/training", Scope.READ, "Export training data",
-    answers(Any, PAIR, media="application/x-ndjson"), refuses=(404, 409, 422),
+    answers(Any, make_example("TrainingPair"), media="application/x-ndjson"), refuses=(404, 409, 422),
 )  # fmt: skip
 async def training(
     name: str,
@@ -388,22 +329,28 @@ async def _stream_lines(
             texts = await datasets.load_texts(
                 connection, source.graph.corpus, ids | {document for each in questions for document in each.negatives}
             )
-        known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)
-        yield await to_thread.run_sync(_write_lines, questions, known, options)
+        known_rules = {number: found.rule for number, found in rules.items()}
+        yield await to_thread.run_sync(_write_lines, source, questions, known_rules, texts, options)
 
 
 def _draw_questions(source: ExportSource, led: Sequence[LedQuestion], seed: int) -> list[TrainingQuestion]:
     found: list[TrainingQuestion] = []
     for each in led:
         oracle = {document for lead in each.query.leads for document in lead.documents}
-        before = ALWAYS if each.query.time is None else graph_module.parse(each.query.time)[1]
+        before = ALWAYS if each.query.time is None else parse(each.query.time)[1]
         drawn = source.neighbours.draw(each.query, before, oracle, np.random.default_rng([seed, each.ordinal]))
         found.append(TrainingQuestion(each.text, each.golds, each.query, drawn, (seed, each.ordinal)))
     return found
 
 
-def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, str]) -> Known:
-    phrases = source.phrases
+def _write_lines(
+    source: ExportSource,
+    questions: Sequence[TrainingQuestion],
+    rules: dict[int, Rule],
+    texts: dict[str, str],
+    options: LineOptions,
+) -> bytes:
+    phrases = {relation: phrase(relation, declared) for relation, declared in source.content.phrases.items()}
     sentences = {number: write_rule(rule, phrases) for number, rule in rules.items()}
     graph = source.content.graph
 
@@ -411,9 +358,6 @@ def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, s
         subject, relation, object_ = graph.triples[int(document.removesuffix("-inverse"))].tolist()
         return Told(document, graph.entities[subject], graph.relations[relation], graph.entities[object_])
 
-    return Known(rules, sentences, texts, fact)
-
-
-def _write_lines(asked: Sequence[TrainingQuestion], known: Known, options: LineOptions) -> bytes:
-    found = (line for each in asked for line in lines(options.form, each, known, cot=options.cot))
+    known = Known(rules, sentences, texts, fact)
+    found = (line for each in questions for line in lines(options.form, each, known, cot=options.cot))
     return b"".join(msgspec.json.encode(line) + b"\n" for line in found)

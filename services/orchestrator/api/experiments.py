@@ -1,7 +1,6 @@
 """Serves `/v1/experiments`: submits, shows, cancels, resumes and compares a grid of jobs as a unit."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -16,7 +15,6 @@ from services.orchestrator.api.jobs import (
     list_ungraded_warnings,
     list_version_warnings,
 )
-from services.orchestrator.api.plans import ANSWER as PLANNED
 from services.orchestrator.api.plans import PlanView, make_plan
 from services.orchestrator.api.routes import (
     UNCHANGED,
@@ -74,44 +72,8 @@ class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-_ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
-_CELL: dict[str, Any] = {
-    "index": 0, "dataset": "math-500", "corpus": "math", "variant": "dense", "pipeline": "dense",
-    "point": {"context_size": 1}, "seed": 0, "job": _ID, "job_name": "gate-or-not-dense-1", "state": "completed",
-    "refused": None,
-}  # fmt: skip
-_COUNTS: dict[str, Any] = {
-    "total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0,
-}  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    "id": _ID, "name": "gate-or-not", "state": "completed", "cells": 1, "refused": 0, "jobs": {"completed": 1},
-    "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
-    "baseline": "dense", "request_counts": _COUNTS, "eta_seconds": None,
-    "grid": [_CELL],
-    "links": {
-        "self": f"/v1/experiments/{_ID}", "report": f"/v1/experiments/{_ID}/report",
-        "jobs": "/v1/jobs?experiment=gate-or-not",
-    },
-}  # fmt: skip
-REPORT: dict[str, Any] = {
-    **{field: EXAMPLE[field] for field in ("id", "name", "state", "baseline", "request_counts")},
-    "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [], "comparisons": None,
-    "measure": "accuracy",
-    "rows": [{**_CELL, "result": {
-        "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "items": 500, "correct": 305, "graded": 500},
-        "measured": {"value": 0.61, "low": 0.567, "high": 0.652, "n": 500},
-        "request_counts": _COUNTS, "failures": {}, "gate": None, "calls_made": {"retrieve": 500, "generate": 500},
-        "calls_reused": {"grade": 500}, "model_loads": 1, "seconds": 41.2,
-    }}],
-}  # fmt: skip
-PLAN: dict[str, Any] = {
-    "name": "gate-or-not", "cells": 4, "refused": 0, "jobs": 4, "samples": 2000,
-    "calls": {"judge": {"most": 7500, "apart": 11000}, "generate": {"most": 2000, "apart": 2000}},
-    "plan": PLANNED, "notes": [planning.ONCE, planning.UPPER],
-}  # fmt: skip
-ONE = answers(ExperimentView, EXAMPLE)
-ACCEPTED = answers(ExperimentView, EXAMPLE, status=202)
-ENTRY: dict[str, Any] = {field: EXAMPLE[field] for field in experiments.Entry.__struct_fields__}
+ONE = answers(ExperimentView)
+ACCEPTED = answers(ExperimentView, status=202)
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
@@ -132,7 +94,7 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
-@route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan, PLAN), refuses=(404,))
+@route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan), refuses=(404,))
 async def plan(request: Experiment, deps: RequestDeps) -> Response:
     """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. What jobs share is
     counted once as far as it can be known in advance; calls are upper bounds.
@@ -156,11 +118,7 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
             )
 
 
-@route(
-    router, "GET", "", Scope.READ, "List experiments",
-    answers(database.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List experiments", answers(database.Page[experiments.Entry]), name="listed")
 async def list_experiments(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the experiments, newest first."""
     return json(await experiments.list_experiments(deps.database, limit, cursor))
@@ -177,7 +135,7 @@ async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
 
 @route(
     router, "GET", "/{experiment}/report", Scope.READ, "Report on an experiment",
-    answers(ExperimentReport, REPORT), refuses=(404, 409),
+    answers(ExperimentReport), refuses=(404, 409),
 )  # fmt: skip
 async def report_on(experiment: str, deps: RequestDeps, measure: MeasureName = ACCURACY) -> Response:
     """Returns one row per cell and the differences from the baseline. A row has the accuracy, or another `measure`,

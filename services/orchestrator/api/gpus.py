@@ -1,6 +1,6 @@
 """Serves `/v1/gpus` and `/v1/now`: devices, their residencies, and what the stack does now."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx2
 import msgspec
@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from redis.exceptions import RedisError
 
 from services.orchestrator.access.identity import Actor
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import TOLERATED
@@ -85,26 +86,18 @@ class DrainRequest(BaseModel):
     reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
 
 
-EXAMPLE: dict[str, Any] = {
-    "device": "cpu:0", "state": "open", "epoch": 12,
-    "models": [{"name": "world-judge", "digest": "a2d1…", "footprint_mib": 96, "measured_mib": 41.5}],
-    "drain": None, "memory": {"budget": 160, "declared": 96, "measured": 41.5},
-    "lease": {"epoch": 12, "phase": "open", "models": ["world-judge"]},
-    "guard": {"reachable": True, "state": "open", "epoch": 12, "in_flight": 8, "detail": None},
-    "flips": [{"epoch": 12, "models": ["world-judge"], "cause": "drained", "state": "open", "reason": None,
-               "wanted_at": "2026-11-21T08:00:00Z", "opened_at": "2026-11-21T08:00:01Z", "closed_at": None,
-               "load_s": 0.42, "declared_mib": 96}],
-}  # fmt: skip
-QUARANTINED: dict[str, Any] = {
-    **EXAMPLE, "state": "quarantined", "models": [], "lease": {"epoch": 12, "phase": "quarantined", "models": []},
-    "guard": {"reachable": True, "state": "quarantined", "epoch": None, "in_flight": 0, "detail": None},
-    "flips": [{**EXAMPLE["flips"][0], "state": "quarantined", "opened_at": None, "closed_at": "2026-11-21T08:00:01Z",
-               "reason": "load: no Ollama at http://127.0.0.1:11434", "load_s": None}],
-}  # fmt: skip
-EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
+DRAINED = make_example(DeviceView, drain={"reason": "driver update", "since": "2026-11-21T08:01:00Z"})
+QUARANTINED = make_example(
+    DeviceView,
+    state="quarantined",
+    models=[],
+    lease={"epoch": 12, "phase": "quarantined", "models": []},
+    guard={"reachable": True, "state": "quarantined", "epoch": None, "in_flight": 0, "detail": None},
+    flips=[make_example("QuarantinedFlip")],
+)
 
 
-@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]), name="listed")
+@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView]), name="listed")
 async def list_devices(deps: RequestDeps) -> Response:
     """Lists every device that is configured or has ever held a model, by name, each as `GET /v1/gpus/{device}` shows
     it.
@@ -112,7 +105,7 @@ async def list_devices(deps: RequestDeps) -> Response:
     return json(await load_devices(deps))
 
 
-@route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
+@route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
     """Returns what the device holds and why (docs/how-to/api.md#devices). The answer comes from the database; lease and
     guard are asked as well, and a failure to reach them is shown in the answer.
@@ -122,7 +115,7 @@ async def get(device: Device, deps: RequestDeps) -> Response:
 
 @route(
     router, "POST", "/{device}/drain", Scope.OPERATE, "Drain a device",
-    answers(DeviceView, EMPTIED, status=202), refuses=(404,), status_code=202,
+    answers(DeviceView, DRAINED, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
     """Lets calls in flight end, unloads the models, and loads no model until `release`, even across restarts
@@ -140,7 +133,7 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
 
 @route(
     router, "POST", "/{device}/release", Scope.OPERATE, "Release a device",
-    answers(DeviceView, EXAMPLE, status=202), refuses=(404,), status_code=202,
+    answers(DeviceView, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """Ends the drain; the scheduler continues at once with the queued calls (docs/how-to/api.md#devices). A second
@@ -196,70 +189,44 @@ async def _get_device_names(deps: Deps) -> set[str]:
 async def _make_view(deps: Deps, device: str) -> DeviceView:
     own = next((each for each in deps.settings.all_devices() if each.id == device), None)
     rows = await devices.load_device(deps.database, device)
-    return DeviceView(
-        device=device,
-        memory=_make_memory(device, rows.models, own.models_mib if own else None),
-        lease=await _lease(deps, device),
-        guard=await _guard(deps, own.guard_url)
-        if own
-        else GuardState(reachable=False, detail="only its own orchestrator can ask this guard"),
-        **msgspec.structs.asdict(rows),
-    )
+    held, lease = await RedisLease(deps.redis, device).read(), None
+    if held is not None:
+        async with deps.database.transaction() as connection:
+            names = await devices.list_model_names(connection, held.models)
+        lease = Lease(epoch=held.epoch, phase=held.phase.value, models=names)
+    guard = GuardState(reachable=False, detail="only its own orchestrator can ask this guard")
+    if own is not None:
+        try:
+            reply = await deps.http.get(f"{own.guard_url}/state", timeout=GUARD_S)
+            reply.raise_for_status()
+            guard = msgspec.convert({**reply.json(), "reachable": True}, GuardState)
+        except (httpx2.HTTPError, ValueError) as error:
+            guard = GuardState(reachable=False, detail=str(error).partition("\n")[0] or type(error).__name__)
+    memory = make_memory(device, rows.models, own.models_mib if own else None)
+    return DeviceView(device=device, memory=memory, lease=lease, guard=guard, **msgspec.structs.asdict(rows))
 
 
-def _make_memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
+def make_memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
+    """Return the memory of a device's models, with a remark on those that use more than they declare."""
     measured = [model.measured_mib for model in models if model.measured_mib is not None]
-    declared = sum(model.footprint_mib for model in models)
-    return Memory(
-        budget=budget,
-        declared=declared,
-        measured=round(sum(measured), 1) if measured else None,
-        remark=_make_remark(models)
-        if device.startswith("cpu")
-        else None,  # what processes hold of a GPU is no host memory
-    )
-
-
-def _make_remark(models: list[devices.ResidentModel]) -> str | None:
     larger = [
         f"{model.name} uses {model.measured_mib:.0f} MiB, but its `footprint_mib` declares {model.footprint_mib}"
         for model in models
-        if model.footprint_mib and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
+        if device.startswith("cpu")  # what processes hold of a GPU is no host memory
+        and model.footprint_mib
+        and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
     ]
-    return f"{'; '.join(larger)}: raise it, or the device runs out of memory within its budget" if larger else None
-
-
-async def _lease(deps: Deps, device: str) -> Lease | None:
-    lease = await RedisLease(deps.redis, device).read()
-    if lease is None:
-        return None
-    async with deps.database.transaction() as connection:
-        names = await devices.list_model_names(connection, lease.models)
-    return Lease(epoch=lease.epoch, phase=lease.phase.value, models=names)
-
-
-async def _guard(deps: Deps, url: str) -> GuardState:
-    try:
-        reply = await deps.http.get(f"{url}/state", timeout=GUARD_S)
-        reply.raise_for_status()
-        return msgspec.convert({**reply.json(), "reachable": True}, GuardState)
-    except (httpx2.HTTPError, ValueError) as error:
-        return GuardState(reachable=False, detail=str(error).partition("\n")[0] or type(error).__name__)
+    return Memory(
+        budget=budget,
+        declared=sum(model.footprint_mib for model in models),
+        measured=round(sum(measured), 1) if measured else None,
+        remark=f"{'; '.join(larger)}: raise it, or the device runs out of memory within its budget" if larger else None,
+    )
 
 
 # Serves `/v1/now`: what every device holds, what both lanes do, and what the next flips wait for.
 
 now_router = APIRouter(prefix="/v1/now", tags=["gpus"])
-NOW: dict[str, Any] = {
-    "devices": [EXAMPLE],
-    "lanes": [
-        {"lane": "judge", "model": "world-judge", "device": "cpu:0", "queued": 42, "running": 8, "ended": 310,
-         "window_s": 30.0},
-        {"lane": "generate", "model": "world-generator", "device": "cpu:0", "queued": 500, "running": 0, "ended": 0,
-         "window_s": 30.0},
-    ],
-    "next_flips": {"cpu:0": {"models": ["world-generator"], "waiting": 500, "left": 42, "low_s": 3.6, "high_s": 4.6}},
-}  # fmt: skip
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,7 +239,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     """The next flip by device; a device is missing if no call waits for a model that it does not hold."""
 
 
-@route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now, NOW))
+@route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now))
 async def now(deps: RequestDeps) -> Response:
     """Returns the devices as `GET /v1/gpus` shows them, the calls that are queued and ended by lane and model, and what
     flips wait for.

@@ -1,8 +1,7 @@
 """Serves `/v1/graphs`: uploads knowledge graphs, each of which is also a corpus."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
-from itertools import islice
 from typing import IO, Annotated, Any
 
 import msgspec
@@ -11,12 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from services.orchestrator.api.corpora import build_indexes
 from services.orchestrator.api.routes import Limit, answers, json, route
-from services.orchestrator.api.uploads import BATCH, SOURCE, spool
+from services.orchestrator.api.uploads import SOURCE, get_media_type, read_in_thread, spool
 from services.orchestrator.deps import RequestDeps
-from shared.errors import Invalid
 from shared.ingest import facts, graph_paths
 from shared.ingest.lines import Row
-from shared.replies import CorpusRecord
 from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import corpora, database, graphs
@@ -46,14 +43,6 @@ BODY: dict[str, Any] = {
         },
     }
 }  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "icews14", "hash": "ce48…", "facts": 13823, "entities": 2968, "relations": 164,
-    "time_unit": "day", "first_time": "2014-09-20", "last_time": "2014-11-10",
-    "largest": [{"relation": "Make_statement", "facts": 2405}], "corpus": "icews14",
-    "created_at": "2026-11-23T08:00:00Z",
-}  # fmt: skip
-UPLOADED: dict[str, Any] = {**EXAMPLE, "repeated": 0, "documents": 13823}
-DELETED: dict[str, Any] = {"deleted": "icews14", "corpus": "icews14", "hint": "mathrag corpus delete icews14"}
 
 
 class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
@@ -77,7 +66,7 @@ class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Upload a graph",
-    answers(GraphUpload, UPLOADED) | answers(GraphUpload, UPLOADED, status=201),
+    answers(GraphUpload) | answers(GraphUpload, status=201),
     refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
 async def create(
@@ -92,14 +81,16 @@ async def create(
 
     Answers 201, or 200 if the graph exists with the same facts. A line that cannot be used rejects the whole upload.
     """
-    async with spool(request, deps.settings.limits) as file, deps.graph_reading:
-        # Store the graph; also return how many facts were left out because they occur earlier.
-        read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
-        async with aclosing(_read_batches(facts.documents(read.upload, inverse=inverse))) as documents:
-            created, repeated = await graphs.create(deps.database, name, read.upload, documents), read.repeated
+    limits = deps.settings.limits
+    async with spool(request, limits) as file, deps.graph_reading:
+        read = await to_thread.run_sync(
+            lambda: facts.read_facts(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+        )
+        async with aclosing(read_in_thread(facts.documents(read.upload, inverse=inverse))) as documents:
+            created = await graphs.create(deps.database, name, read.upload, documents)
     corpus = await corpora.get(deps.database, created.graph.corpus)
     await build_indexes(request, deps, corpus)
-    answer = GraphUpload(**msgspec.structs.asdict(created.graph), repeated=repeated, documents=corpus.documents)
+    answer = GraphUpload(**msgspec.structs.asdict(created.graph), repeated=read.repeated, documents=corpus.documents)
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/graphs/{name}"})
 
 
@@ -110,43 +101,25 @@ def open_fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterat
         Invalid: the body is a form.
         InvalidLine, TooLarge: as `fact_rows.read` raises them.
     """
-    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media == "multipart/form-data":
-        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
-    are_json = ARE_JSON.get(media)
+    are_json = ARE_JSON.get(get_media_type(request))
     return graph_paths.read_fact_rows(
         file, SOURCE, are_json=are_json, longest=limits.line_bytes, decompressed=limits.decompressed_bytes
     )
 
 
-def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.ParsedGraph:
-    return facts.read_facts(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
-
-
-async def _read_batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:
-    while batch := await to_thread.run_sync(lambda: list(islice(records, BATCH))):
-        yield batch
-
-
-@route(
-    router, "GET", "", Scope.READ, "List graphs",
-    answers(database.Page[graphs.StoredGraph], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List graphs", answers(database.Page[graphs.StoredGraph]), name="listed")
 async def list_graphs(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the graphs, newest first."""
     return json(await graphs.list_graphs(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a graph", answers(graphs.StoredGraph, EXAMPLE), refuses=(404,))
+@route(router, "GET", "/{name}", Scope.READ, "Get a graph", answers(graphs.StoredGraph), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a graph with its counts, times and hash, and the relations with most facts."""
     return json(await graphs.get(deps.database, name))
 
 
-@route(
-    router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph, DELETED), refuses=(404, 409),
-)  # fmt: skip
+@route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
     """Deletes a graph; its corpus stays, as an ordinary one. Answers 409 if a rule bank was mined from the graph."""
     graph = await graphs.delete(deps.database, name)

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
 from json import dumps
@@ -12,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics import Metrics
@@ -22,13 +22,6 @@ from shared.shapes import Scope
 # Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix).
 
 router = APIRouter(tags=["health"])
-
-
-WELL = {"name": "postgres", "ok": True, "detail": "", "fix": ""}
-UNWELL = {
-    "ready": False,
-    "checks": [WELL, {"name": "redis", "ok": False, "detail": "refused", "fix": "start it (`mathrag up`)"}],
-}
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +39,7 @@ async def healthz() -> dict[str, str]:
 
 @route(
     router, "GET", "/readyz", Scope.READ, "Can jobs run?",
-    answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
+    answers(Readiness) | answers(Readiness, make_example("FailedReadiness"), status=503),
 )  # fmt: skip
 async def readyz(deps: RequestDeps) -> Response:
     """Answers 200 if every check that jobs depend on passes, else 503; each failed check says how to fix it. `mathrag
@@ -57,11 +50,7 @@ async def readyz(deps: RequestDeps) -> Response:
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)
 
 
-@route(
-    router, "GET", "/v1/checks", Scope.OPERATE, "Check everything",
-    answers(Readiness, {"ready": True, "checks": [WELL]}),
-    name="examined",
-)  # fmt: skip
+@route(router, "GET", "/v1/checks", Scope.OPERATE, "Check everything", answers(Readiness), name="examined")
 async def run_every_check(deps: RequestDeps) -> Response:
     """Runs every check of `mathrag doctor` with the settings of the running services and returns all results, passed or
     failed (docs/how-to/operations.md#doctor-and-readyz). It hashes every index and every model file, which may take
@@ -129,13 +118,7 @@ async def openapi(request: Request) -> Response:
 @route(reference_router, "GET", "/docs", Scope.READ, "Get the reference page", {})
 async def docs(request: Request) -> Response:
     """Returns a page with every operation, its parameters and examples."""
-    document = request.app.openapi()
-    title, summary = (escape(document["info"][name]) for name in ("title", "summary"))
-    page = PAGE.format(title=title, summary=summary, style=STYLE, operations="".join(_draw_operations(document)))
-    return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
-
-
-def _draw_operations(document: dict[str, Any]) -> Iterator[str]:
+    document, operations = request.app.openapi(), []
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             rows = "".join(
@@ -143,21 +126,16 @@ def _draw_operations(document: dict[str, Any]) -> Iterator[str]:
                 f"<td>{escape(each.get('description', ''))}</td></tr>"
                 for each in operation.get("parameters", ())
             )
-            parameters = f"<table>{rows}</table>" if rows else ""
-            yield (
+            drawn = f"<table>{rows}</table>" if rows else ""
+            for title, body in {"request": operation.get("requestBody", {}), **operation["responses"]}.items():
+                for example in (media["example"] for media in body.get("content", {}).values() if "example" in media):
+                    text = example if isinstance(example, str) else dumps(example, indent=2, ensure_ascii=False)
+                    drawn += f"<h4>{escape(str(title))}</h4><pre>{escape(text)}</pre>"
+            operations.append(
                 f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
                 f"{escape(operation.get('summary', ''))}</summary><p>{escape(operation.get('description', ''))}</p>"
-                f"{parameters}{_draw_examples(operation)}</details>"
+                f"{drawn}</details>"
             )
-
-
-def _draw_examples(operation: dict[str, Any]) -> str:
-    answers = {"request": operation.get("requestBody", {}), **operation.get("responses", {})}
-    examples = ((title, media["example"]) for title, answer in answers.items()
-             for media in answer.get("content", {}).values() if "example" in media)  # fmt: skip
-    return "".join(f"<h4>{escape(str(title))}</h4><pre>{_format_example(example)}</pre>" for title, example in examples)
-
-
-def _format_example(example: Any) -> str:
-    words = example if isinstance(example, str) else dumps(example, indent=2, ensure_ascii=False)
-    return escape(words)
+    title, summary = (escape(document["info"][name]) for name in ("title", "summary"))
+    page = PAGE.format(title=title, summary=summary, style=STYLE, operations="".join(operations))
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})

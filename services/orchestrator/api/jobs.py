@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from starlette.exceptions import HTTPException
 
-from services.orchestrator import reports
 from services.orchestrator.access.identity import Caller, RequestCaller
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import (
     UNCHANGED,
     IdempotencyKey,
@@ -31,6 +31,7 @@ from services.orchestrator.api.routes import (
 )
 from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
 from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.reports.report import Report, report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared import audit, canonical
 from shared.errors import BadRequest
@@ -41,7 +42,6 @@ from shared.messages import format_count
 from shared.models import commands
 from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
-from shared.runtime import pins
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
@@ -51,24 +51,17 @@ from shared.runtime.pins import TRUST, Calibrated, calibrate_crag
 from shared.runtime.submit import Submission, Submitted, load_items, repeat_submission, submit_imported, submit_once
 from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
-from shared.storage import jobs as stored_jobs
 from shared.storage.configurations import SHIPPED, Configuration
 from shared.storage.database import TERMINAL, Database, KeyedRequest, check_name
 from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
 
 # Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored.
 
-SUBMISSION: dict[str, Any] = {
-    "name": "first", "dataset": "math-500", "corpus": "math", "pipeline": "mathrag-gate", "repeats": 1,
-    "params": {"candidates": 10, "gate": {"tau": 0.45}}, "models": {"judge": "world-judge"},
-    "metadata": {"run": "paper-table-2"},
-}  # fmt: skip
-
 
 class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
     """A job to submit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": SUBMISSION})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("JobRequest")})
 
     params: dict[str, Any] = {}
     """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
@@ -129,31 +122,6 @@ class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
 
 
 # A job as the API shows it, with the addresses of everything that belongs to it.
-
-_EXAMPLE_ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
-_PARAMS: dict[str, Any] = {
-    "candidates": 10, "context_size": 1, "rrf_k": 60, "rrf_weight": 0.1, "quality_weight": 0.9,
-    "gate": {"tau": 0.45, "items": 50, "top": 5, "max_documents": 200, "min_pairs": 30, "on_unusable": "fail"},
-    "generate": {"temperature": 0.0, "max_tokens": 512}, "judge": {"temperature": 0.1, "max_tokens": 10},
-    "anchors": {}, "seed": 0,
-}  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    **SUBMISSION, "params": _PARAMS,
-    "id": _EXAMPLE_ID, "state": "running", "reuse": "all", "rank": 100, "version": 2,
-    "requeued_from": None, "reason": None,
-    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
-    "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
-    "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None,
-    "eta_seconds": 95, "eta_between": [79, 115], "chain": None,
-    "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
-    "gate": {"strategy": "judge", "reason": "rho = 0.312 <= tau = 0.45: judge", "tau": 0.45, "rho": 0.312,
-             "low": 0.17, "high": 0.44, "pairs": 171, "asked": 173, "unparsed": 2},
-    "links": {
-        "self": f"/v1/jobs/{_EXAMPLE_ID}",
-        **{part: f"/v1/jobs/{_EXAMPLE_ID}/{part}" for part in ("events", "samples", "results", "report", "provenance")},
-    },
-}  # fmt: skip
-"""Example of a job; a test validates it against the schema."""
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
@@ -288,8 +256,8 @@ POLL_S = "1"
 REPLAYED = "Idempotency-Replayed"
 """Header of an answer that repeats an earlier one."""
 
-JOB = answers(JobView, EXAMPLE)
-ACCEPTED = answers(JobView, EXAMPLE, status=202)
+JOB = answers(JobView)
+ACCEPTED = answers(JobView, status=202)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -327,7 +295,7 @@ async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: Idemp
 
     Answers 409 if the job has not ended.
     """
-    public_id = await stored_jobs.resolve_public_id(deps.database, job)
+    public_id = await jobs.resolve_public_id(deps.database, job)
     submission = await repeat_submission(deps.database, public_id)
     return await _submit(deps, caller, submission, make_keyed_request(key, "requeue", str(public_id)))
 
@@ -352,8 +320,8 @@ async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
         NotFound, Conflict: as `jobs.resolve` raises them.
         Forbidden: it is another key's, and the caller is no operator.
     """
-    public_id = await stored_jobs.resolve_public_id(deps.database, job)
-    caller.check_owns(await stored_jobs.list_submitters(deps.database, job=public_id), f"job {job}")
+    public_id = await jobs.resolve_public_id(deps.database, job)
+    caller.check_owns(await jobs.list_submitters(deps.database, job=public_id), f"job {job}")
     return public_id
 
 
@@ -365,15 +333,11 @@ async def _answer(
     warnings: Sequence[str] = (),
 ) -> Response:
     deps.job_views.forget()
-    found = await stored_jobs.get(deps.database, str(job))
+    found = await jobs.get(deps.database, str(job))
     return respond_with_tag(make_view(found, warnings), version=found.version, status=status, headers=headers)
 
 
-@route(
-    router, "GET", "", Scope.READ, "List jobs",
-    answers(database.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List jobs", answers(database.Page[JobView]) | UNCHANGED, name="listed")
 async def list_jobs(
     deps: RequestDeps,
     seen: Seen,
@@ -387,9 +351,7 @@ async def list_jobs(
 
 async def load_page(deps: Deps, filters: JobFilters) -> database.Page[JobView]:
     """Return a page of the list."""
-    found = await stored_jobs.list_jobs(
-        deps.database, filters.limit, filters.cursor, filters.make_selection(), filters.sort
-    )
+    found = await jobs.list_jobs(deps.database, filters.limit, filters.cursor, filters.make_selection(), filters.sort)
     return await page(deps, found)
 
 
@@ -462,25 +424,20 @@ async def resume(job: str, deps: RequestDeps, caller: RequestCaller, versions: V
     return await _answer(deps, public_id, 202)
 
 
-@route(
-    router, "GET", "/{job}/report", Scope.READ, "Report", answers(reports.Report, reports.EXAMPLE), refuses=(404, 409)
-)
+@route(router, "GET", "/{job}/report", Scope.READ, "Report", answers(Report), refuses=(404, 409))
 async def report(job: str, deps: RequestDeps) -> Response:
     """Returns the accuracy with its interval, the failures, the decisions of the methods, loads, calls made and reused,
     time by stage, and cost (docs/how-to/api.md#reports). The report is final once the job has ended.
     """
-    return json(await reports.report(deps.database, job, deps.settings.models))
+    return json(await report_on_job(deps.database, job, deps.settings.models))
 
 
-@route(
-    router, "GET", "/{job}/audit", Scope.READ, "Check the invariants",
-    answers(Audit, {"clean": True, "violations": []}), refuses=(404, 409),
-)  # fmt: skip
+@route(router, "GET", "/{job}/audit", Scope.READ, "Check the invariants", answers(Audit), refuses=(404, 409))
 async def check(job: str, deps: RequestDeps) -> Response:
     """Checks the invariants of a job from its rows in the database (docs/explanation/architecture.md#invariants).
     `source_changed` is set if the source of the pipeline has changed since the job ran.
     """
-    return json(await audit_job(deps, await stored_jobs.resolve_public_id(deps.database, job)))
+    return json(await audit_job(deps, await jobs.resolve_public_id(deps.database, job)))
 
 
 async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
@@ -496,10 +453,6 @@ async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
 # continues exactly there, and the server stores nothing for a client.
 
 events_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-EVENT: dict[str, Any] = {
-    "event": "state", "id": "2.0.-",
-    "data": '{"version":2,"state":"running","reason":null,"at":"2026-11-21T08:00:00Z"}',
-}  # fmt: skip
 _EVENT_ID = re.compile(r"(?P<version>\d{1,9})\.(?P<gate>[01])\.(?P<progress>[0-9a-f]{16}|-)")
 
 
@@ -516,8 +469,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of the job; none of its counts of finished work ever falls."""
 
-    request_counts: stored_jobs.RequestCounts
-    stages: dict[str, stored_jobs.StageCount]
+    request_counts: jobs.RequestCounts
+    stages: dict[str, jobs.StageCount]
     unserved: tuple[str, ...]
     """Models that the job's calls wait for and that no guard serves in the version of the job's submission."""
     waiting: tuple[Waiting, ...]
@@ -561,16 +514,16 @@ class StreamMessage(NamedTuple):
     event: ServerSentEvent
 
 
-def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[StreamMessage]:
+def list_messages(snapshot: JobSnapshot, seen: StreamPosition) -> Iterator[StreamMessage]:
     """Yield the messages for a client that has seen `seen`; the job's end comes last."""
-    fresh = [change for change in picture.changes if change.version > seen.version]
+    fresh = [change for change in snapshot.changes if change.version > seen.version]
     for change in (change for change in fresh if change.state not in TERMINAL):
         seen = seen._replace(version=change.version)
         yield _make_message("state", change, seen)
-    if picture.job.gate is not None and not seen.gate:
+    if snapshot.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
-        yield _make_message("gate", picture.job.gate, seen)
-    job = picture.job
+        yield _make_message("gate", snapshot.job.gate, seen)
+    job = snapshot.job
     stages = job.stages or {}
     progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
     digest = canonical.digest(progress).hex()[:16]
@@ -582,15 +535,8 @@ def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[Stream
         yield _make_message("state", change, seen)
 
 
-def _make_message(name: str, data: JobStateChange | stored_jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
+def _make_message(name: str, data: JobStateChange | jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
     return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
-
-
-class WatchedJob(NamedTuple):
-    """A job, and what the client that watches it has seen."""
-
-    picture: JobSnapshot
-    seen: StreamPosition
 
 
 async def _check_watch(
@@ -600,7 +546,7 @@ async def _check_watch(
         str | None,
         Header(description="Id of the last event received; the stream continues after it.", examples=["2.0.-"]),
     ] = None,
-) -> WatchedJob:
+) -> tuple[JobSnapshot, StreamPosition]:
     """Check the request before the stream begins, so that an error can still be answered with a status.
 
     Raises:
@@ -608,19 +554,19 @@ async def _check_watch(
     """
     seen = parse_event_id(last_event_id)
     async with deps.database.transaction() as connection:
-        row = await stored_jobs.resolve(connection, job)
-    picture = await stored_jobs.take_snapshot(deps.database, row)
-    if seen.version > picture.job.version:
+        row = await jobs.resolve(connection, job)
+    snapshot = await jobs.take_snapshot(deps.database, row)
+    if seen.version > snapshot.job.version:
         raise BadRequest(
             "`Last-Event-ID`: belongs to another job", hint="leave the header out to start from the beginning"
         )
-    if picture.job.ended and not any(list_messages(picture, seen)):
+    if snapshot.job.ended and not any(list_messages(snapshot, seen)):
         raise HTTPException(204)
-    return WatchedJob(picture, seen)
+    return snapshot, seen
 
 
 RESPONSES: dict[int | str, Any] = {
-    **answers(Event, EVENT, media="text/event-stream"),
+    **answers(Event, media="text/event-stream"),
     204: {"description": "The job has ended, and the client has seen all events: it stops reconnecting."},
 }
 
@@ -630,7 +576,7 @@ RESPONSES: dict[int | str, Any] = {
     RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
 )  # fmt: skip
 async def events(
-    watched: Annotated[WatchedJob, Depends(_check_watch)], deps: RequestDeps
+    watched: Annotated[tuple[JobSnapshot, StreamPosition], Depends(_check_watch)], deps: RequestDeps
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change, `progress`
     when counts have changed, `gate` when the gate has decided. The final state comes last.
@@ -638,15 +584,15 @@ async def events(
     A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
     event; after the last event of a job that has ended the answer is 204, at which a browser stops reconnecting.
     """
-    picture, seen = watched
+    snapshot, seen = watched
     while True:
-        for message in list_messages(picture, seen):
+        for message in list_messages(snapshot, seen):
             seen = message.seen
             yield message.event
-        if picture.job.ended:
+        if snapshot.job.ended:
             return
-        picture = await deps.polls.wait_for_next(
-            ("job", picture.row), partial(stored_jobs.take_snapshot, deps.database, picture.row)
+        snapshot = await deps.polls.wait_for_next(
+            ("job", snapshot.row), partial(jobs.take_snapshot, deps.database, snapshot.row)
         )
 
 
@@ -669,7 +615,7 @@ JudgedBy = Annotated[
 
 @route(
     router, "GET", "/{job}/calibration", Scope.READ, "Calibrate CRAG's thresholds",
-    answers(Calibrated, pins.EXAMPLE), refuses=(404, 409),
+    answers(Calibrated), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
     """Returns `upper` and `lower` for the evaluator of a `crag` job, with 95 % intervals
@@ -686,7 +632,7 @@ imports_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 @route(
-    imports_router, "POST", "/import", Scope.SUBMIT, "Import answers", answers(JobView, EXAMPLE, status=202),
+    imports_router, "POST", "/import", Scope.SUBMIT, "Import answers", answers(JobView, status=202),
     refuses=(404, 409, 429), status_code=202, openapi_extra=BODY, name="create",
 )  # fmt: skip
 async def import_answers(
@@ -734,11 +680,11 @@ async def import_answers(
     found = await jobs.get(deps.database, str(submitted.job))
     headers = {"Location": f"/v1/jobs/{submitted.job}"}
     warnings = await list_ungraded_warnings(deps.database, job=submitted.job)
-    warnings += _list_warnings(submitted, reader)
+    warnings += _list_import_warnings(submitted, reader)
     return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
 
 
-def _list_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:
+def _list_import_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:
     warnings = []
     if submitted.missing:
         items = format_count(submitted.missing, "item of the dataset has", "items of the dataset have")

@@ -1,7 +1,6 @@
 """Serves `/v1/labels`: people label documents and answers without seeing the verdict; measures agreement."""
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from anyio import to_thread
@@ -18,57 +17,12 @@ from shared.errors import Invalid
 from shared.fields import Stored
 from shared.runtime.pins import LabelCalibration, calibrate_judge
 from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, What, parse_label
-from shared.storage import database as storage
-from shared.storage import labels as stored_labels
-from shared.storage.database import Database
+from shared.storage import labels
+from shared.storage.database import DEFAULT, Database, Page
 from shared.storage.labels import ExportedLabel, Label, LabelSet, LabelSetDraft, LabelTask, NewLabel
 
 router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
 
-JOB = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
-ONE: dict[str, Any] = {
-    "id": 1, "name": "reasoning", "what": "documents", "job": JOB, "job_name": "gate", "purged": False, "seed": 0,
-    "size": 100, "eligible": 412, "tasks": 100, "hash": "9f2c…", "made_by": "ana", "created_at": "2026-11-23T08:00:00Z",
-    "instructions": KINDS["documents"].instructions, "scale": [1, 2, 3, 4, 5],
-    "labellers": [{"labeller": "ana", "labels": 41, "abstained": 1, "same": 30}],
-}  # fmt: skip
-LABEL: dict[str, Any] = {
-    "number": 7, "labeller": "ana", "at": "2026-11-23T08:10:00Z", "blind": True, "value": 4, "abstained": False,
-    "note": "",
-}  # fmt: skip
-TASK: dict[str, Any] = {
-    "set": "reasoning", "number": 7, "item": 12, "repeat": 0,
-    "content": {"question": "What is 2+3?", "document": "41d0…", "problem": "What is 1+3?", "text": "1+3=4."},
-    "system": None, "label": None,
-}  # fmt: skip
-EXPORTED: dict[str, Any] = {
-    **LABEL, "set": "reasoning", "what": "documents", "item": 12, "repeat": 0, "document": "41d0…", "answer": None,
-    "system": 3, "counts": True,
-}  # fmt: skip
-COEFFICIENT: dict[str, Any] = {"value": 0.61, "low": 0.41, "high": 0.78}
-HELD: dict[str, Any] = {
-    "labeller": None, "compared": 41, "abstained": 1, "same": 30, "kappa": COEFFICIENT, "weighted_kappa": COEFFICIENT,
-    "confusion": [[30, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 11, 0, 0], [0, 0, 0, 0, 0]], "note": None,
-}  # fmt: skip
-NO_ALPHAS: dict[str, Any] = {
-    "tasks": 0, "nominal": {"value": None, "low": None, "high": None},
-    "ordinal": {"value": None, "low": None, "high": None}, "interval": {"value": None, "low": None, "high": None},
-    "note": "0 tasks have labels of two people: figures of agreement begin at 10",
-}  # fmt: skip
-AGREEMENT: dict[str, Any] = {
-    "set": "reasoning", "what": "documents", "scale": [1, 2, 3, 4, 5], "blind": True, "seed": 0,
-    "words": "People and the judge say the same of 30 of 41 documents; weighted kappa 0.61 (95 %: 0.41 to 0.78).",
-    "tasks": 100, "labelled": 42, "labels": 41, "abstentions": 1, "ties": 0, "majority": HELD,
-    "labellers": [{**HELD, "labeller": "ana"}], "people": NO_ALPHAS,
-    "with_system": {"tasks": 41, "nominal": COEFFICIENT, "ordinal": COEFFICIENT, "interval": COEFFICIENT, "note": None},
-    "disagreements": [{"number": 7, "item": 12, "repeat": 0, "label": 4, "system": 3}],
-}  # fmt: skip
-CALIBRATION: dict[str, Any] = {
-    "set": "reasoning", "hash": "77ab…", "judge": "world-judge", "judge_hash": "c1d2…", "tasks": 41,
-    "ratings": [
-        {"rating": rating, "tasks": 8, "mean": float(rating), "worth": float(rating)} for rating in range(1, 6)
-    ],
-}  # fmt: skip
 
 Name = Annotated[str, Path(examples=["reasoning"])]
 Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Number of the task, from 1.")]
@@ -119,7 +73,8 @@ class LabelRequest(BaseModel):
             Invalid: the scale has no such value, or there is neither a value nor an abstention.
         """
         if self.abstained != (self.value is None):
-            raise Invalid("a label needs either a `value` or `abstained: true`", hint=f"one of {_scale(what)}")
+            scale = ", ".join(map(str, KINDS[what].scale))
+            raise Invalid("a label needs either a `value` or `abstained: true`", hint=f"one of {scale}")
         try:
             value = None if self.value is None else parse_label(what, str(self.value))
         except ValueError as error:
@@ -127,10 +82,6 @@ class LabelRequest(BaseModel):
                 f"`value`: {error}", hint="use a value of the scale, or `abstained: true` if you cannot decide"
             ) from error
         return NewLabel(value=value, blind=self.blind, note=self.note)
-
-
-def _scale(what: What) -> str:
-    return ", ".join(map(str, KINDS[what].scale))
 
 
 class NextTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,37 +96,33 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Create a label set",
-    answers(LabelSet, ONE) | answers(LabelSet, ONE, status=201), refuses=(404, 409), status_code=201,
+    answers(LabelSet) | answers(LabelSet, status=201), refuses=(404, 409), status_code=201,
 )  # fmt: skip
 async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> Response:
     """Creates a label set of tasks drawn from what an ended job's judge rated, or from its graded answers; each
     document or answer is drawn once, and the same seed draws the same tasks. Tasks are copies, so they survive a purge
     of the job. Answers 200 if the same set exists.
     """
-    made, new = await stored_labels.create(deps.database, request.make_draft(), actor)
+    made, new = await labels.create(deps.database, request.make_draft(), actor)
     return json(made, 201 if new else 200, {"Location": f"/v1/labels/sets/{made.name}"})
 
 
-@route(
-    router, "GET", "", Scope.READ, "List label sets",
-    answers(storage.Page[LabelSet], {"data": [ONE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
-async def list_label_sets(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
+@route(router, "GET", "", Scope.READ, "List label sets", answers(Page[LabelSet]), name="listed")
+async def list_label_sets(deps: RequestDeps, limit: Limit = DEFAULT, cursor: str | None = None) -> Response:
     """Lists the label sets, newest first, with the progress of each labeller."""
-    return json(await stored_labels.list_label_sets(deps.database, limit, cursor))
+    return json(await labels.list_label_sets(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet, ONE), refuses=(404,))
+@route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet), refuses=(404,))
 async def get(deps: RequestDeps, name: Name) -> Response:
     """Returns the source of a label set, its scale, and the progress of each labeller."""
     async with deps.database.transaction() as connection:
-        return json(await stored_labels.get_set(connection, name))
+        return json(await labels.get_set(connection, name))
 
 
 @route(
     router, "GET", "/{name}/next", Scope.READ, "Get the next task",
-    answers(NextTask, {"task": TASK, "done": 6, "tasks": 100}), refuses=(404,),
+    answers(NextTask), refuses=(404,),
     name="following",
 )  # fmt: skip
 async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind = True) -> Response:
@@ -183,20 +130,17 @@ async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: B
     return json(await load_next_task(deps.database, name, actor, blind=blind))
 
 
-@route(
-    router, "GET", "/{name}/tasks/{number}", Scope.READ, "Get a task",
-    answers(LabelTask, {**TASK, "label": LABEL}), refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}/tasks/{number}", Scope.READ, "Get a task", answers(LabelTask), refuses=(404,))
 async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, blind: Blind = True) -> Response:
     """Returns a task with the last label that the owner of this key gave it."""
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-        return json(await stored_labels.find_task(connection, of, number, actor, blind=blind))
+        of = await labels.get_set(connection, name)
+        return json(await labels.find_task(connection, of, number, actor, blind=blind))
 
 
 @route(
     router, "POST", "/{name}/tasks/{number}/labels", Scope.SUBMIT, "Label a task",
-    answers(Label, LABEL) | answers(Label, LABEL, status=201), refuses=(404,), status_code=201,
+    answers(Label) | answers(Label, status=201), refuses=(404,), status_code=201,
 )  # fmt: skip
 async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Name, number: Number) -> Response:
     """Adds a label. Labels are never overwritten; of each labeller the last one of a task counts. Answers 200 if the
@@ -207,20 +151,24 @@ async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Nam
 
 @route(
     router, "GET", "/{name}/export", Scope.READ, "Export labels",
-    answers(ExportedLabel, EXPORTED, media="application/x-ndjson"), refuses=(404,),
+    answers(ExportedLabel, media="application/x-ndjson"), refuses=(404,),
 )  # fmt: skip
 async def export(deps: RequestDeps, name: Name) -> Response:
     """Exports every label, one per line, in the order in which they were given: who, when, blind or not, of what, which
     value.
     """
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-    return StreamingResponse(_stream_lines(deps.database, of), media_type="application/x-ndjson")
+        of = await labels.get_set(connection, name)
+    lines = (
+        b"".join(msgspec.json.encode(each) + b"\n" for each in batch)
+        async for batch in labels.stream_labels(deps.database, of)
+    )
+    return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
 @route(
     router, "GET", "/{name}/agreement", Scope.READ, "Compare labels with the judge",
-    answers(LabelAgreement, AGREEMENT), refuses=(404,),
+    answers(LabelAgreement), refuses=(404,),
 )  # fmt: skip
 async def agreement(
     deps: RequestDeps,
@@ -237,7 +185,7 @@ async def agreement(
 
 @route(
     router, "GET", "/{name}/calibration", Scope.READ, "Calibrate the judge's ratings",
-    answers(LabelCalibration, CALIBRATION), refuses=(404, 409),
+    answers(LabelCalibration), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(deps: RequestDeps, name: Name) -> Response:
     """Returns what people's blind labels say about each of the judge's ratings, as a function that never falls as the
@@ -255,9 +203,9 @@ async def load_next_task(database: Database, name: str, labeller: str, *, blind:
         NotFound: there is no such set.
     """
     async with database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
+        of = await labels.get_set(connection, name)
         done = of.of(labeller)
-        found = await stored_labels.find_next_task(connection, of, labeller, blind=blind)
+        found = await labels.find_next_task(connection, of, labeller, blind=blind)
     return NextTask(task=found, done=done.labels + done.abstained, tasks=of.tasks)
 
 
@@ -271,8 +219,8 @@ async def add_label(
         Invalid: the label cannot be used.
     """
     async with database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-    label, new = await stored_labels.add_label(database, of, number, labeller, request.to_label(of.what))
+        of = await labels.get_set(connection, name)
+    label, new = await labels.add_label(database, of, number, labeller, request.to_label(of.what))
     return label, 201 if new else 200
 
 
@@ -283,11 +231,6 @@ async def measure_agreement(database: Database, name: str, *, blind: bool, seed:
         NotFound: there is no such set.
     """
     async with database.snapshot() as connection:
-        of = await stored_labels.get_set(connection, name)
-        counted = await stored_labels.count_labels(connection, of, blind=blind)
+        of = await labels.get_set(connection, name)
+        counted = await labels.count_labels(connection, of, blind=blind)
     return await to_thread.run_sync(lambda: label_agreement.compute_agreement(of, counted, blind=blind, seed=seed))
-
-
-async def _stream_lines(database: Database, of: LabelSet) -> AsyncIterator[bytes]:
-    async for batch in stored_labels.stream_labels(database, of):
-        yield b"".join(msgspec.json.encode(each) + b"\n" for each in batch)

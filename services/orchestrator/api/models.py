@@ -1,6 +1,6 @@
 """Serves `/v1/models` and `/v1/plugins`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from anyio import to_thread
@@ -14,7 +14,6 @@ from shared.errors import NotFound
 from shared.messages import make_hint
 from shared.models import commands
 from shared.plugins import loading
-from shared.plugins.catalogue import Plugin
 from shared.settings import Settings
 from shared.shapes import Kind, PluginPin, Scope, State
 from shared.storage import devices
@@ -23,35 +22,6 @@ from shared.storage.jobs import list_lacking_plugins
 # Serves `/v1/models`: the models that a job may name.
 
 router = APIRouter(prefix="/v1/models", tags=["catalog"])
-
-MODEL: dict[str, Any] = {
-    "name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
-    "footprint_mib": 96, "registered": True, "digest": "a2d1…", "version": "0.2.2", "warning": None,
-    "device": "cpu:0", "resident": ["cpu:0"],
-}  # fmt: skip
-DETAILS: dict[str, Any] = {
-    **MODEL,
-    "server": "embedded",
-    "records": {
-        "versions": [{
-            "backend": "llama.cpp", "digest": "a2d1…", "version": "0.2.2", "device": "cpu:0", "footprint_mib": 96,
-            "estimated": False, "registered_at": "2026-11-21T08:00:00Z", "served": True,
-        }],
-        "learned": [{
-            "device": "cpu:0", "driver": "", "parallel": 8, "least_mib": 45.7, "most_mib": 45.9, "loads": 7,
-            "measured_at": "2026-11-21T08:00:00Z", "digest": "a2d1…",
-        }],
-        "loads": {"loads": 7, "median_s": 0.09, "longest_s": 0.22},
-        "speed": {
-            "calls": 992, "median_s": 0.11, "p95_s": 0.2, "read_tokens_s": 1890.5, "written_tokens_s": 711.2,
-            "since": "2026-11-21T08:00:00Z", "until": "2026-11-21T08:01:00Z",
-        },
-        "jobs": [{
-            "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed",
-            "pipeline": "mathrag-gate", "created_at": "2026-11-21T08:00:00Z", "roles": ["judge"],
-        }],
-    },
-}  # fmt: skip
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +57,13 @@ class ModelDetails(ModelView, frozen=True, kw_only=True):
     records: devices.ModelRecords
 
 
-@route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView], [MODEL]), name="listed")
+@route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView]), name="listed")
 async def list_models(deps: RequestDeps) -> Response:
     """Lists the configured models that a job may name. Addresses and keys of their servers are not shown."""
     return json(await list_views(deps))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a model", answers(ModelDetails, DETAILS), refuses=(404,))
+@route(router, "GET", "/{name}", Scope.READ, "Get a model", answers(ModelDetails), refuses=(404,))
 async def get(name: Annotated[str, Path(examples=["world-judge"])], deps: RequestDeps) -> Response:
     """Returns a model with its registered versions, the memory of its loads, its measured speed, and the newest jobs
     that name it.
@@ -166,13 +136,7 @@ class PluginView(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that wait for the plug-in."""
 
 
-PLUGIN: dict[str, Any] = {
-    "kind": "pipeline", "name": "best-of-three", "distribution": "mathrag-best-of-three", "version": "0.1.0",
-    "hash": "5f1c…", "state": "ready", "detail": "", "fix": "", "jobs": [],
-}  # fmt: skip
-
-
-@route(plugins_router, "GET", "", Scope.READ, "List plug-ins", answers(list[PluginView], [PLUGIN]), name="listed")
+@route(plugins_router, "GET", "", Scope.READ, "List plug-ins", answers(list[PluginView]), name="listed")
 async def list_plugins(deps: RequestDeps) -> Response:
     """Lists the installed plug-ins by kind and name, and those that jobs wait for. Each plug-in that was not imported
     before is imported in a process of its own, for `plugins.import_s` at most (docs/how-to/plugins.md).
@@ -205,12 +169,18 @@ async def list_plugin_views(deps: Deps) -> list[PluginView]:
         for pin, names in jobs.items()
         if pin not in installed
     ]
-    return [*(_make_plugin_view(plugin, jobs.get(plugin.pin, [])) for plugin in found), *missing]
-
-
-def _make_plugin_view(plugin: Plugin, jobs: list[str]) -> PluginView:
-    fix = "" if plugin.state is State.READY else get_fix(plugin)
-    return PluginView(
-        kind=plugin.kind, name=plugin.name, distribution=plugin.distribution, version=plugin.version,
-        hash=plugin.pin.hash, state=plugin.state, detail=plugin.detail, fix=fix, jobs=jobs,
-    )  # fmt: skip
+    present = [
+        PluginView(
+            kind=plugin.kind,
+            name=plugin.name,
+            distribution=plugin.distribution,
+            version=plugin.version,
+            hash=plugin.pin.hash,
+            state=plugin.state,
+            detail=plugin.detail,
+            fix="" if plugin.state is State.READY else get_fix(plugin),
+            jobs=jobs.get(plugin.pin, []),
+        )
+        for plugin in found
+    ]
+    return present + missing

@@ -12,6 +12,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Response
 from msgspec import inspect
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from shared.errors import NotFound
 from shared.fields import read_docstrings
@@ -85,7 +86,12 @@ def list_sections(read: Callable[[str], bool], configured: Params = SHIPPED) -> 
         if read(each.path):
             group, dot, _ = each.path.partition(".")
             groups.setdefault(group if dot else "general", []).append(each)
-    return [Section(name, _explain(name), tuple(found)) for name, found in groups.items() if found]
+    texts = read_docstrings(Params)
+    kinds = {name: type(getattr(SHIPPED, name, None)) for name in groups}
+    own = {name: kind.__doc__ or "" for name, kind in kinds.items() if issubclass(kind, msgspec.Struct)}
+    return [
+        Section(name, texts.get(name) or own.get(name, ""), tuple(found)) for name, found in groups.items() if found
+    ]
 
 
 def get_names(drawn: Iterable[Section]) -> set[str]:
@@ -109,12 +115,18 @@ def nest(values: Mapping[str, str]) -> dict[str, Any]:
     for name, value in values.items():
         if name.startswith(PREFIX) and value:
             path = name.removeprefix(PREFIX)
-            _put(nested, path.split("."), _parse(value, kinds.get(path, "text")))
+            *groups, leaf = path.split(".")
+            inner: Any = nested
+            for group in groups:
+                inner = inner.setdefault(group, {}) if isinstance(inner, dict) else None
+            # A value in the way that is not a group stays; the API refuses the longer name.
+            if isinstance(inner, dict):
+                inner[leaf] = _parse(value, kinds.get(path, "text"))
     return nested
 
 
 def flatten(params: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, str]:
-    """Return nested parameters by their names in a form: the reverse of `tree`."""
+    """Return nested parameters by their names in a form: the reverse of `nest`."""
     known = _map_kinds()
     found: dict[str, str] = {}
     for name, value in params.items():
@@ -166,11 +178,6 @@ def _make_parameter(path: str, found: Any, default: Any, text: str) -> Parameter
     return Parameter(path, "json", default, text)
 
 
-def _explain(group: str) -> str:
-    kind = type(getattr(Params(), group, None))
-    return read_docstrings(Params).get(group) or (kind.__doc__ or "" if issubclass(kind, msgspec.Struct) else "")
-
-
 def _parse(value: str, kind: Kind) -> Any:
     try:
         match kind:
@@ -186,22 +193,12 @@ def _parse(value: str, kind: Kind) -> Any:
     return {"true": True, "false": False}.get(value, value) if kind == "flag" else value
 
 
-def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set `value` at `path`. A value in the way that is not a group stays; the API refuses the longer name."""
-    *groups, leaf = path
-    for group in groups:
-        inner = nested.setdefault(group, {})
-        if not isinstance(inner, dict):
-            return
-        nested = inner
-    nested[leaf] = value
-
-
 # Serves `/v1/pipelines`: the ways in which a job may answer its questions.
 
 router = APIRouter(prefix="/v1/pipelines", tags=["catalog"])
 
-PARAMS: dict[str, Any] = msgspec.to_builtins(Params())
+
+PARAMS: dict[str, Any] = msgspec.to_builtins(SHIPPED)
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,12 +219,6 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     """Source files that were edited after the import; they run after a restart of the service."""
     plugin: PluginPin | None = None
     """Plug-in that provides it; null if it is shipped."""
-
-
-PIPELINE: dict[str, Any] = {
-    "name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
-    "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": [], "plugin": None,
-}  # fmt: skip
 
 
 class PipelineStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,18 +254,10 @@ class PipelineDetails(PipelineView, frozen=True, kw_only=True):
     parameters: list[ParameterView]
 
 
-STEPS: list[dict[str, Any]] = [{"calls": {"retrieve": 2}}, {"calls": {"judge": 10}}, {"calls": {"generate": 1}}]
-DETAILS: dict[str, Any] = {
-    **PIPELINE, "about": "mathrag-gate: hybrid retrieval, reranked by reasoning quality, …", "calibration": STEPS[:2],
-    "steps": STEPS,
-    "parameters": [{
-        "name": "gate.tau", "kind": "number", "default": 0.45, "choices": [], "minimum": -1, "maximum": 1,
-        "meaning": "Correlation above which rules replace the judge.",
-    }],
-}  # fmt: skip
-
-
-@route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]), name="listed")
+@route(
+    router, "GET", "", Scope.READ, "List pipelines",
+    answers(list[PipelineView], make_example(list[PipelineView], params=PARAMS)), name="listed",
+)  # fmt: skip
 async def list_pipelines() -> Response:
     """Lists the pipelines by name: roles, parameters with defaults, the hash of the version, and in `changed` the
     source files that were edited after the service had imported them (docs/how-to/operations.md#edited-source-files).
@@ -282,7 +265,10 @@ async def list_pipelines() -> Response:
     return json(await list_views())
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a pipeline", answers(PipelineDetails, DETAILS), refuses=(404,))
+@route(
+    router, "GET", "/{name}", Scope.READ, "Get a pipeline",
+    answers(PipelineDetails, make_example(PipelineDetails, params=PARAMS)), refuses=(404,),
+)  # fmt: skip
 async def get(name: Annotated[str, Path(examples=["mathrag-gate"])]) -> Response:
     """Returns a pipeline's calls step by step, and the parameters that it reads, with defaults, bounds and texts."""
     return json(await get_details(name))

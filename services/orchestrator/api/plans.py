@@ -3,7 +3,7 @@ better.
 """
 
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 from anyio import to_thread
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
@@ -43,28 +44,6 @@ from shared.storage.devices import list_model_names
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 MOST_QUESTIONS = 1 << 24
-
-EXAMPLE: dict[str, Any] = {
-    "models": [{"role": "judge", "preset": "qwen2.5-0.5b", "quantisation": "f16", "calls": 5000},
-               {"role": "generate", "preset": "qwen2.5-7b", "quantisation": "q4_k_m", "calls": 500}],
-    "devices": [{"id": "gpu:0", "budget_mib": 12288}],
-}  # fmt: skip
-_TIME = {"value": 0.42, "basis": "measured", "source": "its last loads here"}
-_RESIDENCY = {
-    "device": "cpu:0", "retrieval_mib": 0, "predicted_mib": 96, "budget_mib": 160, "resident": False, "load_s": 0.42,
-    "service_s": 4.2,
-    "models": [{"model_id": 3, "name": "world-judge", "parallel": 8, "context": 1024, "predicted_mib": 96,
-                "basis": "declared", "calls": 1000, "call_s": {**_TIME, "value": 0.0042, "source": "its last calls"},
-                "load_s": _TIME}],
-}  # fmt: skip
-_OPTION = {
-    "name": "staged", "loads": 1, "flips": 0, "seconds": 4.62, "basis": "measured", "refused": None,
-    "residencies": [_RESIDENCY],
-}  # fmt: skip
-ANSWER: dict[str, Any] = {
-    "chosen": {**_OPTION, "name": "alone"}, "why": "alone: loads 1, flips 0, 4.6 s, the only way that fits",
-    "others": [], "resident": {"cpu:0": []}, "calls": {"judge": 1000}, "shared_s": 4.62,
-}  # fmt: skip
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +88,7 @@ class PlanJob(JobRequest):
 class PlanRequest(BaseModel):
     """A hypothetical job as for `POST /v1/jobs`, or models by their metadata, on the existing devices or on others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("PlanRequest")})
 
     job: PlanJob | None = None
     questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None
@@ -129,10 +108,7 @@ class PlanRequest(BaseModel):
         return self
 
 
-@route(
-    router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job",
-    answers(PlanView, ANSWER), refuses=(404, 409),
-)  # fmt: skip
+@route(router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job", answers(PlanView), refuses=(404, 409))
 async def of_job(job: str, deps: RequestDeps) -> Response:
     """Returns the residencies in order, their memory in MiB against the budget, flips, seconds and the reasons, for the
     calls that the job still has to make (docs/how-to/api.md#plans).
@@ -147,7 +123,7 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
         return json(await make_plan(connection, deps, wanted))
 
 
-@route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView, ANSWER), refuses=(404,))
+@route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
     """Plans as `GET /v1/jobs/{job}/plan` does, for a job that is not submitted, or for models and devices that do not
     exist yet (docs/how-to/api.md#plans).
@@ -167,37 +143,24 @@ async def plan_request(request: PlanRequest, deps: Deps) -> PlanView:
     retrieval = request.retrieval.retrieval() if request.retrieval else None
     async with deps.database.transaction() as connection:
         there = whatif.make_rooms(request.devices) or await load_rooms(connection, deps.settings.all_devices())
+        hardware, on_gpu = request.speeds.hardware(), whatif.on_gpu(there[0].device)
         if request.job is None:
-            on_gpu = whatif.on_gpu(there[0].device)
-            wanting = whatif.make_demands(request.models, request.speeds.hardware(), on_gpu=on_gpu)
+            wanting = whatif.make_demands(request.models, hardware, on_gpu=on_gpu)
             return await _plan_view(connection, wanting, there, None, retrieval)
         submission = request.job.submission(await configurations.find_newest(connection))
         draft = await Drafting(connection, deps.settings).draft(submission, request.questions)
         work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, [draft]))
         alone = await to_thread.run_sync(demands.estimate_new, draft.spec, draft.samples)
-        views = [
-            await _plan_view(connection, each.demands, there, each.order, retrieval)
-            for each in [
-                await _replace_models(connection, deps, request, wanted, there) for wanted in (alone, work.needs)
-            ]
-        ]
-    found, shared = views
-    return msgspec.structs.replace(
-        found, calls={role: each.most for role, each in work.calls.items()},
-        shared_s=shared.chosen and shared.chosen.seconds,
-    )  # fmt: skip
-
-
-async def _replace_models(
-    connection: AsyncConnection, deps: Deps, request: PlanRequest, wanted: Needs, there: list[Room]
-) -> whatif.ReplacedModels:
-    """Return the demands of the job's models, or of those that replace them, and the devices that the request names."""
-    hardware = request.speeds.hardware()
-    found = await _load_demands(connection, deps, wanted, hardware)
-    if request.devices:
-        found = [msgspec.structs.replace(demand, device=None) for demand in found]
-    on_gpu = whatif.on_gpu(there[0].device)
-    return whatif.replace_models(found, wanted, request.models, hardware, on_gpu=on_gpu)
+        views = []
+        for wanted in (alone, work.needs):
+            found = await _load_demands(connection, deps, wanted, hardware)
+            if request.devices:
+                found = [msgspec.structs.replace(demand, device=None) for demand in found]
+            replaced = whatif.replace_models(found, wanted, request.models, hardware, on_gpu=on_gpu)
+            views.append(await _plan_view(connection, replaced.demands, there, replaced.order, retrieval))
+    view, shared = views
+    calls = {role: each.most for role, each in work.calls.items()}
+    return msgspec.structs.replace(view, calls=calls, shared_s=shared.chosen and shared.chosen.seconds)
 
 
 async def make_plan(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from services.orchestrator.access.identity import declare_scope
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.deps import RequestDeps
 from shared import canonical, errors
 from shared.access.filters import MEDIA_TYPE, OPEN, PREFIX, encode_openai_error, is_openai
@@ -26,16 +27,12 @@ from shared.shapes import Scope
 from shared.storage import database
 from shared.storage.database import KeyedRequest, is_disk_full, is_passing, out_of_space_error
 
-# Refuses query parameters that an operation does not know, or that are given twice: nothing of a request is ignored.
-#
-# One check covers every operation, since it reads from the matched route which parameters that declares.
-
 LONGEST_NAME = 200
 """Length in characters to which a refusal cuts a parameter's name."""
 
 
 async def check_query(request: Request) -> None:
-    """Check the names in the query against those that the matched route declares.
+    """Check the names in the query against those that the matched route declares: nothing of a request is ignored.
 
     Raises:
         Invalid: the route does not declare one of them, or one that is no list is given more than once.
@@ -73,8 +70,6 @@ def _is_list(kind: Any) -> bool:
     return get_origin(kind) is list or any(map(_is_list, get_args(kind)))
 
 
-# The statuses with which every operation may refuse, and an example of every kind of problem.
-
 ANYWHERE = (400, 403, 408, 413, 422, 431, 500, 503, 507)
 """Statuses that are answered before a route is reached, or by any route: a body that is not HTTP, a web page of another
 origin or a key without the scope, a request that is too slow, too long or holds invalid text, a header that is too
@@ -107,9 +102,6 @@ def list_common_statuses(path: str) -> tuple[int, ...]:
     """Return the statuses with which any operation at `path` may refuse; 401 only if the operator requires keys."""
     return ANYWHERE if path in OPEN else (*ANYWHERE, 401)
 
-
-# Answers errors as RFC 9457 problems: a stable `type`, what is wrong in `detail`, what to do in `hint`, and the
-# `field`.
 
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}
@@ -184,11 +176,16 @@ async def _answer_mathrag_error(request: Request, error: Exception) -> Response:
 async def _answer_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
     first = error.errors()[0]
-    field = _format_path(first["loc"])
-    hint = _suggest_field(request, str(first["loc"][-1])) if first["type"] == "extra_forbidden" else None
     if is_openai(request.url.path):
         return respond(make_problem(make_openai_refusal(first), request.url.path))
-    return respond(make_problem(Invalid(f"`{field}`: {_format_error(first)}", hint=hint), request.url.path))
+    hint = None
+    if first["type"] == "extra_forbidden":
+        dependant = request.scope["route"].dependant
+        fields = [*dependant.body_params, *dependant.query_params]
+        known = {name for field in fields for name in _list_field_names(field.field_info.annotation)}
+        hint = make_hint(str(first["loc"][-1]), known, "see GET /openapi.json for the fields")
+    refusal = Invalid(f"`{_format_path(first['loc'])}`: {_format_error(first)}", hint=hint)
+    return respond(make_problem(refusal, request.url.path))
 
 
 def make_openai_refusal(error: Mapping[str, Any]) -> Invalid:
@@ -202,14 +199,6 @@ def make_openai_refusal(error: Mapping[str, Any]) -> Invalid:
 def list_field_messages(error: RequestValidationError) -> dict[str, str]:
     """Return every error of the request by field; a problem names only the first."""
     return {_format_path(each["loc"]): _format_error(each) for each in reversed(error.errors())}
-
-
-def _suggest_field(request: Request, name: str) -> str:
-    """Suggest the field that was meant, among all that this operation's request has."""
-    found = getattr(request.scope.get("route"), "dependant", None)
-    fields = [*found.body_params, *found.query_params] if found else []
-    known = {name for field in fields for name in _list_field_names(field.field_info.annotation)}
-    return make_hint(name, known, "see GET /openapi.json for the fields")
 
 
 def _list_field_names(kind: Any) -> Iterator[str]:
@@ -240,27 +229,19 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     if error.status_code < 400:
         return Response(status_code=error.status_code)
     kind = KINDS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
-    detail = (
-        f"there is no operation {request.method} {request.url.path}"
-        if error.status_code in (404, 405)
-        else error.detail
-    )
+    title, detail, hint, headers = kind.replace("_", " ").capitalize(), error.detail, None, None
+    if error.status_code in (404, 405):
+        detail = f"there is no operation {request.method} {request.url.path}"
+        hint = "GET /openapi.json lists the operations"
+    if error.status_code == 405:
+        # All documented methods of this path: the router knows only those of its first matching route.
+        found = [each for each in iter_route_contexts(request.app.routes) if each.path_regex.match(request.url.path)]
+        routes = [each for each in found if each.path == request.url.path] or found
+        headers = {"Allow": ", ".join(sorted({method for each in routes for method in each.methods or ()}))}
     problem = Problem(
-        type=PREFIX + kind,
-        title=kind.replace("_", " ").capitalize(),
-        status=error.status_code,
-        detail=detail,
-        instance=request.url.path,
-        hint="GET /openapi.json lists the operations" if error.status_code in (404, 405) else None,
+        type=PREFIX + kind, title=title, status=error.status_code, detail=detail, instance=request.url.path, hint=hint
     )
-    return respond(problem, {"Allow": _list_methods(request)} if error.status_code == 405 else None)
-
-
-def _list_methods(request: Request) -> str:
-    """Return all documented methods of this path; the router knows only those of its first matching route."""
-    found = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(request.url.path)]
-    routes = [route for route in found if route.path == request.url.path] or found
-    return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+    return respond(problem, headers)
 
 
 async def _answer_database_error(request: Request, error: Exception) -> Response:
@@ -284,9 +265,6 @@ async def _answer_unexpected(request: Request, _: Exception) -> Response:
     return respond(make_problem(unexpected, request.url.path))
 
 
-# The OpenAPI document of answers that msgspec writes: schemas from the views themselves, and examples of every answer
-# and refusal.
-
 TEMPLATE = "#/components/schemas/{name}"
 Responses = dict[int | str, Any]
 """The `responses` of an operation by status, in FastAPI's form."""
@@ -301,8 +279,9 @@ NO_NUL = r"^[^\x00]*$"
 _components: dict[str, Any] = {}
 
 
-def answers(view: Any, example: Any, *, status: int = 200, media: str = "application/json") -> Responses:
-    """Return the `responses` of an operation that answers with `view`."""
+def answers(view: Any, example: Any = None, *, status: int = 200, media: str = "application/json") -> Responses:
+    """Return the `responses` of an operation that answers with `view`; its example is that of `examples.json`."""
+    example = make_example(view) if example is None else example
     content = {media: {"schema": _make_schema(view), "example": example}}
     return {status: {"description": "The request succeeded.", "content": content}}
 
@@ -311,7 +290,12 @@ def refusals(path: str, statuses_: Iterable[int], responses: Responses) -> Respo
     """Add to `responses` the problems of these statuses, and those that every operation at `path` may answer with."""
     documented = dict(responses)
     for status in sorted({*list_common_statuses(path), *statuses_}):
-        refusal = _make_refusal(status, path)
+        problem = make_problem(PROBLEM_EXAMPLES[status], path)
+        content = {MEDIA_TYPE: {"schema": _make_schema(Problem), "example": msgspec.to_builtins(problem)}}
+        refusal: dict[str, Any] = {
+            "description": f"{problem.title}: the problem says how to fix it.",
+            "content": content,
+        }
         answer = documented.get(status, refusal)
         documented[status] = {**answer, "content": {**answer.get("content", {}), **refusal["content"]}}
     return documented
@@ -330,56 +314,44 @@ def document_operations(app: FastAPI) -> None:
     original = app.openapi
 
     def openapi() -> dict[str, Any]:
-        made = app.openapi_schema is not None
+        if app.openapi_schema is not None:
+            return app.openapi_schema
         document: dict[str, Any] = original()
-        if not made:
-            _complete(document, app)
+        components = document.setdefault("components", {})
+        schemas = components.setdefault("schemas", {})
+        components["securitySchemes"] = {"key": BEARER}
+        # Without keys, whoever can reach the address may do everything.
+        document["security"] = [{"key": []}, {}]
+        for route in iter_route_contexts(app.routes):
+            for method in route.methods or ():
+                operation = document["paths"].get(route.path, {}).get(method.lower())
+                if operation is not None:
+                    # As declared: FastAPI drops the nulls of examples and adds answers that it assumes.
+                    declared = route.responses
+                    operation["responses"] = {str(status): declared[status] for status in sorted(declared, key=str)}
+                    _complete_request(operation, schemas)
+        schemas.update(_components)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _complete(document: dict[str, Any], app: FastAPI) -> None:
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    components["securitySchemes"] = {"key": BEARER}
-    # Without keys, whoever can reach the address may do everything.
-    document["security"] = [{"key": []}, {}]
-    for route in iter_route_contexts(app.routes):
-        for method in route.methods or ():
-            operation = document["paths"].get(route.path, {}).get(method.lower())
-            if operation is not None:
-                operation["responses"] = _list_responses(route.responses)
-                _ask(operation, schemas)
-                _require_precondition(operation)
-    schemas.update(_components)
-
-
-def _list_responses(declared: Responses) -> dict[str, Any]:
-    """Return the responses as declared: FastAPI drops the nulls of examples and adds answers that it assumes."""
-    return {str(status): declared[status] for status in sorted(declared, key=str)}
-
-
-def _make_refusal(status: int, path: str) -> dict[str, Any]:
-    problem = make_problem(PROBLEM_EXAMPLES[status], path)
-    content = {MEDIA_TYPE: {"schema": _make_schema(Problem), "example": msgspec.to_builtins(problem)}}
-    return {"description": f"{problem.title}: the problem says how to fix it.", "content": content}
-
-
-def _ask(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+def _complete_request(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Put the examples of path parameters and bodies where readers of the document look for them."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             (parameter["example"],) = parameter["schema"].get("examples") or [EXAMPLES[parameter["name"]]]
         elif parameter["in"] == "query":
             _refuse_nul(parameter["schema"])
+        elif parameter["name"] == "if-match" and "428" in operation["responses"]:
+            # The route declares it as optional, because FastAPI would answer 422 where a required header is absent.
+            parameter["required"] = True
     for media in operation.get("requestBody", {}).get("content", {}).values():
         if "example" not in media:
             schema = media["schema"]
             choices = [schema, *schema.get("anyOf", ())]
             models = [schemas[each["$ref"].rpartition("/")[2]] for each in choices if "$ref" in each]
-            example = next(({"example": model["example"]} for model in models if "example" in model), {})
-            media |= example
+            media |= next(({"example": model["example"]} for model in models if "example" in model), {})
 
 
 def _refuse_nul(schema: dict[str, Any]) -> None:
@@ -390,15 +362,6 @@ def _refuse_nul(schema: dict[str, Any]) -> None:
         elif part.get("type") == "string" and part.keys().isdisjoint(("pattern", "enum", "const")):
             part["pattern"] = NO_NUL
 
-
-def _require_precondition(operation: dict[str, Any]) -> None:
-    """Mark If-Match as optional where its absence answers 428: FastAPI would answer 422 for a required header."""
-    for parameter in operation.get("parameters", ()):
-        if parameter["name"] == "if-match" and "428" in operation["responses"]:
-            parameter["required"] = True
-
-
-# Declares routes: a decorator states the required scope, the answers and the refusals above the handler.
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Limit = Annotated[int, Query(ge=1, le=database.LARGEST, description="Upper bound of the rows on a page.")]
@@ -419,7 +382,7 @@ def route(
 
     Args:
         scope: scope that a key must have; None answers everybody.
-        responses: answers with schema and example (see `openapi.answers`).
+        responses: answers with schema and example (see `answers`).
         refuses: statuses of its problems, besides those of every route.
         options: further arguments of FastAPI's `add_api_route`, such as the status. The `name` of a handler that was
             renamed keeps its operation id.
@@ -442,8 +405,6 @@ def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -
     """Answer with `value` as msgspec writes it."""
     return Response(msgspec.json.encode(value), status, headers, "application/json")
 
-
-# The header Idempotency-Key: which values are valid, and which request a key stands for.
 
 _KEY = re.compile(r"[\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]{0,254})")
 

@@ -1,8 +1,7 @@
 """Serves `/v1/rules`: banks that are mined, and files of rules."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,8 +11,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import RequestCaller
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import Limit, answers, json, route
-from services.orchestrator.api.uploads import BATCH, SOURCE, spool
+from services.orchestrator.api.uploads import SOURCE, get_media_type, read_in_thread, spool
 from services.orchestrator.deps import RequestDeps
 from shared.calls import StoredMining
 from shared.errors import Conflict, Invalid
@@ -22,48 +22,34 @@ from shared.ingest import amie, rule_files
 from shared.ingest.rule_files import RuleFileLimits
 from shared.replies import Rule
 from shared.runtime.mining import BankRequest, mine, parse_mining
-from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import database, graphs
-from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from shared.storage.graphs import count_relations
-from shared.storage.rules import ImportOrigin, Order, RuleBank, RuleSelection
+from shared.storage.rules import (
+    ImportOrigin,
+    Order,
+    RuleBank,
+    RuleBankDetails,
+    RuleSelection,
+    create_imported,
+    get_bank,
+    list_banks,
+    list_rules,
+    load_details,
+    read_rules,
+)
+from shared.storage.rules import delete as delete_bank
 
 # Serves `/v1/rules`: banks of rules that are mined from graphs.
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
-LIMITS: dict[str, Any] = {
-    "miner": "amie", "min_support": 2, "min_head_coverage": 0.01, "min_pca_confidence": 0.1, "max_atoms": 3,
-    "min_head_facts": 100, "constants": False,
-}  # fmt: skip
-EXAMPLE: dict[str, Any] = {
-    "id": 1, "name": "kinship", "state": "ready", "hash": "9f2c…", "graph": "kinship", "graph_hash": "41d0…",
-    "miner": "amie", "limits": LIMITS, "relations": 25, "rules": 2452, "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
-    "reason": None, "created_at": "2026-11-23T08:00:00Z", "sealed_at": "2026-11-23T08:00:09Z",
-}  # fmt: skip
-STARTED: dict[str, Any] = {
-    **EXAMPLE, "state": "mining", "hash": None, "rules": 0, "sealed_at": None, "memory_mib": 512,
-}  # fmt: skip
-DETAILS: dict[str, Any] = {
-    **EXAMPLE, "heads": [{"relation": "term1", "rules": 310, "best": 0.97}],
-    "followed_by": [{
-        "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "guided", "state": "completed", "pipeline": "rulerag",
-        "created_at": "2026-11-23T08:00:00Z", "roles": ["rules"],
-    }],
-}  # fmt: skip
-RULE: dict[str, Any] = {
-    "head": ["term1", 0, 1], "body": [["term2", 1, 0]], "support": 38, "body_size": 40, "confidence": 0.95,
-    "head_coverage": 0.2, "pca_confidence": 0.97, "pca_body_size": 39, "functional": 0,
-}  # fmt: skip
-REQUEST: dict[str, Any] = {"name": "kinship", "graph": "kinship", "mining": {"miner": "amie", "min_support": 2}}
-
 
 class MiningRequest(BaseModel):
     """A rule bank to mine."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": REQUEST})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("MiningRequest")})
 
     name: str
     graph: Stored
@@ -114,7 +100,7 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
 
 @route(
     router, "POST", "", Scope.SUBMIT, "Mine rules",
-    answers(MinedBank, {**STARTED, "state": "ready"}) | answers(MinedBank, STARTED, status=202),
+    answers(MinedBank) | answers(MinedBank, make_example(MinedBank, state="mining"), status=202),
     refuses=(404, 409, 413, 429), status_code=202,
 )  # fmt: skip
 async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
@@ -132,32 +118,22 @@ async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCalle
     return json(answer, status, {"Location": f"/v1/rules/{started.bank.name}"})
 
 
-@route(
-    router, "GET", "", Scope.READ, "List rule banks",
-    answers(database.Page[RuleBank], {"data": [EXAMPLE], "next_cursor": None}),
-    name="listed",
-)  # fmt: skip
+@route(router, "GET", "", Scope.READ, "List rule banks", answers(database.Page[RuleBank]), name="listed")
 async def list_rule_banks(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the rule banks, newest first."""
-    return json(await stored_rules.list_banks(deps.database, limit, cursor))
+    return json(await list_banks(deps.database, limit, cursor))
 
 
-@route(
-    router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(stored_rules.RuleBankDetails, DETAILS),
-    refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(RuleBankDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns the state, limits and hash of a bank, the job that mines it, the relations that its rules predict, and
     the newest jobs that use it.
     """
     async with deps.database.transaction() as connection:
-        return json(await stored_rules.load_details(connection, name))
+        return json(await load_details(connection, name))
 
 
-@route(
-    router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules",
-    answers(database.Page[Rule], {"data": [RULE], "next_cursor": None}), refuses=(404,),
-)  # fmt: skip
+@route(router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules", answers(database.Page[Rule]), refuses=(404,))
 async def rules(
     deps: RequestDeps,
     name: str,
@@ -167,17 +143,15 @@ async def rules(
     terms: a number is a variable (0 and 1 are those of the head), a text is an entity.
     """
     async with deps.database.transaction() as connection:
-        return json(
-            await stored_rules.list_rules(connection, name, filters.make_selection(), filters.limit, filters.cursor)
-        )
+        return json(await list_rules(connection, name, filters.make_selection(), filters.limit, filters.cursor))
 
 
-@route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank, EXAMPLE), refuses=(404, 409))
+@route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
     """Deletes a bank with its rules, permanently. Answers 409 while it is mined (cancel its job first) or while a
     running job uses it.
     """
-    return json(await stored_rules.delete(deps.database, name))
+    return json(await delete_bank(deps.database, name))
 
 
 # Serves `/v1/rules` as files: imports a bank that another tool or installation made, and exports one.
@@ -195,8 +169,8 @@ BODY: dict[str, Any] = {
         },
     }
 }  # fmt: skip
-IMPORTED: dict[str, Any] = {**EXAMPLE, "graph": None, "graph_hash": None, "limits": {}, "relations": None, "job": None}
-EXPORTED = answers(Rule, RULE, media="application/x-ndjson")
+IMPORTED = make_example(RuleBank, graph=None, graph_hash=None, limits={}, relations=None, job=None)
+EXPORTED = answers(Rule, media="application/x-ndjson")
 EXPORTED[200]["content"]["text/tab-separated-values"] = {"schema": {"type": "string"}, "example": AMIE_LINE}
 
 
@@ -221,44 +195,32 @@ async def import_bank(
 
     Answers 201, or 200 if the bank exists with the same rules. A rule that cannot be used rejects the whole file.
     """
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
-    if graph is None:
-        relations = None
-    else:
-        relations_found = await graphs.get(deps.database, graph)
+    get_media_type(request)  # a form is refused before the body is read
+    relations = None
+    if graph is not None:
+        known = await graphs.get(deps.database, graph)
         async with deps.database.transaction() as connection:
-            relations = frozenset(name for name, _ in await count_relations(connection, relations_found.id))
-    limits = deps.settings.limits
-    async with spool(request, limits) as file:
-        incoming = await to_thread.run_sync(rule_files.read, file, SOURCE, _read_limits(limits))
-        found = "amie" if incoming.header is None else "json"
-        if format not in ("auto", found):
-            raise Invalid(f"`format`: the file is {found}, not {format}", hint="leave `format` out")
-        rules = incoming.rules if relations is None else rule_files.only_known(incoming.rules, relations, graph or "")
-        async with aclosing(_read_batches(rules)) as batches:
-            header = incoming.header
-            if header is None:
-                origin = ImportOrigin("amie")
-            else:
-                origin = ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
-            stored, new = await stored_rules.create_imported(deps.database, name, origin, batches)
-    return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
-
-
-def _read_limits(limits: Limits) -> RuleFileLimits:
-    """Return the operator's limits where they are narrower than those of rule files."""
-    own = RuleFileLimits()
-    return RuleFileLimits(
+            relations = frozenset(name for name, _ in await count_relations(connection, known.id))
+    # The operator's limits, where they are narrower than those of rule files.
+    limits, own = deps.settings.limits, RuleFileLimits()
+    narrowest = RuleFileLimits(
         unpacked_bytes=min(limits.decompressed_bytes, own.unpacked_bytes),
         line_bytes=min(limits.line_bytes, own.line_bytes),
         rules=min(limits.upload_rows, own.rules),
     )
-
-
-async def _read_batches(rules: Iterator[Rule]) -> AsyncGenerator[list[Rule], None]:
-    while batch := await to_thread.run_sync(lambda: list(islice(rules, BATCH))):
-        yield batch
+    async with spool(request, limits) as file:
+        incoming = await to_thread.run_sync(rule_files.read, file, SOURCE, narrowest)
+        header = incoming.header
+        found = "amie" if header is None else "json"
+        if format not in ("auto", found):
+            raise Invalid(f"`format`: the file is {found}, not {format}", hint="leave `format` out")
+        rules = incoming.rules if relations is None else rule_files.only_known(incoming.rules, relations, graph or "")
+        origin = ImportOrigin("amie")
+        if header is not None:
+            origin = ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
+        async with aclosing(read_in_thread(rules)) as batches:
+            stored, new = await create_imported(deps.database, name, origin, batches)
+    return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
 
 
 @route(files_router, "GET", "/{name}/export", Scope.READ, "Export a rule bank", EXPORTED, refuses=(404, 409, 422))
@@ -274,21 +236,20 @@ async def export(
     (docs/how-to/rules.md).
     """
     async with deps.database.transaction() as connection:
-        found = await stored_rules.get_bank(connection, name)
+        found = await get_bank(connection, name)
     if found.hash is None:
         raise Conflict(f"rule bank {name!r} is {found.state}, so it has no rules yet", hint="wait until it is ready")
     if format == "json":
         return StreamingResponse(_stream_json(deps.database, found), media_type="application/x-ndjson")
     # Refuse what AMIE's columns cannot hold before the answer begins.
-    async for batch in stored_rules.read_rules(deps.database, found):
+    async for batch in read_rules(deps.database, found):
         for rule in batch:
             amie.check(rule)
-    return StreamingResponse(_stream_amie(deps.database, found), media_type="text/tab-separated-values")
-
-
-async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
-    async for batch in stored_rules.read_rules(database, found):
-        yield "".join(f"{amie.format_line(rule)}\n" for rule in batch).encode()
+    lines = (
+        "".join(f"{amie.format_line(rule)}\n" for rule in batch).encode()
+        async for batch in read_rules(deps.database, found)
+    )
+    return StreamingResponse(lines, media_type="text/tab-separated-values")
 
 
 async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
@@ -297,5 +258,5 @@ async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[byt
         graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, StoredMining) if found.limits else None,
     )  # fmt: skip
     yield rule_files.format_line(header)
-    async for batch in stored_rules.read_rules(database, found):
+    async for batch in read_rules(database, found):
         yield b"".join(map(rule_files.format_line, batch))

@@ -21,8 +21,7 @@ from shared.records import Provenance, SampleLine
 from shared.samples import SampleRow
 from shared.shapes import Scope
 from shared.storage import database, jobs, samples
-from shared.storage import provenance as storage_provenance
-from shared.storage.provenance import ResultRow
+from shared.storage.provenance import ResultRow, load_provenance, stream_results
 from shared.storage.samples import SampleSelection
 
 # Writes results as a typed Parquet file and sends it row group by row group.
@@ -66,22 +65,18 @@ async def write_parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterato
 
     outlet, columns = Outlet(), make_schema()
     writer = await to_thread.run_sync(ParquetWriter, outlet, columns)
-    async for group in _regroup_rows(batches):
-        await to_thread.run_sync(_write, writer, columns, group)
-        yield outlet.take()
-    await to_thread.run_sync(writer.close)
-    yield outlet.take()
-
-
-async def _regroup_rows(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[list[ResultRow]]:
     group: list[ResultRow] = []
     async for batch in batches:
         group += batch
         if len(group) >= GROUP:
-            yield group
+            await to_thread.run_sync(_write, writer, columns, group)
+            yield outlet.take()
             group = []
     if group:
-        yield group
+        await to_thread.run_sync(_write, writer, columns, group)
+        yield outlet.take()
+    await to_thread.run_sync(writer.close)
+    yield outlet.take()
 
 
 def _write(writer: Any, columns: Any, rows: Sequence[ResultRow]) -> None:
@@ -100,18 +95,8 @@ def make_schema() -> Any:
     flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
     others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
     types = {**whole, **flags, **others, **took, **judged, "score": pa.float64()}
-    required = {
-        *took,
-        *judged,
-        "index",
-        "repeat",
-        "question",
-        "state",
-        "truncated",
-        "context",
-        "duplicates",
-        "unscored",
-    }
+    own = ("index", "repeat", "question", "state", "truncated", "context", "duplicates", "unscored")
+    required = {*took, *judged, *own}
     return pa.schema(
         [pa.field(name, types.get(name, pa.string()), name not in required) for name in ResultRow.__struct_fields__]
     )
@@ -210,50 +195,6 @@ def _parse_preferences(accept: str) -> list[tuple[str, float]]:
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-RAN, ENDED = "2026-11-21T08:00:07Z", "2026-11-21T08:00:41.2Z"
-DOCUMENT = "9f2c61a5c2b0d7f64b1f0e6a4a7d8e9bb7c6f5e4d3c2b1a0918273645546372a"
-KEY = "41be07c3a2d9586f7e1b0c4d5a6978879605a4b3c2d1e0f9182736455463728f"
-
-SAMPLE: dict[str, Any] = {
-    "index": 0, "repeat": 0, "custom_id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5",
-    "subject": "Algebra", "level": "Level 1", "state": "completed", "answer": "5", "extraction": "ok",
-    "truncated": False, "correct": True, "strict": True, "grading_failure": None, "failure": None, "detail": None,
-    "context": [DOCUMENT], "duplicates": 0, "unscored": False, "ended_at": ENDED, "ending": "correct",
-    "ending_reason": "math-verify", "score": None,
-}  # fmt: skip
-RESULT: dict[str, Any] = {
-    **SAMPLE, "text": "So it is $\\boxed{5}$.", "prompt": None, "judged": [DOCUMENT], "ratings": [4],
-    "prompt_tokens": 120, "completion_tokens": 31, "seconds": 1.7,
-}  # fmt: skip
-PROVENANCE: dict[str, Any] = {
-    **{field: SAMPLE[field] for field in (
-        "index", "repeat", "custom_id", "question", "gold", "subject", "level", "state", "failure", "detail",
-        "ended_at", "ending", "ending_reason",
-    )},
-    "gold_documents": None, "record_hash": KEY, "item_hash": KEY, "gold_hash": KEY, "pipeline_hash": KEY,
-    "decision_hash": None, "code": {"version": "0.1.0", "commit": "810c6c7"},
-    "fusion": {"rrf_k": 60, "tie_break": "document hash"},
-    "link": {"sequence": 0, "hash": KEY, "previous": DOCUMENT},
-    "outcome": {"answer": "5", "extraction": "ok", "context": [DOCUMENT]}, "text": "So it is $\\boxed{5}$.",
-    "equations": [{"text": "2+3=5", "holds": True}], "scored_by": None, "relevant": None,
-    "steps": [{
-        "position": 0, "slot": 0, "created": True, "source": None, "role": "generate", "key": KEY,
-        "model": "world-generator", "model_hash": KEY, "backend": "llama.cpp", "digest": "c0ffee…", "version": "b6000",
-        "options": {"context": 1024}, "request": {"role": "generate"},
-        "sent": {"temperature": 0.0, "max_tokens": 512, "seed": 1092}, "queued_at": RAN, "queue_ms": 12.5,
-        "attempt": {
-            "outcome": "value", "reply": {"type": "generated", "text": "So it is $\\boxed{5}$."},
-            "worker": "generator-1", "device": "cpu:0", "epoch": 12, "started_at": RAN, "ended_at": ENDED,
-            "concurrency": 8, "prompt_hash": KEY, "prompt_tokens": 96, "completion_tokens": 12, "finish_reason": "stop",
-            "prompt_ms": 8.1, "completion_ms": 14.9, "trace_id": None, "stored_at": ENDED, "reply_hash": KEY,
-        },
-        "other_attempts": [],
-    }],
-    "documents": {DOCUMENT: {"problem": "What is $2+2$?", "text": "Therefore \\boxed{4}."}},
-    "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-generator"], "cause": "drained",
-                     "state": "open", "opened_at": RAN, "closed_at": None, "memory_mib": {"world-generator": 96.4}}],
-}  # fmt: skip
-
 
 class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[misc]
     """Which samples to list, and which page of them."""
@@ -271,7 +212,7 @@ class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[mis
 
 @route(
     router, "GET", "/{job}/results", Scope.READ, "Stream results",
-    add_other_formats(answers(storage_provenance.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
+    add_other_formats(answers(ResultRow, media="application/x-ndjson")), refuses=(404, 409),
 )  # fmt: skip
 async def results(
     job: str,
@@ -292,13 +233,13 @@ async def results(
     # `job` has resolved, so it is an id or a name and needs no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
     return StreamingResponse(
-        write(storage_provenance.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
+        write(stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
     )
 
 
 @route(
     router, "GET", "/{job}/samples", Scope.READ, "List samples",
-    answers(database.Page[SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
+    answers(database.Page[SampleRow]), refuses=(404, 409),
 )  # fmt: skip
 async def sample_page(
     job: str,
@@ -314,7 +255,7 @@ async def sample_page(
 
 @route(
     router, "GET", "/{job}/samples/{index}", Scope.READ, "Get a sample's provenance",
-    answers(Provenance, PROVENANCE), refuses=(404, 409),
+    answers(Provenance), refuses=(404, 409),
 )  # fmt: skip
 async def sample(
     job: str,
@@ -326,18 +267,13 @@ async def sample(
     """Returns all calls that the sample waited for, with their attempts (who answered, when, in which epoch), and the
     texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
-    return json(await storage_provenance.load_provenance(deps.database, job, index, repeat, prompts=prompts))
+    return json(await load_provenance(deps.database, job, index, repeat, prompts=prompts))
 
 
 # Serves `/v1/jobs/{job}/provenance`: everything that a job's answers were made from, to verify elsewhere.
 
 provenance_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-EXAMPLE: dict[str, Any] = {
-    "line": "sample", "sequence": 0, "hash": "5d0c…", "previous": "91be…",
-    "record": '{"index":0,"repeat":0,"item":"c0de…","state":"completed","outcome":"77aa…","calls":[…]}',
-    "texts": {"77aa…": '{"answer":"5",…}'},
-}  # fmt: skip
-RESPONSES = answers(SampleLine, EXAMPLE, media="application/x-ndjson")
+RESPONSES = answers(SampleLine, media="application/x-ndjson")
 
 
 @route(

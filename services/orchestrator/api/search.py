@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.searching import (
@@ -24,12 +25,11 @@ from shared.errors import Unavailable
 from shared.fields import WHOLE
 from shared.params import Params
 from shared.rag.gate import score_document
-from shared.replies import Document
 from shared.runtime import pins
 from shared.runtime.advance import Replay, exclude_duplicates
 from shared.runtime.parameters import check_read_by, parse_params
 from shared.runtime.pins import pin_reranker
-from shared.samples import Candidate, Decision, Item
+from shared.samples import Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora
 from shared.storage.configurations import Configuration
@@ -48,30 +48,18 @@ READS = frozenset({
 """Parameters that searches read; a group's name stands for the whole group."""
 BY_EVALUATOR = tuple(f"crag.{name}" for name in ("upper", "lower", "thresholds", "calibrated_by", "judged_by"))
 CANDIDATE_FIELDS = (
-    "rank",
-    "score",
-    "dense_rank",
-    "dense_score",
-    "sparse_rank",
-    "sparse_score",
-    "fused",
-    "relevance",
-    "paths",
-)
+    "rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "fused", "relevance", "paths",
+)  # fmt: skip
 """Fields of a candidate that are copied into the hit."""
 
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
-EXAMPLE_REQUEST: dict[str, Any] = {
-    "question": "What is $2+3$?", "corpus": "math", "k": 3, "rerank": True,
-    "params": {"fusion": {"dense": 0.7, "sparse": 0.3}},
-}  # fmt: skip
 
 
 class SearchRequest(BaseModel):
     """The question, the corpus, and how to search."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE_REQUEST})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("SearchRequest")})
 
     question: Question
     corpus: Name
@@ -136,20 +124,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of the search, in order; `fallback` says why a part was left out."""
 
 
-EXAMPLE: dict[str, Any] = {
-    "corpus": "math", "mode": "hybrid", "duplicates": [],
-    "fusion": {"method": "rrf", "rrf_k": 60, "normaliser": None, "weights": {"dense": 0.5, "sparse": 0.5}},
-    "hits": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
-              "truncated": False, "rank": 1, "score": 0.91, "dense_rank": 2, "dense_score": 0.71, "sparse_rank": 1,
-              "sparse_score": 8.4, "fused": 0.0325, "contributions": {"dense": 0.0161, "sparse": 0.0164},
-              "relevance": 0.91, "paths": None, "quality": None, "features": None}],
-    "action": None,
-    "decisions": [{"stage": "rerank", "action": "threshold",
-                   "detail": {"documents": 10.0, "kept": 1.0, "best": 0.91, "threshold": 0.4}}],
-}  # fmt: skip
-
-
-@route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer, EXAMPLE), refuses=(404,))
+@route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
     """Returns the `k` best documents for one question, as a pipeline with these `params` would find them; nothing is
     stored (docs/how-to/api.md#search-and-chat).
@@ -191,12 +166,24 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
             connection, request.corpus, [candidate.document for candidate in candidates]
         )
     fused = fusion(params, trace.decisions, request.mode) if request.mode == "hybrid" or request.enhance else None
-    library = answering.library if request.quality else {}
+    hits = []
+    for each in candidates:
+        scored = answering.library.get(each.document) if request.quality else None
+        quality = score_document(scored) if scored else None
+        hits.append(
+            SearchHit(
+                **msgspec.structs.asdict(texts[each.document]),
+                **{field: getattr(each, field) for field in CANDIDATE_FIELDS},
+                contributions=contributions(each, fused) if fused else None,
+                quality=quality.score if quality else None,
+                features=quality.features if quality else None,
+            )
+        )
     return SearchAnswer(
         corpus=request.corpus,
         mode=request.mode,
         fusion=fused,
-        hits=[_make_hit(each, texts[each.document], fused, library.get(each.document)) for each in candidates],
+        hits=hits,
         duplicates=list(trace.duplicates),
         action=verdict(trace.decisions),
         decisions=list(trace.decisions),
@@ -242,17 +229,3 @@ async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, i
     if len(found) < 2:
         raise Unavailable(f"the indexes of corpus {corpus!r} are not ready", hint="wait until it is indexed")
     return found
-
-
-def _make_hit(
-    candidate: Candidate, shown: corpora.Shown, fused: SearchFusion | None, scored: Document | None
-) -> SearchHit:
-    """Return a hit; `scored` is the whole document, needed if its quality is requested."""
-    quality = score_document(scored) if scored else None
-    return SearchHit(
-        **msgspec.structs.asdict(shown),
-        **{field: getattr(candidate, field) for field in CANDIDATE_FIELDS},
-        contributions=contributions(candidate, fused) if fused else None,
-        quality=quality.score if quality else None,
-        features=quality.features if quality else None,
-    )

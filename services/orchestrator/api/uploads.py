@@ -6,8 +6,9 @@ The database is used only once the whole upload is on disk, so a slow client hol
 import asyncio
 import errno
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from itertools import islice
 from typing import IO, Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -58,6 +59,7 @@ BODY: dict[str, Any] = {
 """The body for the OpenAPI document: FastAPI cannot see that it is read as a stream."""
 
 Record = TypeVar("Record", CorpusRecord, DatasetItem, ImportedAnswer)
+Value = TypeVar("Value")
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +96,8 @@ class Upload:
         self._request = request
         self._limits = deps.settings.limits
         self._chosen_format = format
-        self._format = format if format is not Format.AUTO else _get_declared_format(request)
+        media = get_media_type(request)
+        self._format = MEDIA_TYPES.get(media, Format.AUTO) if format is Format.AUTO else format
         self._delimiter = delimiter
         self._skip_empty = skip_empty
         self._on_error = on_error
@@ -125,28 +128,26 @@ class Upload:
         """
         if layout is not None:
             answers.check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
-        async with spool(self._request, self._limits) as file:
-            opened = self._open_rows(file, columns.names) if layout is None else self._open_log(file, layout)
-            async with opened as found:
-                # A sample that failed in the other system is left out and named, whatever `on_error` says.
-                yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
-
-    @asynccontextmanager
-    async def _open_log(self, file: IO[bytes], layout: Layout) -> AsyncIterator[Iterator[Row]]:
-        limits = self._limits
-        with closing(log_process.read(file, SOURCE, layout, limits.line_bytes, limits.decompressed_bytes)) as found:
-            yield found
+        async with spool(self._request, self._limits) as file, self._open_rows(file, columns.names, layout) as found:
+            # A sample that failed in the other system is left out and named, whatever `on_error` says.
+            yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
 
     @asynccontextmanager
     async def _open_rows(
-        self, file: IO[bytes], names: tables.ColumnNames = tables.KNOWN
+        self, file: IO[bytes], names: tables.ColumnNames = tables.KNOWN, layout: Layout | None = None
     ) -> AsyncIterator[Iterator[Row]]:
         """Yield the rows of the body. Nobody may read on when the context ends, because the unpacking process is
         stopped then.
         """
         limits = self._limits
-        if self._plugin_reader is not None:
-            self._check_options_of_reader()
+        if layout is not None:
+            found = log_process.read(file, SOURCE, layout, limits.line_bytes, limits.decompressed_bytes)
+        elif self._plugin_reader is not None:
+            # A plug-in's reader has a format of its own.
+            given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
+            if ignored := [name for name, is_given in given.items() if is_given]:
+                message = f"`{ignored[0]}`: `reader` reads the body, so it would be ignored"
+                raise Invalid(message, hint="leave one of both out")
             try:
                 await to_thread.run_sync(find_usable, Kind.READER, self._plugin_reader)
             except Unavailable as error:
@@ -164,14 +165,6 @@ class Upload:
             )
         with closing(found):
             yield found
-
-    def _check_options_of_reader(self) -> None:
-        """Refuse options that a reader of a plug-in, which has a format of its own, would ignore."""
-        given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
-        if names := [name for name, is_given in given.items() if is_given]:
-            raise Invalid(
-                f"`{names[0]}`: `reader` reads the body, so it would be ignored", hint="leave one of both out"
-            )
 
     def _make_reader(
         self,
@@ -194,11 +187,16 @@ class Upload:
 Uploaded = Annotated[Upload, Depends()]
 
 
-def _get_declared_format(request: Request) -> Format:
+def get_media_type(request: Request) -> str:
+    """Return the media type that the request declares.
+
+    Raises:
+        Invalid: the body is a form.
+    """
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media == "multipart/form-data":
         raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
-    return MEDIA_TYPES.get(media, Format.AUTO)
+    return media
 
 
 @asynccontextmanager
@@ -265,6 +263,13 @@ async def read_batches(reader: Reader[Record]) -> AsyncGenerator[list[Record], N
     finally:
         # A caller that stops early closes the file next: wait for the read in progress, and ignore its error.
         await asyncio.gather(reading, return_exceptions=True)
+
+
+async def read_in_thread(values: Iterable[Value]) -> AsyncGenerator[list[Value], None]:
+    """Yield the values in lists of at most `BATCH`, each read in a worker thread."""
+    iterator = iter(values)
+    while batch := await to_thread.run_sync(lambda: list(islice(iterator, BATCH))):
+        yield batch
 
 
 def report_rejections(reader: Reader[Any]) -> dict[str, Any]:

@@ -73,28 +73,35 @@ def expand(experiment: Experiment, configured: Configuration, roles: Mapping[Any
     cells: list[PlannedCell] = []
     places: dict[bytes, int] = {}
     jobs: list[Submission] = []
-    for each in combinations:
-        known = format_ratio(each.params.rrf_weight, each.params.quality_weight) is not None
-        refusal = None if known or _find_pipeline(each.variant).prepare is None else WITHOUT_RATIO
-        job, refused = None, refusal
-        if refused is None:
-            models = {**roles, **_merge_models(experiment, each.variant)}
-            place, variant = each.place, each.variant
-            pipeline = _find_pipeline(each.variant)
-            read = pipeline.select_read(msgspec.to_builtins(each.params))
-            if pipeline.prepare is None:
-                effective_params = read
-            else:
-                weights = [getattr(each.params, name) for name in WEIGHTS]
-                effective_params = {
-                    **{name: value for name, value in read.items() if name not in WEIGHTS},
-                    "weights": format_ratio(*weights),
-                }
-            key = canonical.digest([place.dataset, place.corpus, variant.pipeline, models, effective_params])
-            job = places.setdefault(key, len(jobs))
+    for place, variant, point, params in combinations:
+        pipeline = _find_pipeline(variant)
+        ratio = format_ratio(params.rrf_weight, params.quality_weight)
+        if ratio is None and pipeline.prepare is not None:
+            cells.append(PlannedCell(place, variant, point, params.seed, None, WITHOUT_RATIO))
+            continue
+        read = pipeline.select_read(msgspec.to_builtins(params))
+        if pipeline.prepare is not None:
+            read = {name: value for name, value in read.items() if name not in WEIGHTS} | {"weights": ratio}
+        models = {**experiment.models, **variant.models}
+        key = canonical.digest([place.dataset, place.corpus, variant.pipeline, {**roles, **models}, read])
+        job = places.setdefault(key, len(jobs))
+        cells.append(PlannedCell(place, variant, point, params.seed, job, None))
         if job == len(jobs):
-            jobs.append(_make_submission(experiment, each, job + 1, configured.version))
-        cells.append(PlannedCell(each.place, each.variant, each.point, each.params.seed, job, refused))
+            jobs.append(
+                Submission(
+                    name=f"{experiment.name}-{variant.name}-{job + 1}",
+                    dataset=place.dataset,
+                    corpus=place.corpus,
+                    pipeline=variant.pipeline,
+                    repeats=experiment.repeats,
+                    reuse=experiment.reuse,
+                    params=params,
+                    configuration=configured.version,
+                    models=models,
+                    rank=experiment.rank,
+                    metadata=experiment.metadata,
+                )
+            )
     if not jobs:
         raise Invalid(f"`grid`: no cell can run: {WITHOUT_RATIO}", hint="add a weight that is not 0")
     return Grid(tuple(cells), tuple(jobs))
@@ -102,15 +109,14 @@ def expand(experiment: Experiment, configured: Configuration, roles: Mapping[Any
 
 def _check(experiment: Experiment, most: int) -> None:
     """Check what concerns the experiment as a whole."""
-    for field, names in (
+    for field, named in (
         ("variants", [variant.name for variant in experiment.variants]),
         ("datasets", [f"{place.dataset} ({place.corpus})" for place in experiment.datasets]),
     ):
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted({name for name in named if named.count(name) > 1}):
             raise Invalid(f"`{field}`: {twice[0]!r} is given twice", hint="give each its own name, or leave one out")
-    if experiment.baseline is not None and experiment.baseline not in (
-        names := [each.name for each in experiment.variants]
-    ):
+    names = [each.name for each in experiment.variants]
+    if experiment.baseline is not None and experiment.baseline not in names:
         hint = make_hint(experiment.baseline, names, f"use one of `variants`: {', '.join(names)}")
         raise Invalid(f"`baseline`: no variant {experiment.baseline!r}", hint=hint)
     if experiment.seeds is not None and "seed" in experiment.grid:
@@ -158,16 +164,12 @@ def _check_path(path: str) -> None:
             break
         known = group.__struct_fields__
         if name not in known:
-            hint = make_hint(name, known, f"fields of `{walked}`: {_join(known)}")
+            hint = make_hint(name, known, f"fields of `{walked}`: {', '.join(sorted(known))}")
             raise Invalid(f"`grid.{path}`: there is no such parameter", hint=hint)
         group, walked = getattr(group, name), f"{walked}.{name}"
     if isinstance(group, msgspec.Struct):
-        listed = _join(group.__struct_fields__)
+        listed = ", ".join(sorted(group.__struct_fields__))
         raise Invalid(f"`grid.{path}`: is a group of parameters", hint=f"name one of them: {listed}")
-
-
-def _join(names: tuple[str, ...]) -> str:
-    return ", ".join(sorted(names))
 
 
 def _list_combinations(experiment: Experiment, configured: Configuration) -> Iterator[_Combination]:
@@ -177,7 +179,13 @@ def _list_combinations(experiment: Experiment, configured: Configuration) -> Ite
         tree = merge(experiment.params, variant.params)
         for path, value in point.items():
             tree = merge(tree, _nest_value(path, value))
-        yield _Combination(place, variant, point, _parse_params(merge(tree, seed), configured, variant, point))
+        try:
+            _find_pipeline(variant)
+            params = parse_params(merge(tree, seed), configured.params)
+        except Invalid as error:
+            at = "".join(f" at {path}={msgspec.json.encode(value).decode()}" for path, value in point.items())
+            raise Invalid(f"`variants.{variant.name}`:{at} {error.message}", hint=error.hint) from error
+        yield _Combination(place, variant, point, params)
 
 
 def _nest_value(path: str, value: Any) -> dict[str, Any]:
@@ -185,21 +193,12 @@ def _nest_value(path: str, value: Any) -> dict[str, Any]:
     return {name: _nest_value(rest, value) if rest else value}
 
 
-def _parse_params(tree: Tree, configured: Configuration, variant: Variant, point: Mapping[str, Any]) -> Params:
-    """Return the parameters of a cell; Invalid names the variant and the point of the grid besides the parameter."""
-    try:
-        _find_pipeline(variant)
-        return parse_params(tree, configured.params)
-    except Invalid as error:
-        at = "".join(f" at {path}={msgspec.json.encode(value).decode()}" for path, value in point.items())
-        raise Invalid(f"`variants.{variant.name}`:{at} {error.message}", hint=error.hint) from error
-
-
 def _find_pipeline(variant: Variant) -> registry.Registered:
     try:
         return registry.get(variant.pipeline)
     except registry.UnknownPipeline as error:
-        hint = make_hint(variant.pipeline, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")
+        listed = "list the pipelines with `mathrag pipeline list`"
+        hint = make_hint(variant.pipeline, registry.list_offered(), listed)
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
 
 
@@ -208,23 +207,3 @@ def format_ratio(rrf: float, quality: float) -> str | None:
     if not quality:
         return "1:0" if rrf else None
     return str(Fraction(repr(rrf)) / Fraction(repr(quality)))
-
-
-def _merge_models(experiment: Experiment, variant: Variant) -> dict[str, str]:
-    return {**experiment.models, **variant.models}
-
-
-def _make_submission(experiment: Experiment, each: _Combination, at: int, configuration: int) -> Submission:
-    return Submission(
-        name=f"{experiment.name}-{each.variant.name}-{at}",
-        dataset=each.place.dataset,
-        corpus=each.place.corpus,
-        pipeline=each.variant.pipeline,
-        repeats=experiment.repeats,
-        reuse=experiment.reuse,
-        params=each.params,
-        configuration=configuration,
-        models=_merge_models(experiment, each.variant),
-        rank=experiment.rank,
-        metadata=experiment.metadata,
-    )

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -16,8 +16,7 @@ from shared.replies import INFRASTRUCTURE
 from shared.runtime.lifecycle import cancel_all
 from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions
 from shared.settings import Settings
-from shared.storage import configurations
-from shared.storage import experiments as stored_experiments
+from shared.storage import configurations, experiments
 from shared.storage.database import Database, KeyedRequest, run_once
 
 PASSING = sorted(kind.value for kind in INFRASTRUCTURE)
@@ -54,18 +53,31 @@ async def submit_once(
     grid = await expand_in_thread(database, settings, asked)
 
     async def make() -> uuid.UUID:
-        number = await stored_experiments.insert_experiment(connection, asked.name, asked.model_dump())
+        number = await experiments.insert_experiment(connection, asked.name, asked.model_dump())
         submissions = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in grid.jobs]
         drafts = await draft_jobs(connection, settings, submissions)
         jobs = await insert(connection, settings, drafts)
-        await stored_experiments.insert_cells(connection, number, _make_rows(grid, jobs))
+        cells = [
+            {
+                "index": index,
+                "dataset": cell.place.dataset,
+                "corpus": cell.place.corpus,
+                "variant": cell.variant.name,
+                "pipeline": cell.variant.pipeline,
+                "point": cell.point,
+                "seed": cell.seed,
+                "job": None if cell.job is None else jobs[cell.job],
+                "refused": cell.refused,
+            }
+            for index, cell in enumerate(grid.cells)
+        ]
+        await experiments.insert_cells(connection, number, cells)
         return jobs[0]
 
     async with database.transaction() as connection:
         accepted = await run_once(connection, keyed, make)
-        return SubmittedExperiment(
-            await stored_experiments.find_experiment_of_job(connection, accepted.job), accepted.replayed
-        )
+        number = await experiments.find_experiment_of_job(connection, accepted.job)
+    return SubmittedExperiment(number, accepted.replayed)
 
 
 async def expand_in_thread(database: Database, settings: Settings, asked: Experiment) -> Grid:
@@ -81,32 +93,13 @@ async def draft_jobs(connection: AsyncConnection, settings: Settings, jobs: Sequ
     Raises:
         Invalid, NotFound: a field cannot be used; the message names it and the job.
     """
-    drafting = Drafting(connection, settings)
-    return [await _draft_job(drafting, job) for job in jobs]
-
-
-async def _draft_job(drafting: Drafting, job: Submission) -> Draft:
-    try:
-        return await drafting.draft(job)
-    except MathragError as error:
-        raise type(error)(f"{error.message} (job {job.name})", hint=error.hint) from error
-
-
-def _make_rows(grid: Grid, jobs: Sequence[uuid.UUID]) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": index,
-            "dataset": cell.place.dataset,
-            "corpus": cell.place.corpus,
-            "variant": cell.variant.name,
-            "pipeline": cell.variant.pipeline,
-            "point": cell.point,
-            "seed": cell.seed,
-            "job": None if cell.job is None else jobs[cell.job],
-            "refused": cell.refused,
-        }
-        for index, cell in enumerate(grid.cells)
-    ]
+    drafting, drafts = Drafting(connection, settings), []
+    for job in jobs:
+        try:
+            drafts.append(await drafting.draft(job))
+        except MathragError as error:
+            raise type(error)(f"{error.message} (job {job.name})", hint=error.hint) from error
+    return drafts
 
 
 async def cancel(database: Database, reference: str) -> int:
@@ -116,8 +109,8 @@ async def cancel(database: Database, reference: str) -> int:
         NotFound: there is no such experiment.
     """
     async with database.snapshot() as connection:
-        number = await stored_experiments.resolve(connection, reference)
-        found = await stored_experiments.view(connection, number)
+        number = await experiments.resolve(connection, reference)
+        found = await experiments.view(connection, number)
     await cancel_all(database, sorted({cell.job for cell in found.grid if cell.job}))
     return number
 
@@ -133,15 +126,12 @@ async def resume(database: Database, settings: Settings, reference: str, submitt
         TooLarge, TooMany: a limit of the operator is exceeded.
     """
     async with database.transaction() as connection:
-        number = await stored_experiments.resolve(connection, reference)
-        await stored_experiments.lock_cells(connection, number)
-        submissions = await repeat_submissions(
-            connection, await stored_experiments.list_undone_jobs(connection, number, PASSING)
-        )
-        if submissions:
+        number = await experiments.resolve(connection, reference)
+        await experiments.lock_cells(connection, number)
+        undone = await experiments.list_undone_jobs(connection, number, PASSING)
+        if submissions := await repeat_submissions(connection, undone):
             again = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in submissions]
             jobs = await insert(connection, settings, await draft_jobs(connection, settings, again))
-            await stored_experiments.replace_jobs(
-                connection, number, [each.requeued_from for each in submissions], jobs
-            )
+            before = [each.requeued_from for each in submissions]
+            await experiments.replace_jobs(connection, number, before, jobs)
     return number

@@ -20,19 +20,6 @@ from shared.pipelines.binding import Bound
 from shared.runtime.advance import JobSpec
 from shared.runtime.submit import Draft
 
-# Bounds the number of calls of an experiment, counting shared calls once as far as sharing can be known in advance.
-#
-# Each job's pipeline is run dry, for one question, on made-up replies. Three things are known without real replies:
-#
-# * A call of the first round depends on the question alone, so jobs with the same request make it once for each
-# question.
-# * A call that holds one document and no question, such as a judge's rating, is made at most once for each document of
-# the corpus, by all jobs together.
-# * For all other calls it is unknown whether two jobs make the same one, so each job counts its own.
-#
-# Stored replies, a gate that chooses rules, and equal contexts reduce the number; pipelines with loops may increase
-# it.
-
 _REQUEST = msgspec.json.Decoder(Request)
 
 
@@ -67,7 +54,20 @@ class _SharedCalls(NamedTuple):
 
 
 def bound_calls(jobs: Sequence[SizedJob]) -> Counter[Slot]:
-    """Return the upper bound of the calls of all jobs together."""
+    """Return the upper bound of the calls of all jobs together, counting shared calls once as far as sharing can be
+    known in advance.
+
+    Each job's pipeline is run dry, for one question, on made-up replies. Three things are known without real replies:
+
+    * A call of the first round depends on the question alone, so jobs with the same request make it once for each
+      question.
+    * A call that holds one document and no question, such as a judge's rating, is made at most once for each document
+      of the corpus, by all jobs together.
+    * For all other calls it is unknown whether two jobs make the same one, so each job counts its own.
+
+    Stored replies, a gate that chooses rules, and equal contexts reduce the number; pipelines with loops may increase
+    it.
+    """
     asked: Counter[tuple[Slot, object]] = Counter()
     bounds: dict[tuple[Slot, object], int] = {}
     for number, job in enumerate(jobs):
@@ -93,12 +93,8 @@ def _list_calls(number: int, job: SizedJob) -> Iterator[_SharedCalls]:
             yield _SharedCalls(slot, (whose, job.dataset, bound.key), times, times)
         elif isinstance(request.values.get("document"), DocumentRef) and "question" not in request.values:
             values = {name: value for name, value in request.values.items() if name != "document"}
-            yield _SharedCalls(
-                slot,
-                (whose, job.corpus, msgspec.structs.replace(request, values=values).key),
-                times,
-                job.documents * job.repeats,
-            )
+            key = msgspec.structs.replace(request, values=values).key
+            yield _SharedCalls(slot, (whose, job.corpus, key), times, job.documents * job.repeats)
         else:
             yield _SharedCalls(slot, (number, bound.key), times, 0)
 
@@ -121,8 +117,6 @@ def _bound_each_call(job: SizedJob) -> Iterator[tuple[Bound, bool, int]]:
                     seen.add(bound.key)
                     yield bound, place == 0, items * draws
 
-
-# Estimates an experiment before anything is created: cells, jobs, calls, loads and time.
 
 DOCUMENTS = text("SELECT id, documents FROM corpora WHERE id = ANY(:corpora)")
 UPPER = (
@@ -192,25 +186,17 @@ def _count_role(counted: Mapping[Slot, int], role: str) -> int:
 
 def list_notes(asked: Experiment, grid: Grid) -> list[str]:
     """Return what a reader must know before trusting a figure."""
-    if not asked.grid.keys() >= set(WEIGHTS):
-        weights = []
-    else:
+    notes = []
+    if asked.grid.keys() >= set(WEIGHTS):
         ratios = [format_ratio(rrf, quality) for rrf, quality in product(*(asked.grid[name] for name in WEIGHTS))]
         known = [each for each in ratios if each is not None]
-        weights = [
-            f"of {len(ratios)} pairs of weights {len(known)} have a ratio, and {len(set(known))} ratios are distinct"
-        ]
-    return [*weights, *_describe_sharing(grid), ONCE if asked.reuse == "all" else APART, UPPER]
-
-
-def _describe_sharing(grid: Grid) -> list[str]:
+        pairs = f"of {len(ratios)} pairs of weights {len(known)} have a ratio"
+        notes.append(f"{pairs}, and {len(set(known))} ratios are distinct")
     run = sum(cell.job is not None for cell in grid.cells)
-    refused = format_count(
-        len(grid.cells) - run, "cell will not be run: its weights define", "cells will not be run: their weights define"
-    )
-    shared = run - len(grid.jobs)
-    sharing = format_count(shared, "cell shares", "cells share")
-    return [
-        *([f"{refused} no order"] if run < len(grid.cells) else []),
-        *([f"{sharing} the job of another cell with the same request"] if shared else []),
-    ]
+    if refused := len(grid.cells) - run:
+        one, several = "cell will not be run: its weights define", "cells will not be run: their weights define"
+        notes.append(f"{format_count(refused, one, several)} no order")
+    if shared := run - len(grid.jobs):
+        sharing = format_count(shared, "cell shares", "cells share")
+        notes.append(f"{sharing} the job of another cell with the same request")
+    return [*notes, ONCE if asked.reuse == "all" else APART, UPPER]

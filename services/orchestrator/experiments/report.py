@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,11 +20,6 @@ from shared.storage import experiments, jobs
 from shared.storage.database import Database
 from shared.storage.experiments import Cell, Member, Standing
 from shared.storage.jobs import Costs, load_costs
-
-# Compares the systems of an experiment, on each dataset and pooled over all of them.
-#
-# A system is a variant at one point of the grid and one seed. It is compared with the baseline at the same point and
-# seed; without a baseline every pair is compared. Systems that are answered by the same jobs count as one.
 
 MOST_PAIRS = 500
 """Number of pairs above which no comparison is made: it would be unreadable, and its bootstraps take minutes."""
@@ -55,7 +50,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 async def compare_systems(
     database: Database, found: Standing, members: Mapping[int, Member], measure: Measure
 ) -> Comparisons | None:
-    """Return the comparisons; None if there is nothing to compare, or more than `MOST_PAIRS` pairs."""
+    """Compare the systems of an experiment on each dataset, and pooled over all of them; None if there is nothing to
+    compare, or more than `MOST_PAIRS` pairs.
+    """
     whole = make_family(found, members)
     if not 0 < len(whole.pairs) <= MOST_PAIRS:
         return None
@@ -72,15 +69,22 @@ async def _compare(database: Database, of: Family, baseline: str | None, measure
 
 
 def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
-    """Return the systems of an experiment whose jobs are `members`, by row id."""
+    """Return the systems of an experiment whose jobs are `members`, by row id, and the pairs to compare.
+
+    A system is a variant at one point of the grid and one seed. It is compared with the baseline at the same point and
+    seed; without a baseline every pair is compared. Systems that are answered by the same jobs count as one.
+    """
     rows = {member.id: row for row, member in members.items()}
     jobs: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    labels, seeds = _label_datasets(found.grid), {cell.seed for cell in found.grid}
+    # Datasets that are searched in several corpora are named with the corpus.
+    often = Counter(dataset for dataset, _ in {(cell.dataset, cell.corpus) for cell in found.grid})
+    seeds = {cell.seed for cell in found.grid}
     for cell in found.grid:
         if cell.job is not None:
-            values = {**cell.point, **({"seed": cell.seed} if (len(seeds) > 1) else {})}
+            values = {**cell.point, **({"seed": cell.seed} if len(seeds) > 1 else {})}
             where = " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in values.items())
-            jobs[cell.variant, where][labels[cell.dataset, cell.corpus]] = rows[cell.job]
+            label = cell.dataset if often[cell.dataset] == 1 else f"{cell.dataset} in {cell.corpus}"
+            jobs[cell.variant, where][label] = rows[cell.job]
     alike: dict[frozenset[tuple[str, int]], str] = {}
     names = {key: alike.setdefault(frozenset(of.items()), " ".join(filter(None, key))) for key, of in jobs.items()}
     systems = {names[key]: System(names[key], of) for key, of in jobs.items()}
@@ -93,19 +97,6 @@ def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
     ]
     different = dict.fromkeys(pair for pair in against if pair[0] != pair[1])
     return Family(systems=list(systems.values()), pairs=list(different))
-
-
-def _label_datasets(grid: Collection[Cell]) -> dict[tuple[str, str | None], str]:
-    """Name the datasets; those that are searched in several corpora are named with the corpus."""
-    both = dict.fromkeys((cell.dataset, cell.corpus) for cell in grid)
-    often = [dataset for dataset, _ in both]
-    return {
-        (dataset, corpus): dataset if often.count(dataset) == 1 else f"{dataset} in {corpus}"
-        for dataset, corpus in both
-    }
-
-
-# Computes an experiment's report at each request: one row per cell, from the rows of all its jobs.
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +119,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from submission to end; null while it runs."""
 
 
-class Row(experiments.Cell, frozen=True, kw_only=True):
+class Row(Cell, frozen=True, kw_only=True):
     """One cell, and the results of its job."""
 
     result: Answered | None
@@ -175,22 +166,26 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
     # In a thread: the first interval imports scipy, which takes a second.
     results = await to_thread.run_sync(_make_results, members, cost, graded, measured, readings)
     compared = await compare_systems(database, found, members, measure)
+    calls = Counter[str]()
+    for each in results.values():
+        calls.update(each.calls_made)
+    rows = [
+        Row(result=None if cell.job is None else results[cell.job], **msgspec.structs.asdict(cell))
+        for cell in found.grid
+    ]
     return ExperimentReport(
         measure=measure.name,
-        calls_made=_sum_counts(each.calls_made for each in results.values()),
+        calls_made=dict(sorted(calls.items())),
         model_loads=len(set[tuple[int, int, int]]().union(*cost.loads.values())),
-        rows=[_make_row(cell, results) for cell in found.grid],
+        rows=rows,
         comparisons=compared,
         notes=notes(found, members),
-        **{field: getattr(found, field) for field in _OF_EXPERIMENT},
+        **{field: getattr(found, field) for field in ("id", "name", "state", "baseline", "request_counts")},
     )
 
 
-_OF_EXPERIMENT = ("id", "name", "state", "baseline", "request_counts")
-
-
 def _make_results(
-    members: Mapping[int, experiments.Member],
+    members: Mapping[int, Member],
     cost: Costs,
     graded: Mapping[int, Graded],
     measured: Mapping[int, Graded],
@@ -213,19 +208,7 @@ def _make_results(
     }
 
 
-def _make_row(cell: experiments.Cell, results: Mapping[uuid.UUID, Answered]) -> Row:
-    result = None if cell.job is None else results[cell.job]
-    return Row(result=result, **msgspec.structs.asdict(cell))
-
-
-def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
-
-
-def notes(found: experiments.Standing, members: Mapping[int, experiments.Member]) -> list[str]:
+def notes(found: Standing, members: Mapping[int, Member]) -> list[str]:
     """Return what a reader must know before quoting a figure."""
     pairs = len(make_family(found, members).pairs)
     answered = [cell.job for cell in found.grid if cell.job is not None]
@@ -244,8 +227,6 @@ def notes(found: experiments.Standing, members: Mapping[int, experiments.Member]
         if count
     ]
 
-
-# Finds what varies within an experiment, and arranges its cells along one or two axes.
 
 AnyCell = TypeVar("AnyCell", bound=Cell)
 DATASET, VARIANT, SEED = "dataset", "variant", "seed"

@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.access.limits import check_body
 from services.orchestrator.api.routes import make_openai_refusal, make_problem
-from services.orchestrator.openai.chat import ANSWER_FIELDS, ChatCompletion, ChatCompletionRequest, make_failure
+from services.orchestrator.openai.chat import ChatCompletion, ChatCompletionRequest, make_failure
 from services.orchestrator.openai.embeddings import EmbeddingsRequest, check_dimensions, to_body
 from services.orchestrator.openai.files import BATCH, format_id
 from services.orchestrator.openai.models import ModelNotFound, NamedModel, find_named, list_all_models
@@ -30,7 +30,7 @@ from shared.pipelines.embedding import EMBEDDING
 from shared.replies import Embedded, Generated, Reply
 from shared.runtime.lifecycle import cancel_all
 from shared.runtime.parameters import parse_params
-from shared.runtime.submit import Draft, Drafting, Submission, insert, question_for
+from shared.runtime.submit import Drafting, Submission, insert, question_for
 from shared.samples import Conversation, DatasetItem, Outcome, Texts
 from shared.settings import Settings
 from shared.storage import batches, configurations, corpora, datasets, files
@@ -39,8 +39,6 @@ from shared.storage.configurations import Configuration
 from shared.storage.database import Database, SampleState, copy, is_passing, sql, try_decode, try_decode_params
 from shared.storage.files import File
 from shared.storage.provenance import find_answering_text, find_extractor
-
-# Reads the lines of a batch, checks each as the same request on its own would be, and collects the errors by line.
 
 Endpoint = Literal["/v1/chat/completions", "/v1/embeddings"]
 EMBEDDINGS: Endpoint = "/v1/embeddings"
@@ -98,7 +96,9 @@ _LINE = msgspec.json.Decoder(RequestLine)
 
 
 class LineReader:
-    """Reads a file chunk by chunk; only one chunk and one line are in memory."""
+    """Reads a file chunk by chunk, checks each line as the same request on its own would be, and collects the errors by
+    line. Only one chunk and one line are in memory.
+    """
 
     def __init__(self, endpoint: str, models: Sequence[NamedModel], configured: Decoding, longest: int) -> None:
         """`configured` is the sampling for lines that do not set it; a line may have `longest` bytes."""
@@ -149,8 +149,7 @@ class LineReader:
             if line.url != self._endpoint:
                 raise Invalid(f"`url`: is {line.url[:100]!r}, but the batch's endpoint is {self._endpoint!r}")
             check_body(line.body)
-            request = self._read_embedding(line) if self._endpoint == EMBEDDINGS else self._read_chat(line)
-            yield request
+            yield self._read_embedding(line) if self._endpoint == EMBEDDINGS else self._read_chat(line)
         except MathragError as error:
             self._note(describe_error(error, CODES.get(type(error), "invalid_request"), self._number))
 
@@ -160,9 +159,7 @@ class LineReader:
         self._inputs += len(request.input)
         if self._inputs > MOST_INPUTS:
             raise Stopped(LineError(code="too_many_inputs", message=f"a batch may embed {MOST_INPUTS} texts"))
-        texts = Texts(
-            texts=tuple(request.input), encoding=request.encoding_format, dimensions=request.dimensions
-        )  # fmt: skip
+        texts = Texts(texts=tuple(request.input), encoding=request.encoding_format, dimensions=request.dimensions)
         return Line(
             number=self._number, custom_id=line.custom_id, model=model, question=texts.texts[0][:MAX_QUESTION],
             decoding=self._configured, asked=texts,
@@ -248,12 +245,6 @@ def _parse(model: type[Body], body: dict[str, Any]) -> Body:
         raise make_openai_refusal({**wrong, "loc": ("body", *wrong["loc"])}) from error
 
 
-# Groups the lines of a batch into jobs, one per model or pipeline and its sampling, so that each model is loaded
-# once.
-#
-# Everything is written in one transaction with the batch's new state, while its file is read: a batch has all its
-# jobs, or none.
-
 INSERT_DATASET = text("INSERT INTO datasets (name, hash, items, online) VALUES (:name, '', 0, true) RETURNING id")
 INSERT_JOB = text("""
     INSERT INTO batch_jobs (batch_id, number, job, model, corpus) VALUES (:batch, :number, :job, :model, :corpus)""")
@@ -285,7 +276,12 @@ class LineGroup:
 
 
 class BatchJobs:
-    """Stores a batch's lines as they come, and then the jobs that answer them."""
+    """Stores a batch's lines as they come, and then the jobs that answer them: one per model or pipeline and its
+    sampling, so that each model is loaded once.
+
+    Everything is written in one transaction with the batch's new state, while its file is read: a batch has all its
+    jobs, or none.
+    """
 
     def __init__(
         self, connection: AsyncConnection, settings: Settings, batch: StoredBatch, holding: Configuration
@@ -296,17 +292,16 @@ class BatchJobs:
         self._holding = holding
         self._groups: dict[tuple[str, Decoding | None], LineGroup] = {}
 
-    @property
-    def model(self) -> str | None:
-        """Return the model of all lines; None if there are several."""
-        names = {group.model.id for group in self._groups.values()}
-        return names.pop() if len(names) == 1 else None
-
     async def add(self, lines: Sequence[Line]) -> None:
         """Store lines: their items, the inputs of their samples, and where each is answered."""
         items, inputs, places = [], [], []
         for line in lines:
-            group = self._groups.get(line.group) or await self._begin(line)
+            group = self._groups.get(line.group)
+            if group is None:
+                number = len(self._groups) + 1
+                name = f"batch:{self._batch.public_id.hex}:{number}"
+                dataset = int((await self._connection.execute(INSERT_DATASET, {"name": name})).scalar_one())
+                group = self._groups[line.group] = LineGroup(number, dataset, name, line)
             ordinal, item = group.add(line)
             items.append(datasets.item_row(group.dataset, ordinal, item))
             places.append((self._batch.id, line.number, line.custom_id, group.number, ordinal))
@@ -317,47 +312,38 @@ class BatchJobs:
         ):  # fmt: skip
             await copy(self._connection, table, columns, rows)
 
-    async def submit(self) -> None:
-        """Insert the jobs.
+    async def submit(self, total: int) -> bool:
+        """Insert the jobs, then start the batch, so that a cancellation waits only for the commit; return False if it
+        was cancelled meanwhile.
 
         Raises:
             NotFound, Invalid, Unavailable: something that a job names cannot be used, or not yet.
             TooLarge, TooMany: a limit of the operator is exceeded.
         """
-        groups = list(self._groups.values())
-        for group in groups:
+        drafting, drafts, rows = Drafting(self._connection, self._settings), [], []
+        for group in self._groups.values():
             values = {"dataset": group.dataset, "hash": group.digest.content, "items": group.digest.items}
             await self._connection.execute(datasets.FINISH, values)
-        drafting = Drafting(self._connection, self._settings)
-        await insert(self._connection, self._settings, [await self._draft_job(drafting, group) for group in groups])
-        rows = [
-            {"batch": self._batch.id, "number": each.number, "job": each.job, "model": each.model.id,
-             "corpus": each.model.corpus} for each in groups
-        ]  # fmt: skip
+            drafts.append(await drafting.draft(self._make_submission(group)))
+            row = {"number": group.number, "job": group.job, "model": group.model.id, "corpus": group.model.corpus}
+            rows.append({"batch": self._batch.id, **row})
+        await insert(self._connection, self._settings, drafts)
         await self._connection.execute(INSERT_JOB, rows)
+        models = {group.model.id for group in self._groups.values()}
+        return await batches.start(self._connection, self._batch.id, total, models.pop() if len(models) == 1 else None)
 
-    async def _begin(self, line: Line) -> LineGroup:
-        number = len(self._groups) + 1
-        name = f"batch:{self._batch.public_id.hex}:{number}"
-        dataset = int((await self._connection.execute(INSERT_DATASET, {"name": name})).scalar_one())
-        group = self._groups[line.group] = LineGroup(number, dataset, name, line)
-        return group
-
-    async def _draft_job(self, drafting: Drafting, group: LineGroup) -> Draft:
+    def _make_submission(self, group: LineGroup) -> Submission:
         params, model = parse_params({}, self._holding.params), group.model
         batch = format_id(BATCH, self._batch.public_id)
         pipeline = EMBEDDING if model.kind == "embedder" else model.pipeline or CONVERSATION
         generate = msgspec.structs.replace(params.generate, **msgspec.structs.asdict(group.decoding))
-        submission = Submission(
+        return Submission(
             name=f"{batch}-{group.number}", dataset=group.name, pipeline=pipeline,
             corpus=model.corpus, params=msgspec.structs.replace(params, generate=generate),
             configuration=self._holding.version, models={"generate": model.id} if pipeline == CONVERSATION else {},
             metadata={"batch": str(batch)}, job=group.job, submitted_by=self._batch.submitted_by,
         )  # fmt: skip
-        return await drafting.draft(submission)
 
-
-# Checks a batch's lines and submits the jobs that answer them, or fails the batch with every error by line.
 
 PASSING = (InProgress, TooMany, Unavailable)
 """Temporary errors: the batch stays in `validating` and is tried again."""
@@ -400,27 +386,17 @@ async def _start(database: Database, settings: Settings, batch: StoredBatch, hol
                 if reader.wrong:
                     break
                 await batch_jobs.add(lines)
-            if reader.wrong or not await _submit(connection, batch, reader, batch_jobs):
+            if reader.wrong or not await batch_jobs.submit(reader.total):
                 await connection.rollback()
         async for _ in read:  # past the first bad line, without a transaction: every error is said
             pass
     if reader.wrong:
-        more = reader.wrong - len(reader.errors)
-        if not more:
-            errors = reader.errors
-        else:
+        errors = reader.errors
+        if more := reader.wrong - len(errors):
             message = f"{more} more lines cannot be used; the first {MOST_ERRORS} are listed"
-            errors = [*reader.errors, LineError(code="more_errors", message=message)]
+            errors = [*errors, LineError(code="more_errors", message=message)]
         raise _Refused(errors)
     return True
-
-
-async def _submit(connection: AsyncConnection, batch: StoredBatch, reader: LineReader, batch_jobs: BatchJobs) -> bool:
-    """Submit the jobs, then start the batch, so that a cancellation waits only for the commit; return False if it
-    was cancelled meanwhile.
-    """
-    await batch_jobs.submit()
-    return await batches.start(connection, batch.id, reader.total, batch_jobs.model)
 
 
 async def _read(database: Database, batch: StoredBatch, reader: LineReader) -> AsyncGenerator[list[Line]]:
@@ -434,8 +410,6 @@ async def _read(database: Database, batch: StoredBatch, reader: LineReader) -> A
     except NotFound as error:
         raise _Refused([LineError(code="invalid_file", message="the input file was deleted")]) from error
 
-
-# Builds the bodies that answer a batch's lines, a page at a time, from what their samples ended with.
 
 REPLIES = sql("""
     SELECT t.sample_id, a.reply, a.prompt_tokens, a.completion_tokens
@@ -512,6 +486,16 @@ def _complete(row: RowMapping, outcome: Outcome, replies: Sequence[Any], cited: 
     answer = find_answering_text(texts, outcome, find_extractor(try_decode_params(row["params"], "")[0]))
     if answer is None and outcome.refusal is None:
         return None
+    # The address of the provenance, and what a pipeline answers beside the text.
+    extension: dict[str, Any] = {"job": str(row["job"]), "url": f"/v1/jobs/{row['job']}/samples/{row['ordinal']}"}
+    if row["pipeline"] != CONVERSATION:
+        extension |= {
+            "context": [cited[row["corpus"], hash_] for hash_ in outcome.context],
+            "decisions": outcome.trace.decisions,
+            "answer": outcome.answer,
+            "extraction": outcome.extraction,
+            "refusal": outcome.refusal,
+        }
     made = ChatCompletion(
         id=f"chatcmpl-{row['job'].hex}-{row['ordinal']}",
         created=int(row["ended_at"].timestamp()),
@@ -520,27 +504,10 @@ def _complete(row: RowMapping, outcome: Outcome, replies: Sequence[Any], cited: 
         finish_reason="length" if outcome.truncated else "stop",
         prompt_tokens=sum(each.prompt_tokens or 0 for each in replies),
         completion_tokens=sum(each.completion_tokens or 0 for each in replies),
-        extension=_extend(row, outcome, cited),
+        extension=extension,
     )
     return Answer(body=made.body(), prompt_tokens=made.prompt_tokens, completion_tokens=made.completion_tokens)
 
-
-def _extend(row: RowMapping, outcome: Outcome, cited: Cited) -> dict[str, Any]:
-    """Return the field `mathrag`: the address of the provenance, and what a pipeline answers beside the text."""
-    extension = {"job": str(row["job"]), "url": f"/v1/jobs/{row['job']}/samples/{row['ordinal']}"}
-    if row["pipeline"] == CONVERSATION:
-        return extension
-    beside = {
-        "context": [cited[row["corpus"], hash_] for hash_ in outcome.context],
-        "decisions": outcome.trace.decisions,
-        "answer": outcome.answer,
-        "extraction": outcome.extraction,
-        "refusal": outcome.refusal,
-    }
-    return extension | {name: beside[name] for name in ANSWER_FIELDS}
-
-
-# Writes the results of a batch: lines of its output file and of its error file, as OpenAI's clients read them.
 
 PAGE = 200
 """Number of lines whose answers are in memory at a time."""
@@ -590,18 +557,25 @@ def _make_result(batch: StoredBatch, row: RowMapping, answer: Answer | MathragEr
     """Build the result: a line that failed on its own has a response with a status; a line that was cut off has an
     error and no response.
     """
+    status, body, error = 200, None, None
     if isinstance(answer, Answer):
-        content = _encode(batch, row, _make_response(batch, row, 200, answer.body), None)
-        tokens = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
-        return Result(answered=True, content=content, **tokens)
-    if error := answer or _find_failure(batch, row):
-        status = 400 if error.status == 422 else error.status
-        body = msgspec.json.decode(
-            encode_openai_error(status, error.kind, error.message, error.hint, make_problem(error, "").field)
-        )
-        return Result(answered=False, content=_encode(batch, row, _make_response(batch, row, status, body), None))
-    code, message = UNANSWERED[batch.ends_as]
-    return Result(answered=False, content=_encode(batch, row, None, {"code": code, "message": message}))
+        body = answer.body
+    elif failure := answer or _find_failure(batch, row):
+        status = 400 if failure.status == 422 else failure.status
+        field = make_problem(failure, "").field
+        body = msgspec.json.decode(encode_openai_error(status, failure.kind, failure.message, failure.hint, field))
+    else:
+        code, message = UNANSWERED[batch.ends_as]
+        error = {"code": code, "message": message}
+    name = f"{batch.public_id.hex}-{row['line']}"
+    response = None if error else {"status_code": status, "request_id": f"req_{name}", "body": body}
+    # Equal rows always give equal bytes.
+    line = {"id": f"batch_req_{name}", "custom_id": row["custom_id"], "response": response, "error": error}
+    content = msgspec.json.encode(line) + b"\n"
+    if not isinstance(answer, Answer):
+        return Result(answered=False, content=content)
+    tokens = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
+    return Result(answered=True, content=content, **tokens)
 
 
 def _find_failure(batch: StoredBatch, row: RowMapping) -> MathragError | None:
@@ -612,22 +586,11 @@ def _find_failure(batch: StoredBatch, row: RowMapping) -> MathragError | None:
     return make_failure(reason, row["job"], row["ordinal"], "input" if batch.endpoint == EMBEDDINGS else "messages")
 
 
-def _make_response(batch: StoredBatch, row: RowMapping, status: int, body: Any) -> dict[str, Any]:
-    return {"status_code": status, "request_id": f"req_{batch.public_id.hex}-{row['line']}", "body": body}
-
-
-def _encode(batch: StoredBatch, row: RowMapping, response: Any, error: Any) -> bytes:
-    """Encode one line; equal rows always give equal bytes."""
-    id_ = f"batch_req_{batch.public_id.hex}-{row['line']}"
-    return msgspec.json.encode({"id": id_, "custom_id": row["custom_id"], "response": response, "error": error}) + b"\n"
-
-
-# Ends a batch: stops what is still being answered, then writes the results of the lines in one transaction with the
-# end.
-
-
 async def finish(database: Database, batch: StoredBatch) -> bool:
-    """End a batch that is finalizing or cancelling; return False while its jobs run or another process ends it."""
+    """End a batch that is finalizing or cancelling; return False while its jobs run or another process ends it.
+
+    What is still being answered is stopped. The files are written in one transaction with the end.
+    """
     if jobs := await batches.list_live_jobs(database, batch.id):
         await cancel_all(database, jobs)
         return False
@@ -638,52 +601,35 @@ async def finish(database: Database, batch: StoredBatch) -> bool:
     return True
 
 
-class _LineCounts:
-    """Counts the results of the lines so far."""
-
-    def __init__(self) -> None:
-        self.completed = self.failed = self.prompt_tokens = self.completion_tokens = 0
-
-    def add(self, page: Sequence[Result]) -> None:
-        answered = sum(each.answered for each in page)
-        self.completed += answered
-        self.failed += len(page) - answered
-        self.prompt_tokens += sum(each.prompt_tokens for each in page)
-        self.completion_tokens += sum(each.completion_tokens for each in page)
-
-
 async def _write_files(connection: AsyncConnection, batch: StoredBatch) -> Ended:
-    output, errors, tally = files.Writer(connection), files.Writer(connection), _LineCounts()
+    """Write the results of all lines. The batch has failed if no line was answered, even if all lines were valid."""
+    output, errors, counts = files.Writer(connection), files.Writer(connection), Counter[str]()
     async for page in read_results(connection, batch):
-        tally.add(page)
+        counts["completed"] += sum(each.answered for each in page)
+        counts["failed"] += sum(not each.answered for each in page)
+        counts["prompt_tokens"] += sum(each.prompt_tokens for each in page)
+        counts["completion_tokens"] += sum(each.completion_tokens for each in page)
         await output.write(b"".join(each.content for each in page if each.answered))
         await errors.write(b"".join(each.content for each in page if not each.answered))
-    return _make_end(batch, tally, await _store(output, batch, "output"), await _store(errors, batch, "error"))
+    none_answered = batch.ends_as == "completed" and not counts["completed"]
+    message = f"none of the {counts['failed']} requests was answered; the error file has the reason of each"
+    output_file, error_file = await _store(output, batch, "output"), await _store(errors, batch, "error")
+    return Ended(
+        state="failed" if none_answered else batch.ends_as,
+        completed=counts["completed"],
+        failed=counts["failed"],
+        prompt_tokens=counts["prompt_tokens"],
+        completion_tokens=counts["completion_tokens"],
+        output_file=output_file.id if output_file else None,
+        error_file=error_file.id if error_file else None,
+        errors=[{"code": "all_requests_failed", "message": message}] if none_answered else None,
+    )
 
 
 async def _store(writer: files.Writer, batch: StoredBatch, name: str) -> File | None:
     kept_s = batch.output_s or files.KEPT_S
     return await writer.finish(f"{format_id(BATCH, batch.public_id)}_{name}.jsonl", "batch_output", kept_s)
 
-
-def _make_end(batch: StoredBatch, tally: _LineCounts, output: File | None, errors: File | None) -> Ended:
-    """Return the end of the batch; it has failed if no line was answered, even if all lines were valid."""
-    none_answered = batch.ends_as == "completed" and not tally.completed
-    message = f"none of the {tally.failed} requests was answered; the error file has the reason of each"
-    return Ended(
-        state="failed" if none_answered else batch.ends_as,
-        completed=tally.completed,
-        failed=tally.failed,
-        prompt_tokens=tally.prompt_tokens,
-        completion_tokens=tally.completion_tokens,
-        output_file=output.id if output else None,
-        error_file=errors.id if errors else None,
-        errors=[{"code": "all_requests_failed", "message": message}] if none_answered else None,
-    )
-
-
-# Advances batches one step at a time: check, wait for the jobs, write the files. A step that was killed is
-# repeated.
 
 LOOK_S = 1.0
 AGAIN_S = 30.0
@@ -693,7 +639,10 @@ _log = logging.getLogger(__name__)
 
 
 class BatchAdvancer(Routine):
-    """Advances one batch after the other; one that cannot be advanced does not delay the others."""
+    """Advances one batch after the other, one step at a time; one that cannot be advanced does not delay the others.
+
+    The steps are: check the lines, wait for the jobs, write the files. A step that was killed is repeated.
+    """
 
     def __init__(self, database: Database, settings: Settings, started: Callable[[], None] = lambda: None) -> None:
         """`started` is called when a batch has got its jobs."""

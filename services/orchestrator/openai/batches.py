@@ -84,17 +84,18 @@ async def cancel(batch: str, deps: RequestDeps, caller: RequestCaller) -> Respon
 
 
 def _to_json(batch: batches.StoredBatch) -> dict[str, Any]:
+    usage = None  # until the batch has ended
+    if batch.prompt_tokens is not None and batch.completion_tokens is not None:
+        usage = {
+            "input_tokens": batch.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": batch.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": batch.prompt_tokens + batch.completion_tokens,
+        }
     ends = {
         f"{state}_at": _to_seconds(batch.ended_at) if batch.state == state else None
         for state in ("completed", "failed", "expired", "cancelled")
-    }
-    times = {
-        "created_at": _to_seconds(batch.created_at),
-        "in_progress_at": _to_seconds(batch.in_progress_at),
-        "expires_at": _to_seconds(batch.expires_at),
-        "finalizing_at": _to_seconds(batch.finalizing_at),
-        "cancelling_at": _to_seconds(batch.cancelling_at),
-        **ends,
     }
     return {
         "id": format_id(BATCH, batch.public_id),
@@ -107,23 +108,15 @@ def _to_json(batch: batches.StoredBatch) -> dict[str, Any]:
         "status": batch.state,
         "output_file_id": format_id(FILE, batch.output_file),
         "error_file_id": format_id(FILE, batch.error_file),
-        **times,
+        "created_at": _to_seconds(batch.created_at),
+        "in_progress_at": _to_seconds(batch.in_progress_at),
+        "expires_at": _to_seconds(batch.expires_at),
+        "finalizing_at": _to_seconds(batch.finalizing_at),
+        "cancelling_at": _to_seconds(batch.cancelling_at),
+        **ends,
         "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
-        "usage": _format_usage(batch),
+        "usage": usage,
         "metadata": batch.metadata,
-    }
-
-
-def _format_usage(batch: batches.StoredBatch) -> dict[str, Any] | None:
-    """Return the tokens of all answered lines; None until the batch has ended."""
-    if batch.prompt_tokens is None or batch.completion_tokens is None:
-        return None
-    return {
-        "input_tokens": batch.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": batch.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": batch.prompt_tokens + batch.completion_tokens,
     }
 
 

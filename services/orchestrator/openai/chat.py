@@ -20,9 +20,19 @@ from shared.calls import MAX_QUESTION, Decoding, Message
 from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
 from shared.replies import FailureKind
-from shared.runtime import submit as submitting
 from shared.runtime.parameters import parse_params
-from shared.runtime.submit import Submission, choose_draw, question_for, submit, submit_conversations
+from shared.runtime.submit import (
+    RANK,
+    Submission,
+    choose_draw,
+    dataset_name,
+    has_ended,
+    provide_dataset,
+    question_for,
+    submit,
+    submit_conversations,
+    wait_for_job,
+)
 from shared.samples import Conversation
 from shared.shapes import Scope
 from shared.storage import configurations, jobs
@@ -69,11 +79,13 @@ class TextPart(StrictBody):
     text: str
 
 
-def _list_parts(content: Any) -> Any:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-Content = Annotated[list[TextPart], BeforeValidator(_list_parts, json_schema_input_type=str | list[TextPart])]
+Content = Annotated[
+    list[TextPart],
+    BeforeValidator(
+        lambda content: [{"type": "text", "text": content}] if isinstance(content, str) else content,
+        json_schema_input_type=str | list[TextPart],
+    ),
+]
 """A text, or parts of it."""
 
 
@@ -181,11 +193,6 @@ class ChatCompletionRequest(StrictBody):
         return Decoding(temperature=temperature, max_tokens=longest)
 
 
-# Writes chat completions in the form that OpenAI's clients read: whole, or as a stream of chunks.
-
-DONE = b"data: [DONE]\n\n"
-
-
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     """Holds an answer with its usage, and writes it whole or as chunks."""
 
@@ -213,38 +220,26 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
         """Return the answer as a `chat.completion`."""
         message = {"role": "assistant", "content": self.text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
-        return {
-            **self._make_head("chat.completion"),
-            "choices": [choice],
-            "usage": self.usage,
-            "mathrag": self.extension,
-        }
+        head = self._make_head("chat.completion")
+        return {**head, "choices": [choice], "usage": self.usage, "mathrag": self.extension}
 
     def chunks(self, *, include_usage: bool) -> Iterator[bytes]:
         """Yield the answer as server-sent events: role, text, end, and the usage if it is requested."""
-        yield self._make_chunk({"role": "assistant", "content": "", "refusal": None}, None)
-        yield self._make_chunk({"content": self.text}, None)
-        yield self._encode_event({**self._make_choice({}, self.finish_reason), "mathrag": self.extension})
+        yield self._make_chunk([{"role": "assistant", "content": "", "refusal": None}])
+        yield self._make_chunk([{"content": self.text}])
+        yield self._make_chunk([{}], self.finish_reason, mathrag=self.extension)
         if include_usage:
-            yield self._encode_event({**self._make_head("chat.completion.chunk"), "choices": [], "usage": self.usage})
-        yield DONE
+            yield self._make_chunk([], usage=self.usage)
+        yield b"data: [DONE]\n\n"
 
-    def _make_chunk(self, delta: dict[str, Any], finish_reason: str | None) -> bytes:
-        return self._encode_event(self._make_choice(delta, finish_reason))
-
-    def _make_choice(self, delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return {**self._make_head("chat.completion.chunk"), "choices": [choice]}
+    def _make_chunk(self, deltas: list[dict[str, Any]], finish_reason: str | None = None, **more: Any) -> bytes:
+        choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason} for delta in deltas]
+        value = {**self._make_head("chat.completion.chunk"), "choices": choices, **more}
+        return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
     def _make_head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    @staticmethod
-    def _encode_event(value: dict[str, Any]) -> bytes:
-        return b"data: " + msgspec.json.encode(value) + b"\n\n"
-
-
-# Answers a chat completion by an online job, and waits for it.
 
 USAGE = sql("""
     SELECT a.prompt_tokens, a.completion_tokens, a.finish_reason
@@ -283,11 +278,11 @@ async def submit_chat_job(
     params = msgspec.structs.replace(params, generate=msgspec.structs.replace(params.generate, **decoding))
     conversation = request.make_conversation(params.generate) if model.pipeline is None else None
     question = request.question() if conversation is None else question_for(conversation)
-    await submitting.provide_dataset(deps.database, question)
+    await provide_dataset(deps.database, question)
     submission = Submission(
-        name="chat", dataset=submitting.dataset_name(question), corpus=model.corpus,
+        name="chat", dataset=dataset_name(question), corpus=model.corpus,
         pipeline=model.pipeline or CONVERSATION, params=params, configuration=holding.version,
-        models={} if conversation is None else {"generate": model.id}, rank=submitting.RANK, online=True,
+        models={} if conversation is None else {"generate": model.id}, rank=RANK, online=True,
         submitted_by=submitted_by,
     )  # fmt: skip
     if conversation is None:
@@ -369,17 +364,18 @@ async def create(request: ChatCompletionRequest, deps: RequestDeps, caller: Requ
     if request.stream:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         return StreamingResponse(_stream(deps, pending, include_usage=include_usage), media_type="text/event-stream")
-    await submitting.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
+    await wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
     return json((await read_answer(deps, pending)).body())
 
 
-async def _stream(deps: Deps, asked: PendingJob, *, include_usage: bool) -> AsyncIterator[bytes]:
+async def _stream(deps: Deps, pending: PendingJob, *, include_usage: bool) -> AsyncIterator[bytes]:
     deadline = time.monotonic() + LONGEST_WAIT_S
-    while not await submitting.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
+    while not await has_ended(deps.database, pending.job) and time.monotonic() < deadline:
         yield COMMENT
-        await submitting.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
+        await wait_for_job(deps.database, pending.job, KEEP_ALIVE_S)
     try:
-        for chunk in (await read_answer(deps, asked)).chunks(include_usage=include_usage):
+        answer = await read_answer(deps, pending)
+        for chunk in answer.chunks(include_usage=include_usage):
             yield chunk
     except MathragError as error:
         field = make_problem(error, "").field

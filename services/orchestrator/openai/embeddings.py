@@ -69,12 +69,11 @@ async def create(request: EmbeddingsRequest, deps: RequestDeps) -> Response:
 
 def to_body(model: str, vectors: Sequence[bytes], form: str) -> dict[str, Any]:
     """Return the answer that holds these vectors."""
-    data = [
-        {"object": "embedding", "index": index, "embedding": _encode(vector, form)}
-        for index, vector in enumerate(vectors)
-    ]
-    usage = {"prompt_tokens": 0, "total_tokens": 0}
-    return {"object": "list", "data": data, "model": model, "usage": usage}
+    data = []
+    for index, vector in enumerate(vectors):
+        embedding = base64.b64encode(vector).decode() if form == "base64" else np.frombuffer(vector, "<f4").tolist()
+        data.append({"object": "embedding", "index": index, "embedding": embedding})
+    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
 
 
 def check_dimensions(wanted: int | None, actual: int) -> None:
@@ -85,10 +84,6 @@ def check_dimensions(wanted: int | None, actual: int) -> None:
     """
     if wanted not in (None, actual):
         raise Invalid(f"`dimensions`: the model's vectors have {actual} and cannot be shortened", hint="leave it out")
-
-
-def _encode(vector: bytes, form: str) -> Any:
-    return base64.b64encode(vector).decode() if form == "base64" else np.frombuffer(vector, "<f4").tolist()
 
 
 declare_scope(create, Scope.READ)
@@ -104,11 +99,13 @@ class TextDocument(StrictBody):
     text: str
 
 
-def _read_document(document: Any) -> Any:
-    return {"text": document} if isinstance(document, str) else document
-
-
-Document = Annotated[TextDocument, BeforeValidator(_read_document, json_schema_input_type=str | TextDocument)]
+Document = Annotated[
+    TextDocument,
+    BeforeValidator(
+        lambda document: {"text": document} if isinstance(document, str) else document,
+        json_schema_input_type=str | TextDocument,
+    ),
+]
 
 
 class RerankRequest(StrictBody):
@@ -120,16 +117,12 @@ class RerankRequest(StrictBody):
     top_n: Annotated[int, Field(gt=0)] | None = None
     return_documents: bool = False
 
-    def texts(self) -> list[str]:
-        """Return the documents' texts in their order."""
-        return [each.text for each in self.documents]
-
 
 @router.post("/rerank")
 async def rerank(request: RerankRequest, deps: RequestDeps) -> Response:
     """Returns the documents by descending relevance, which is a probability; ties keep the order of the request."""
     model = await find_model(deps, request.model, "reranker")
-    texts = request.texts()
+    texts = [each.text for each in request.documents]
     async with deps.database.transaction() as connection:
         pin = await pin_reranker(connection)
     try:
@@ -137,23 +130,15 @@ async def rerank(request: RerankRequest, deps: RequestDeps) -> Response:
     except NoReply as error:
         raise to_refusal(error) from error
     if isinstance(scored, Failure):
-        raise _make_refusal(scored)
+        if scored.kind is FailureKind.CONTEXT_EXCEEDED:
+            raise Invalid(f"`documents`: {scored.detail}")
+        raise Unavailable(scored.detail, hint="see GET /readyz and the retriever's log")
     best = sorted(range(len(texts)), key=lambda place: -scored.scores[place])[: request.top_n]
-    results = [
-        _make_result(place, scored.scores[place], texts[place], shown=request.return_documents) for place in best
-    ]
+    results: list[dict[str, Any]] = [{"index": place, "relevance_score": scored.scores[place]} for place in best]
+    if request.return_documents:
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
     return json({"model": model.id, "results": results, "usage": {"total_tokens": 0}})
-
-
-def _make_result(index: int, score: float, text: str, *, shown: bool) -> dict[str, Any]:
-    document = {"document": {"text": text}} if shown else {}
-    return {"index": index, "relevance_score": score, **document}
-
-
-def _make_refusal(failure: Failure) -> Invalid | Unavailable:
-    if failure.kind is FailureKind.CONTEXT_EXCEEDED:
-        return Invalid(f"`documents`: {failure.detail}")
-    return Unavailable(failure.detail, hint="see GET /readyz and the retriever's log")
 
 
 declare_scope(rerank, Scope.READ)

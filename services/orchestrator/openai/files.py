@@ -23,10 +23,9 @@ from shared.shapes import Scope
 from shared.storage import files
 from shared.storage.files import KEPT_S
 
-# Formats and parses ids in the form of OpenAI's: a prefix for the kind, then a UUID without its hyphens.
-
 FILE = "file-"
 BATCH = "batch_"
+"""Ids have the form of OpenAI's: a prefix for the kind, then a UUID without its hyphens."""
 
 
 def format_id(prefix: str, number: uuid.UUID | None) -> str | None:
@@ -44,9 +43,6 @@ def parse_id(prefix: str, given: str) -> uuid.UUID:
     except ValueError:
         return uuid.UUID(int=0)
 
-
-# Receives a multipart upload of OpenAI's clients: counts it as it arrives, spools it to disk, and checks each
-# field.
 
 LARGEST = 200 * 1000 * 1000
 """Upper bound of a batch's file in bytes: OpenAI's 200 MB."""
@@ -82,7 +78,7 @@ class ReceivedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def receive_upload(request: Request, most: int) -> AsyncIterator[ReceivedFile]:
-    """Yield the upload, which is on disk until the context ends.
+    """Yield a multipart upload, which is counted as it arrives and is on disk until the context ends.
 
     Raises:
         BadRequest: the client has disconnected.
@@ -96,7 +92,7 @@ async def receive_upload(request: Request, most: int) -> AsyncIterator[ReceivedF
     try:
         with refuse_full_disk():
             async with counted.form(max_files=1, max_fields=10) as form:
-                yield _upload(form, most)
+                yield _check_form(form, most)
     except ClientDisconnect as error:
         raise BadRequest("the upload broke off before its end", hint="send it again") from error
 
@@ -123,7 +119,7 @@ def _make_too_large(most: int) -> TooLarge:
     )
 
 
-def _upload(form: FormData, most: int) -> ReceivedFile:
+def _check_form(form: FormData, most: int) -> ReceivedFile:
     file = form.get("file")
     if not isinstance(file, UploadFile):
         raise Invalid("`file`: is missing", hint="send it as a part of a form (multipart/form-data)")
@@ -150,8 +146,6 @@ def _upload(form: FormData, most: int) -> ReceivedFile:
         raise make_openai_refusal({**first, "loc": ("body", *first["loc"])}) from error
     return ReceivedFile(file=file, name=name[:LONGEST_NAME], fields=fields)
 
-
-# Serves `/openai/v1/files`: the input, output and error files of batches.
 
 router = APIRouter(prefix="/files")
 MOST_LISTED = 10_000
@@ -197,11 +191,8 @@ async def get_content(file: str, deps: RequestDeps) -> Response:
     """Returns the bytes of a file as they were stored."""
     number = parse_id(FILE, file)
     size = (await files.get(deps.database, number)).bytes
-    return StreamingResponse(
-        files.read(deps.database, number),
-        media_type="application/octet-stream",
-        headers={"Content-Length": str(size)},
-    )
+    content, headers = files.read(deps.database, number), {"Content-Length": str(size)}
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
 
 
 @router.delete("/{file}")

@@ -22,8 +22,6 @@ from shared.settings import Embeddings, Reranker, Settings
 from shared.shapes import Scope
 from shared.storage.database import Database
 
-# The names that requests may give as `model`: configured models, and pipelines, with a corpus if they need one.
-
 Kind = Literal["chat", "embedder", "reranker"]
 CORPORA = text("SELECT name, created_at FROM corpora ORDER BY name")
 REGISTERED = text("SELECT name, min(registered_at) AS at FROM models WHERE name = ANY(:names) GROUP BY name")
@@ -63,16 +61,14 @@ async def list_all_models(settings: Settings, database: Database) -> list[NamedM
         for row in corpora
         if needs_corpus(name)
     ]
-    embedder = NamedModel(id=_name(settings.retrieval.embeddings), created=0, kind="embedder")
-    if settings.retrieval.reranker.kind == "none":
-        retrieval_models = [embedder]
-    else:
-        retrieval_models = [embedder, NamedModel(id=_name(settings.retrieval.reranker), created=0, kind="reranker")]
-    every = [*models, *retrieval_models, *alone, *over]
+    models.append(NamedModel(id=_get_name(settings.retrieval.embeddings), created=0, kind="embedder"))
+    if settings.retrieval.reranker.kind != "none":
+        models.append(NamedModel(id=_get_name(settings.retrieval.reranker), created=0, kind="reranker"))
+    every = [*models, *alone, *over]
     return list({model.id: model for model in reversed(every)}.values())[::-1]
 
 
-def _name(settings: Embeddings | Reranker) -> str:
+def _get_name(settings: Embeddings | Reranker) -> str:
     return settings.model or (settings.path.name if settings.path else settings.kind)
 
 
@@ -109,8 +105,6 @@ def _to_seconds(at: datetime | None) -> int:
     return int(at.timestamp()) if at else 0
 
 
-# Serves `/openai/v1/models`.
-
 router = APIRouter(prefix="/models")
 OWNER = "mathrag-gate"
 
@@ -118,9 +112,8 @@ OWNER = "mathrag-gate"
 @router.get("")
 async def list_models(deps: RequestDeps) -> Response:
     """Lists every name that a request may give as its `model`."""
-    return json(
-        {"object": "list", "data": [_make_view(each) for each in await list_all_models(deps.settings, deps.database)]}
-    )
+    models = await list_all_models(deps.settings, deps.database)
+    return json({"object": "list", "data": [_make_view(model) for model in models]})
 
 
 @router.get("/{name:path}")

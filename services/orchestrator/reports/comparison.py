@@ -32,13 +32,10 @@ from shared.shapes import ACCURACY, EXACT, SCORE, Measure, find_measure
 from shared.statistics import intervals, significance
 from shared.statistics.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
 from shared.statistics.significance import Mean, PairComparison, compare_pair, correct_family, describe_pair
-from shared.storage import jobs as stored_jobs
-from shared.storage import samples
+from shared.storage import jobs, samples
 from shared.storage.database import TERMINAL, Database, try_decode_params
 from shared.storage.provenance import load_provenance
 from shared.storage.samples import stream_with_outcomes
-
-# Describes the result of a comparison: the systems, and the pairs of them that were tested.
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +89,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-# States the result of a comparison in one sentence that ranks only systems which the tests tell apart.
-
 MOST_NAMED = 3
 """Number of systems above which the sentence gives their count in place of their names."""
 
@@ -124,8 +119,9 @@ def swap_sides(found: Versus) -> Versus:
 
 
 def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline: str | None) -> str:
-    """Return the headline of a comparison; `baseline` is the right side of all pairs, None if every pair was
-    compared.
+    """State the result of a comparison in one sentence that ranks only systems which the tests tell apart.
+
+    `baseline` is the right side of all pairs; None if every pair was compared.
     """
     known, first = [each for each in found if each.items], find_best(systems)
     if not known or first is None:
@@ -140,11 +136,9 @@ def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline
             sentence = f"{_join_names(better)} {beats} {baseline} at {n}, by {_format_points(better)}"
         else:
             sentence = f"No variant beats {baseline} at {n}{_describe_lead(ordered[0])}"
-        return (
-            f"{sentence}; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
-            if worse
-            else sentence
-        )
+        if worse:
+            sentence += f"; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
+        return sentence
     of_first = [swap_sides(each) if each.left == first else each for each in known if first in (each.left, each.right)]
     others = sorted(of_first, key=_get_difference, reverse=True)
     beaten = [each for each in others if each.separable]
@@ -193,8 +187,6 @@ def _format_items(found: Sequence[Versus]) -> str:
     return f"n = {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))}"
 
 
-# Computes the mean of a measure, and explains why a job has no value of it.
-
 _ANSWER = (
     "its searches were not checked for gold answers: it searches nothing, its grader ({}) is not one of"
     f" {', '.join(name for name, each in GRADERS.items() if each.worded)}, its items have no gold answer, or it ran"
@@ -224,13 +216,11 @@ def compute_mean(measured: Measure, items: Graded, unit: int = 1) -> Mean:
         values = intervals.count_values(items, unit)
         return significance.estimate_mean([float(value) for value, count in values.items() for _ in range(count)])
     found = compute_accuracy(items)
-    known = found.value is not None
-    return Mean(
-        value=found.value, low=found.low if known else None, high=found.high if known else None, n=sum(items.values())
-    )  # fmt: skip
+    low, high = (None, None) if found.value is None else (found.low, found.high)
+    return Mean(value=found.value, low=low, high=high, n=sum(items.values()))
 
 
-def check_scores(measured: Measure, jobs: Iterable[Any]) -> None:
+def check_scores(measured: Measure, facts: Iterable[Any]) -> None:
     """Check that the scores of these jobs are shares of the same kind, if scores are measured.
 
     Raises:
@@ -238,7 +228,7 @@ def check_scores(measured: Measure, jobs: Iterable[Any]) -> None:
     """
     if measured.name != SCORE:
         return
-    kinds = {found.score: job.name for job in jobs if (found := grader_of_results(_find_grader(job))).score}
+    kinds = {found.score: job.name for job in facts if (found := grader_of_results(_find_grader(job))).score}
     if any(each.most != 1 for each in GRADERS.values() if each.score in kinds):
         raise Conflict(
             "`score`: ratings from 1 to 5 cannot be compared as shares",
@@ -262,8 +252,6 @@ def _find_grader(job: Any) -> str:
     params, _ = try_decode_params(job.params, "")
     return (params.grading.grader if params else "") or "math"
 
-
-# Compares jobs by one measure: each with its uncertainty, and which of them differ on the items that they share.
 
 APART = "items that only one side has a value for are left out of the pair; see `left_only` and `right_only`"
 CORRECTED = (
@@ -292,7 +280,7 @@ class _Read(NamedTuple):
     """What was read from the database, by jobs.id."""
 
     facts: Mapping[int, Any]
-    readings: stored_jobs.SampleValues
+    readings: jobs.SampleValues
     accuracy: Mapping[int, Graded]
     shares: Mapping[int, Graded]
     repeats: Mapping[int, Mapping[int, tuple[float, int]]]
@@ -324,23 +312,28 @@ async def compare(
         Conflict: the jobs' scores are not of the same kind.
     """
     wanted = _list_pairs(systems, baseline, against)
+    matches = [both for pair in wanted for both in _match_jobs(*pair)]
     rows = sorted({job for system in systems for job in system.jobs.values()})
-    ended = {row: await _load_endings(database, row) for row in rows} if endings else {}
+    ended = {}
+    for row in rows if endings else ():
+        counted, by_content = Endings(), ByContent()
+        async for batch in stream_with_outcomes(database, row):
+            counted.add(batch)
+            by_content |= index_by_content(batch)
+        ended[row] = _Ended(counted.counts(), by_content)
     async with database.snapshot() as connection:
         found = await load_facts(connection, rows)
         check_scores(measure, found.values())
-        values = await stored_jobs.load_values(connection, rows, measure)
-        measured = await stored_jobs.count_shares(connection, values)
+        values = await jobs.load_values(connection, rows, measure)
+        measured = await jobs.count_shares(connection, values)
         read = _Read(
             facts=found,
             readings=values,
-            accuracy=measured if measure == BY_VERDICT else await stored_jobs.count_verdicts(connection, rows),
+            accuracy=measured if measure == BY_VERDICT else await jobs.count_verdicts(connection, rows),
             shares=measured,
-            repeats=await stored_jobs.sum_repeats(connection, values),
-            questions=await stored_jobs.count_questions(connection, values),
-            common=await stored_jobs.count_common(
-                connection, values, [both for pair in wanted for both in _match_jobs(*pair)]
-            ),
+            repeats=await jobs.sum_repeats(connection, values),
+            questions=await jobs.count_questions(connection, values),
+            common=await jobs.count_common(connection, values, matches),
             endings=ended,
         )
     return await to_thread.run_sync(_make_comparison, read, systems, wanted, baseline)
@@ -358,11 +351,16 @@ async def compare_jobs(
     """
     async with database.transaction() as connection:
         all_references = [each for each in (baseline, *references) if each is not None]
-        rows = [await stored_jobs.resolve(connection, each) for each in all_references]
+        rows = [await jobs.resolve(connection, each) for each in all_references]
         known = await load_facts(connection, rows)
     if len(known) < 2:
         raise Invalid("a comparison needs at least two jobs", hint="mathrag job list")
-    names = _name_jobs(list(known.values()))
+    # A name that several jobs share is followed by the beginning of the id.
+    often = Counter(each.name for each in known.values())
+    names = {
+        row: each.name if often[each.name] == 1 else f"{each.name} {str(each.public_id)[:8]}"
+        for row, each in known.items()
+    }
     rows = list(dict.fromkeys(rows))
     systems = [System(names[row], {"": row}) for row in rows]
     against = None if baseline is None else names[rows[0]]
@@ -395,20 +393,6 @@ def _list_pairs(
     return [(system, by_name[baseline]) for system in systems if system.name != baseline]
 
 
-async def _load_endings(database: Database, job: int) -> _Ended:
-    counted, found = Endings(), ByContent()
-    async for batch in stream_with_outcomes(database, job):
-        counted.add(batch)
-        found |= index_by_content(batch)
-    return _Ended(counted.counts(), found)
-
-
-def _name_jobs(known: Sequence[Any]) -> dict[int, str]:
-    """Return the jobs' names; a name that several jobs share is followed by the beginning of the id."""
-    often = Counter(each.name for each in known)
-    return {each.id: each.name if often[each.name] == 1 else f"{each.name} {str(each.public_id)[:8]}" for each in known}
-
-
 def _match_jobs(left: System, right: System) -> list[tuple[int, int]]:
     """Return the pairs of jobs of both systems over the same dataset."""
     return [(job, right.jobs[dataset]) for dataset, job in left.jobs.items() if dataset in right.jobs]
@@ -424,10 +408,19 @@ def _make_comparison(
     tests = [compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
     family = correct_family([each if each.items else None for each in tests])
     counted = {system.name: sum(read.questions.get(row, 0) for row in system.jobs.values()) for system in systems}
-    found = [
-        _make_versus(left.name, right.name, corrected or alone, counted, _count_moves(read, left, right))
-        for (left, right), alone, corrected in zip(wanted, tests, family, strict=True)
-    ]
+    found = []
+    for (left, right), alone, corrected in zip(wanted, tests, family, strict=True):
+        pair, both = corrected or alone, _match_jobs(left, right) if read.endings else []
+        versus = Versus(
+            left=left.name,
+            right=right.name,
+            left_only=counted[left.name] - pair.items,
+            right_only=counted[right.name] - pair.items,
+            moved=count_moves((read.endings[one].samples, read.endings[other].samples) for one, other in both),
+            words=describe_pair(pair),
+            **msgspec.structs.asdict(pair),
+        )
+        found.append(versus)
     return Comparison(
         measure=read.readings.measure.name, baseline=baseline, finding=write_finding(compared, found, baseline),
         jobs=compared, pairs=found, notes=list(_list_notes(read, found)),
@@ -438,6 +431,12 @@ def _make_compared(read: _Read, system: System) -> Compared:
     rows = list(system.jobs.values())
     measured = [read.shares.get(row, {}) for row in rows]
     together = _sum_items(read.shares, rows)
+    repeats: list[tuple[float, int]] = []
+    for number in range(max(read.facts[row].repeats for row in rows)):
+        counts = [read.repeats[row].get(number, (0, 0)) for row in rows if row in read.repeats]
+        # A repeat without a value of some dataset has none, so that all repeats are over the same items.
+        known = counts if all(graded for _, graded in counts) else []
+        repeats.append((sum(right for right, _ in known), sum(graded for _, graded in known)))
     return Compared(
         name=system.name,
         jobs=tuple(uuid.UUID(str(read.facts[row].public_id)) for row in rows),
@@ -447,44 +446,13 @@ def _make_compared(read: _Read, system: System) -> Compared:
         accuracy=compute_accuracy(_sum_items(read.accuracy, rows)),
         measured=compute_mean(read.readings.measure, together, read.readings.unit),
         bootstrap=bootstrap([intervals.count_values(each, read.readings.unit) for each in measured]),
-        repeats=measure_spread(
-            [_repeat(read, rows, number) for number in range(max(read.facts[row].repeats for row in rows))]
-        ),
+        repeats=measure_spread(repeats),
         endings=sort_counts(sum((Counter(read.endings[row].counts) for row in rows if row in read.endings), Counter())),
     )
 
 
 def _sum_items(of: Mapping[int, Graded], rows: Sequence[int]) -> Counter[tuple[int, int]]:
     return sum((Counter(of.get(row, {})) for row in rows), Counter[tuple[int, int]]())
-
-
-def _repeat(read: _Read, rows: Sequence[int], number: int) -> tuple[float, int]:
-    """Return the summed value of one repeat's answers over all datasets, and the number of answers with a value; none
-    if some dataset has no value in this repeat, so that all repeats are over the same items.
-    """
-    counts = [read.repeats[row].get(number, (0, 0)) for row in rows if row in read.repeats]
-    if not all(graded for _, graded in counts):
-        return 0, 0
-    return sum(right for right, _ in counts), sum(graded for _, graded in counts)
-
-
-def _count_moves(read: _Read, left: System, right: System) -> dict[str, Counts]:
-    both = _match_jobs(left, right) if read.endings else []
-    return count_moves((read.endings[one].samples, read.endings[other].samples) for one, other in both)
-
-
-def _make_versus(
-    left: str, right: str, pair: PairComparison, counted: Mapping[str, int], changed: dict[str, Counts]
-) -> Versus:
-    return Versus(
-        left=left,
-        right=right,
-        left_only=counted[left] - pair.items,
-        right_only=counted[right] - pair.items,
-        moved=changed,
-        words=describe_pair(pair),
-        **msgspec.structs.asdict(pair),
-    )
 
 
 def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
@@ -504,8 +472,6 @@ def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
         said[CORRECTED.format(len(found))] = None
     return list(said)
 
-
-# Compares two prompts line by line, with limits that keep hostile texts from taking long.
 
 MOST_CHARACTERS, MOST_LINES = 20_000, 400
 """Limits of each prompt. Lines are compared pairwise at worst: 400 take 0.2 s, 10,000 took 26 s."""
@@ -531,7 +497,10 @@ class PromptDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_prompts(left: str, right: str) -> PromptDifference:
-    """Return the lines that only one of two prompts has, with the lines around them."""
+    """Return the lines that only one of two prompts has, with the lines around them.
+
+    Limits keep hostile texts from taking long.
+    """
     one, other = _split_lines(left), _split_lines(right)
     cut = ["\n".join(one), "\n".join(other)] != [left, right]
     return PromptDifference(lines=list(_list_changes(one, other)), cut=cut)
@@ -561,9 +530,6 @@ def _mark_all(side: Side, lines: list[str]) -> Iterator[DiffLine]:
     return (DiffLine(side=side, text=line) for line in lines)
 
 
-# Compares the answers of two jobs to one question.
-
-
 class SideBySide(msgspec.Struct, frozen=True, kw_only=True):
     """The samples of one question in two jobs."""
 
@@ -590,9 +556,9 @@ async def load_side_by_side(database: Database, left: str, right: str, index: in
     one = await load_provenance(database, left, index, repeat, prompts=True)
     two = await load_provenance(database, right, found.right_index, repeat, prompts=True)
     asked, of_other = find_prompt(one), find_prompt(two)
-    difference = (
-        None if asked is None or of_other is None else await to_thread.run_sync(compare_prompts, asked, of_other)
-    )
+    difference = None
+    if asked is not None and of_other is not None:
+        difference = await to_thread.run_sync(compare_prompts, asked, of_other)
     return SideBySide(left_name=found.left_name, right_name=found.right_name, left=one, right=two, prompts=difference)
 
 
@@ -603,40 +569,3 @@ def find_prompt(sample: Provenance) -> str | None:
         if step.role == "generate" and isinstance(reply, Generated) and reply.text == sample.text:
             return step.prompt
     return None
-
-
-# Example of a comparison for the OpenAPI document; a test validates it against the schema.
-
-EXAMPLE: dict[str, Any] = {
-    "measure": "accuracy",
-    "baseline": "dense",
-    "finding": "No variant beats dense at n = 500; gate leads by 0.8 points, not separable",
-    "jobs": [
-        {"name": "dense", "jobs": ["6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"], "datasets": ["world"], "pipeline": "dense",
-         "items": 500,
-         "accuracy": {"value": 0.612, "low": 0.569, "high": 0.654, "items": 500, "correct": 306, "graded": 500},
-         "measured": {"value": 0.612, "low": 0.569, "high": 0.654, "n": 500},
-         "bootstrap": {"value": 0.612, "low": 0.57, "high": 0.654},
-         "repeats": {"accuracies": [0.612], "items": 500, "mean": 0.612, "std": None},
-         "endings": {"correct": 306, "truncated": 2, "arithmetic": 61, "logic": 131}},
-        {"name": "gate", "jobs": ["0d3f4f0f-6a11-4c0e-9a55-6b0c1e9e5f0f"], "datasets": ["world"],
-         "pipeline": "mathrag-gate", "items": 500,
-         "accuracy": {"value": 0.62, "low": 0.577, "high": 0.661, "items": 500, "correct": 310, "graded": 500},
-         "measured": {"value": 0.62, "low": 0.577, "high": 0.661, "n": 500},
-         "bootstrap": {"value": 0.62, "low": 0.578, "high": 0.662},
-         "repeats": {"accuracies": [0.62], "items": 500, "mean": 0.62, "std": None},
-         "endings": {"correct": 310, "truncated": 1, "arithmetic": 58, "logic": 131}},
-    ],
-    "pairs": [
-        {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,
-         "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032},
-         "corrected": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
-         "needed": 9319, "left_only": 0, "right_only": 0,
-         "moved": {"correct": {"correct": 289, "arithmetic": 6, "logic": 15}, "truncated": {"truncated": 1},
-                   "arithmetic": {"correct": 5, "arithmetic": 53},
-                   "logic": {"correct": 12, "truncated": 1, "arithmetic": 2, "logic": 116}},
-         "words": "not separable at n = 500: +0.8 points (-1.6 to +3.2), +21 -17 of 500, p = 0.627; a difference like "
-                  "this needs about 9,319 items"}
-    ],
-    "notes": [],
-}  # fmt: skip

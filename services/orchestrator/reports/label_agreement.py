@@ -99,40 +99,48 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
     """Compute the agreement figures of the labels that count; it takes up to a second."""
     votes = [vote for labels in counted.labels.values() for vote in labels.values()]
     leading = {number: _find_majority(labels) for number, labels in counted.labels.items()}
-    compare = partial(_compare, of.what, {task.number: task.value for task in counted.tasks}, seed)
+    system = {task.number: task.value for task in counted.tasks}
+    compare = partial(_compare, of.what, system, seed)
     majority = compare(None, {number: vote for number, (vote, tied) in leading.items() if not tied})
-    people, both = _list_ratings(of.what, counted)
-    what = of.what
-    things, _ = WORDS[what]
-    system, found = KINDS[what].judged_by, majority.kappa if what == "answers" else majority.weighted_kappa
-    if not majority.compared:
-        agreement = f"Nobody has labelled any of the {things} yet."
-    else:
-        sentence = f"People and the {system} say the same of {majority.same} of {majority.compared} {things}"
-        if found.value is None:
-            agreement = f"{sentence}; {majority.note}."
-        else:
-            kappa = "kappa" if what == "answers" else "weighted kappa"
-            span = "" if found.low is None or found.high is None else f" (95 %: {found.low:.2f} to {found.high:.2f})"
-            agreement = f"{sentence}; {kappa} {found.value:.2f}{span}."
+    by_labeller: defaultdict[str, dict[int, Value | None]] = defaultdict(dict)
+    for number, labels in counted.labels.items():
+        for labeller, vote in labels.items():
+            by_labeller[labeller][number] = vote
+    # Of each labelled task, the positions of its labels on the scale; and these with the system's rating.
+    people = [[find_position(of.what, vote) for vote in _list_given(votes)] for votes in counted.labels.values()]
+    both = [
+        [*labels, find_position(of.what, system[number])] for number, labels in zip(counted.labels, people, strict=True)
+    ]
     return LabelAgreement(
         set=of.name,
         what=of.what,
         scale=of.scale,
         blind=blind,
         seed=seed,
-        words=agreement,
+        words=_write_sentence(of.what, majority),
         tasks=of.tasks,
         labelled=len(counted.labels),
         labels=len(votes) - votes.count(None),
         abstentions=votes.count(None),
         ties=sum(tied for _, tied in leading.values()),
         majority=majority,
-        labellers=tuple(compare(name, values) for name, values in sorted(_group_by_labeller(counted).items())),
+        labellers=tuple(compare(name, by_labeller[name]) for name in sorted(by_labeller)),
         people=_compute_alphas(of.what, people, "labels of two people", seed),
         with_system=_compute_alphas(of.what, both, f"a label and {WORDS[of.what][1]}", seed),
         disagreements=_list_disagreements(of.what, counted, leading),
     )
+
+
+def _write_sentence(what: What, majority: Held) -> str:
+    things, _ = WORDS[what]
+    if not majority.compared:
+        return f"Nobody has labelled any of the {things} yet."
+    sentence = f"People and the {KINDS[what].judged_by} say the same of {majority.same} of {majority.compared} {things}"
+    name, found = ("kappa", majority.kappa) if what == "answers" else ("weighted kappa", majority.weighted_kappa)
+    if found.value is None:
+        return f"{sentence}; {majority.note}."
+    span = "" if found.low is None or found.high is None else f" (95 %: {found.low:.2f} to {found.high:.2f})"
+    return f"{sentence}; {name} {found.value:.2f}{span}."
 
 
 def _list_given(votes: Votes) -> list[Value]:
@@ -144,27 +152,6 @@ def _find_majority(votes: Votes) -> tuple[Value | None, bool]:
     counts = Counter(_list_given(votes)).most_common(2)
     tied = len(counts) > 1 and counts[0][1] == counts[1][1]
     return (counts[0][0] if counts and not tied else None), tied
-
-
-def _group_by_labeller(counted: CountedLabels) -> dict[str, dict[int, Value | None]]:
-    found: defaultdict[str, dict[int, Value | None]] = defaultdict(dict)
-    for number, votes in counted.labels.items():
-        for labeller, vote in votes.items():
-            found[labeller][number] = vote
-    return found
-
-
-def _list_ratings(what: What, counted: CountedLabels) -> tuple[list[list[int]], list[list[int]]]:
-    """Return for each labelled task the positions of its labels on the scale, and the same with the system's rating
-    added.
-    """
-    system = {task.number: task.value for task in counted.tasks}
-    people = [
-        (number, [find_position(what, vote) for vote in _list_given(votes)]) for number, votes in counted.labels.items()
-    ]
-    return [labels for _, labels in people], [
-        [*labels, find_position(what, system[number])] for number, labels in people
-    ]
 
 
 def _compare(

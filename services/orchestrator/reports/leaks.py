@@ -26,13 +26,6 @@ BLOCK = 5000
 BATCH = 250
 """Number of documents compared at a time, in a thread."""
 EXAMPLES = 20
-EXAMPLE: dict[str, Any] = {
-    "corpus": "math", "dataset": "math-500", "items": 500, "documents": 7500, "passages": 0, "exact": 1, "near": 2,
-    "share": 0.006, "pairs": 4, "same_answer": 2, "examples": [{
-        "index": 17, "question": "What is $2+3$?", "id": "train/algebra/12", "document": "9f2c…",
-        "problem": "What is  $2 + 3$?", "exact": True, "same_answer": True,
-    }],
-}  # fmt: skip
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):

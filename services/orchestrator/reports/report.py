@@ -4,7 +4,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -42,9 +42,6 @@ from shared.storage.database import Database, sql, try_decode
 from shared.storage.provenance import load_residencies
 from shared.storage.samples import SampleWithOutcome, has_gold_documents, load_gold_documents, stream_with_outcomes
 
-# Computes how often an answer occurs in the first k documents that a sample found: R@k, which needs no relevance
-# labels.
-
 KS = (1, 5, 10)
 
 
@@ -58,7 +55,10 @@ class AnswerAt(Accuracy, frozen=True, kw_only=True):
 
 
 class AnswersFound:
-    """Counts samples by the rank of the first candidate with an answer. Samples come in dataset order."""
+    """Counts samples by the rank of the first candidate with an answer: R@k, which needs no relevance labels.
+
+    Samples come in dataset order.
+    """
 
     def __init__(self) -> None:
         self._found = {k: Grades() for k in KS}
@@ -88,12 +88,6 @@ class AnswersFound:
         }
 
 
-# Measures how near-duplicates in the corpus relate to a job's accuracy. Pure: rows in, figures out.
-#
-# Retrieval drops documents whose problem repeats the question. This module counts the questions that had such a
-# document. They may be easier for other reasons as well, because the model may have been trained on the same texts.
-
-
 class Contamination(msgspec.Struct, frozen=True, kw_only=True):
     """Items whose searches met a near-duplicate of the question. A job without searches has none."""
 
@@ -111,7 +105,12 @@ class Contamination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contaminated:
-    """Collects samples, which come in dataset order; all repeats of an item make the same searches."""
+    """Measures how near-duplicates in the corpus relate to a job's accuracy.
+
+    Retrieval drops documents whose problem repeats the question. The questions that had such a document may be easier
+    for other reasons as well, because the model may have been trained on the same texts. Samples come in dataset order;
+    all repeats of an item make the same searches.
+    """
 
     def __init__(self) -> None:
         self._last: int | None = None
@@ -144,8 +143,6 @@ class Contaminated:
         )
 
 
-# Collects answers that the two graders judge differently, which a reader should check first.
-
 MOST = 20
 """Samples in a report; `GET /v1/jobs/{job}/samples?differing=true` lists all."""
 
@@ -162,7 +159,7 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disagreements:
-    """Keeps the first `MOST` disagreements."""
+    """Keeps the first `MOST` answers that the two graders judge differently, which a reader should check first."""
 
     def __init__(self) -> None:
         self.first: list[Disagreement] = []
@@ -179,9 +176,6 @@ class Disagreements:
                 )
 
 
-# Averages the scores of graders that give them: token F1, F1 of a set, or a rating.
-
-
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """Mean over items; repeats of one item count once."""
 
@@ -191,7 +185,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scores:
-    """Adds up the scores of samples."""
+    """Averages the scores of graders that give them: token F1, F1 of a set, or a rating."""
 
     def __init__(self) -> None:
         self._items: defaultdict[int, list[float]] = defaultdict(list)
@@ -210,8 +204,6 @@ class Scores:
         found = grader_of_results(name)
         return Score(name=found.score or "score", mean=significance.estimate_mean(means, found.most))
 
-
-# Counts the work behind a job's answers: distinct calls made and reused, model loads, and time by stage.
 
 # A job's distinct calls; `made` means that one of the job's own steps put the call into the queue.
 MINE = """
@@ -290,7 +282,21 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 async def count_work(connection: AsyncConnection, job: int) -> Work:
     """Count the calls of the job with this row id."""
     rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
-    stages = {role: _make_stage(rows[role]) for role in CALL_KINDS if role in rows}
+    stages = {
+        role: Stage(
+            made=row.made,
+            reused=row.reused,
+            executed=row.executed,
+            seconds=(row.last - row.first).total_seconds() if row.first and row.last else None,
+            device_s=None if row.device_s is None else float(row.device_s),
+            started_at=row.first,
+            ended_at=row.last,
+            prompt_tokens=row.prompt_tokens,
+            completion_tokens=row.completion_tokens,
+        )
+        for role in CALL_KINDS
+        if (row := rows.get(role)) is not None
+    }
     loads = (await connection.execute(LOADS, {"job": job})).all()
     return Work(
         model_loads=len(loads),
@@ -303,23 +309,6 @@ async def count_work(connection: AsyncConnection, job: int) -> Work:
         residencies=await load_residencies(connection, sorted({row.epoch for row in loads})),
     )
 
-
-def _make_stage(row: Any) -> Stage:
-    seconds = (row.last - row.first).total_seconds() if row.first and row.last else None
-    return Stage(
-        made=row.made,
-        reused=row.reused,
-        executed=row.executed,
-        seconds=seconds,
-        device_s=None if row.device_s is None else float(row.device_s),
-        started_at=row.first,
-        ended_at=row.last,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-    )
-
-
-# Computes the cost of a job's model calls: tokens from the calls' rows, at the currently configured prices.
 
 # `uncounted` are replies of a server that does not count tokens. A failure without tokens never reached the model.
 USED = select_over_calls("""
@@ -352,14 +341,11 @@ async def compute_cost(connection: AsyncConnection, job: int, configured: Mappin
     used = (await connection.execute(USED, {"job": job})).all()
     if not used:
         return None
-    prices = {row.name: None if row.uncounted else _find_price(row.name, configured) for row in used}
-    costs = {row.name: _compute_usd(prices[row.name], row.prompt_tokens, row.completion_tokens) for row in used}
-    made = [_compute_usd(prices[row.name], row.prompt_made, row.completion_made) for row in used]
+    counted = [row.name for row in used if not row.uncounted and row.name in configured]
+    prices = {name: configured[name].price for name in counted}
+    costs = {row.name: _compute_usd(prices.get(row.name), row.prompt_tokens, row.completion_tokens) for row in used}
+    made = [_compute_usd(prices.get(row.name), row.prompt_made, row.completion_made) for row in used]
     return TokenCost(made=_sum(made), all=_sum(costs.values()), models=costs)
-
-
-def _find_price(name: str, configured: Mapping[str, Model]) -> TokenPrice | None:
-    return configured[name].price if name in configured else None
 
 
 def _compute_usd(price: TokenPrice | None, prompt_tokens: int, completion_tokens: int) -> float | None:
@@ -370,8 +356,6 @@ def _sum(parts: Collection[float | None]) -> float | None:
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 
-
-# Assembles the report: figures of the samples, cost of the calls, and the settings that both depend on.
 
 PINNED = text("""
     SELECT j.pins, j.prepared, j.code -> 'imported' -> 'matched' AS matched,
@@ -414,6 +398,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Roles whose calls every repeat makes anew; for the others one reply serves all repeats. Null if it cannot be
     determined.
     """
+
+
+OF_JOB = ("id", "name", "state", "reason", "created_at", "ended_at", "request_counts")
+"""Fields of the report that are those of the job."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -487,20 +475,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
-class _JobFacts(NamedTuple):
-    """What one snapshot of the database holds about a job, besides its samples."""
-
-    row: int
-    job: jobs.Job
-    work: Work
-    cost: TokenCost | None
-    pinned: Any
-    models: dict[str, PinnedModel]
-    has_gold: bool
-    """Whether the dataset names relevant documents."""
-    repeatability: Repeatability | None
-
-
 class _Counts:
     """The counters that every sample passes through."""
 
@@ -537,64 +511,49 @@ class _Counts:
         }
 
 
-async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
+async def report_on_job(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
     """Return the report of the job that `reference` names, at the currently configured prices."""
     async with database.snapshot() as connection:
         row = await jobs.resolve(connection, reference)
         job = await jobs.view(connection, row)
         pinned = (await connection.execute(PINNED, {"job": row})).one()
-        facts = _JobFacts(
-            row=row,
-            job=job,
-            work=await count_work(connection, row),
-            cost=await compute_cost(connection, row, configured),
-            pinned=pinned,
-            models=await _load_models(connection, pinned.pins),
-            has_gold=await has_gold_documents(connection, row),
-            repeatability=await load_repeatability(connection, row, job),
-        )
-    job = facts.job
+        pins = sorted(msgspec.convert(pinned.pins, dict[str, Pin]).items())
+        ids = sorted({pin.model_id for _, pin in pins})
+        models = {
+            each.id: PinnedModel(name=each.name, backend=each.backend, digest=each.digest, version=each.version)
+            for each in await connection.execute(MODELS, {"ids": ids})
+        }
+        work = await count_work(connection, row)
+        cost = await compute_cost(connection, row, configured)
+        has_gold = await has_gold_documents(connection, row)
+        repeatability = await load_repeatability(connection, row, job)
     counts = _Counts()
-    await counts.add_all(database, facts.row, has_gold=facts.has_gold)
+    await counts.add_all(database, row, has_gold=has_gold)
     grader = (job.params.grading.grader if job.params else "") or "math"
-    figures = await to_thread.run_sync(counts.figures, grader)
+    settings = Settings(
+        pipeline=job.pipeline,
+        pipeline_hash=pinned.pipeline_hash,
+        dataset=job.dataset,
+        corpus=job.corpus,
+        limit=job.limit,
+        repeats=job.repeats,
+        reuse=job.reuse,
+        params=job.params,
+        models={role: models[pin.model_id] for role, pin in pins},
+        drawn=await to_thread.run_sync(find_drawn_roles, job.pipeline, job.params, job.reuse),
+    )
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
-        gate=try_decode(facts.pinned.prepared, GateDecision, "")[0],
+        gate=try_decode(pinned.prepared, GateDecision, "")[0],
         grader=grader,
-        cost=facts.cost,
-        repeatability=facts.repeatability,
-        notes=notes(job, counts.tally.count_failures_as_wrong(), facts.pinned.matched),
-        settings=await to_thread.run_sync(_make_settings, facts),
-        **{field: getattr(job, field) for field in _OF_JOB},
-        **figures,
-        **msgspec.structs.asdict(facts.work),
+        cost=cost,
+        repeatability=repeatability,
+        notes=notes(job, counts.tally.count_failures_as_wrong(), pinned.matched),
+        settings=settings,
+        **{field: getattr(job, field) for field in OF_JOB},
+        **await to_thread.run_sync(counts.figures, grader),
+        **msgspec.structs.asdict(work),
     )
-
-
-def _make_settings(facts: _JobFacts) -> Settings:
-    job = facts.job
-    return Settings(
-        pipeline_hash=facts.pinned.pipeline_hash,
-        models=facts.models,
-        drawn=find_drawn_roles(job.pipeline, job.params, job.reuse),
-        **{field: getattr(job, field) for field in _SETTINGS},
-    )
-
-
-_SETTINGS = ("pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "params")
-_OF_JOB = ("id", "name", "state", "reason", "created_at", "ended_at", "request_counts")
-
-
-async def _load_models(connection: AsyncConnection, pins: Any) -> dict[str, PinnedModel]:
-    by_role = msgspec.convert(pins, dict[str, Pin])
-    ids = sorted({pin.model_id for pin in by_role.values()})
-    rows = {row.id: row for row in await connection.execute(MODELS, {"ids": ids})}
-    return {role: _make_pinned(rows[pin.model_id]) for role, pin in sorted(by_role.items())}
-
-
-def _make_pinned(row: Any) -> PinnedModel:
-    return PinnedModel(name=row.name, backend=row.backend, digest=row.digest, version=row.version)
 
 
 def notes(job: jobs.Job, failed_as_wrong: Accuracy, matched: Mapping[str, int] | None = None) -> list[str]:
@@ -618,7 +577,6 @@ def notes(job: jobs.Job, failed_as_wrong: Accuracy, matched: Mapping[str, int] |
         texts.append("the job failed before its samples existed; see `reason`")
     elif counts.failed:
         share = format_accuracy(msgspec.to_builtins(failed_as_wrong))
-        texts.append(
-            f"{counts.failed} failed samples are left out of the accuracy; counted as wrong they would make it {share}"
-        )
+        left_out = f"{counts.failed} failed samples are left out of the accuracy"
+        texts.append(f"{left_out}; counted as wrong they would make it {share}")
     return texts

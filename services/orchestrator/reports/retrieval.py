@@ -8,12 +8,10 @@ import msgspec
 
 from services.orchestrator.reports.tally import Accuracy, Grades
 from shared.rag import guidance, metrics
-from shared.samples import Candidate, Decision, Outcome, SampleRow
+from shared.samples import Decision, SampleRow
 from shared.statistics import significance
 from shared.statistics.significance import Difference, Mean
 from shared.storage.samples import ABSENT, SampleWithOutcome
-
-# Measures the quality of the documents that a job's samples found, if the dataset names the relevant ones.
 
 RANKED = ("nDCG@10", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR")
 """Measures of the ranked candidates; a list is never longer than the job requested."""
@@ -37,7 +35,10 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Findings:
-    """Collects what samples found; they come in dataset order."""
+    """Measures the quality of the documents that samples found, if the dataset names the relevant ones.
+
+    Samples come in dataset order.
+    """
 
     def __init__(self) -> None:
         self._values: defaultdict[tuple[str, str], _Items] = defaultdict(_Items)
@@ -48,18 +49,26 @@ class Findings:
         """Count these samples; `gold` has the relevant documents of their items with their grades."""
         judged = [(row.index, outcome) for row, outcome in batch if outcome is not None and row.index in gold]
         relevant = {str(place): gold[item] for place, (item, _) in enumerate(judged)}
-        final = {str(place): _order_final(outcome.trace.candidates) for place, (_, outcome) in enumerate(judged)}
-        fused = {str(place): _order_fused(outcome.trace.candidates) for place, (_, outcome) in enumerate(judged)}
+        final, fused = {}, {}
+        for place, (_, outcome) in enumerate(judged):
+            candidates = sorted(outcome.trace.candidates, key=lambda each: each.rank)
+            final[str(place)] = [each.document for each in candidates]
+            scored = [(-each.fused, each.document) for each in candidates if each.fused is not None]
+            fused[str(place)] = [document for _, document in sorted(scored)]
         self._any_fused |= any(fused.values())
         moved = {place: fused[place] for place in fused if fused[place] != final[place]}
         after = metrics.measure_per_query(relevant, final, RANKED)
-        before = after | _measure(relevant, moved)
+        # An empty list scores 0 without being measured.
+        listed = {place: grades for place, grades in relevant.items() if moved.get(place)}
+        before = {**after, **{place: dict.fromkeys(RANKED, 0.0) for place in moved}}
+        before |= metrics.measure_per_query(listed, moved, RANKED)
         for order, found in ((FUSED, before), (FINAL, after)):
             for place, (item, _) in enumerate(judged):
                 for name, value in found[str(place)].items():
                     self._values[order, name].add(item, value)
         for item, outcome in judged:
-            self._values[CONTEXT, ""].add(item, _compute_recall(outcome, gold[item]))
+            recall = len(gold[item].keys() & set(outcome.context)) / len(gold[item])
+            self._values[CONTEXT, ""].add(item, recall)
             self._absent.add(item, sum(document.startswith(ABSENT) for document in gold[item]))
 
     def figures(self) -> Retrieval | None:
@@ -67,21 +76,22 @@ class Findings:
         absent = self._absent.values()
         if not absent:
             return None
-        tests = significance.correct_family([self._compare_orders(name) for name in RANKED]) if self._any_fused else []
+        tests = [
+            significance.compare_paired(self._values[FINAL, name].values(), self._values[FUSED, name].values())
+            for name in RANKED
+            if self._any_fused
+        ]
         return Retrieval(
             items=len(absent),
             absent=round(sum(absent)),
             fused=self._estimate_means(FUSED) if self._any_fused else {},
             final=self._estimate_means(FINAL),
-            reranking=dict(zip(RANKED, tests, strict=False)),
+            reranking=dict(zip(RANKED, significance.correct_family(tests), strict=False)),
             context=significance.estimate_mean(self._values[CONTEXT, ""].values()),
         )
 
     def _estimate_means(self, order: str) -> dict[str, Mean]:
         return {name: significance.estimate_mean(self._values[order, name].values()) for name in RANKED}
-
-    def _compare_orders(self, name: str) -> Difference | None:
-        return significance.compare_paired(self._values[FINAL, name].values(), self._values[FUSED, name].values())
 
 
 class _Items:
@@ -102,27 +112,6 @@ class _Items:
     def values(self) -> list[float]:
         return [total / count for total, count in zip(self._sums, self._counts, strict=True)]
 
-
-def _measure(relevant: metrics.Judged, run: metrics.Run) -> dict[str, dict[str, float]]:
-    """Return the measures of the lists in `run`; an empty list scores 0 without being measured."""
-    listed = {place: grades for place, grades in relevant.items() if run.get(place)}
-    return {**{place: dict.fromkeys(RANKED, 0.0) for place in run}, **metrics.measure_per_query(listed, run, RANKED)}
-
-
-def _order_fused(candidates: Sequence[Candidate]) -> list[str]:
-    scored = [(-each.fused, each.document) for each in candidates if each.fused is not None]
-    return [document for _, document in sorted(scored)]
-
-
-def _order_final(candidates: Sequence[Candidate]) -> list[str]:
-    return [each.document for each in sorted(candidates, key=lambda each: each.rank)]
-
-
-def _compute_recall(outcome: Outcome, relevant: Mapping[str, int]) -> float:
-    return len(relevant.keys() & set(outcome.context)) / len(relevant)
-
-
-# Measures how rules guided the questions of a job. Pure: rows in, figures out.
 
 MOST = 20
 """Number of rules in a report."""
@@ -161,7 +150,7 @@ class Guided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guiding:
-    """Collects samples, which come in dataset order."""
+    """Measures how rules guided the questions of a job. Samples come in dataset order."""
 
     def __init__(self) -> None:
         self._bank = ""
@@ -173,8 +162,16 @@ class Guiding:
     def add(self, samples: Iterable[SampleWithOutcome]) -> None:
         """Count these samples; those of pipelines without rules are left out."""
         for row, outcome in samples:
-            if outcome is not None:
-                self._add(row, outcome.trace.decisions)
+            decisions = () if outcome is None else outcome.trace.decisions
+            rules = [each for each in decisions if each.stage == guidance.RULE_STAGE]
+            for each in decisions:
+                if each.stage == guidance.RELATION_STAGE:
+                    self._bank = str(each.detail["bank"])
+                    self._relations[each.action] += 1
+                    self._unguided += not rules
+                    (self._with if rules else self._without).add(row.index, row.correct)
+            for each in rules:
+                self._rules.setdefault(int(_read_figure(each, "number")), _Rule(each)).add(row, each)
 
     def figures(self) -> Guided | None:
         """Return the sums; None if no sample looked for rules."""
@@ -186,17 +183,6 @@ class Guiding:
             with_rules=self._with.accuracy(), without_rules=self._without.accuracy(), used=len(self._rules),
             rules=[self._rules[number].figures(number) for number in most],
         )  # fmt: skip
-
-    def _add(self, row: SampleRow, decisions: Iterable[Decision]) -> None:
-        rules = [each for each in decisions if each.stage == guidance.RULE_STAGE]
-        for each in decisions:
-            if each.stage == guidance.RELATION_STAGE:
-                self._bank = str(each.detail["bank"])
-                self._relations[each.action] += 1
-                self._unguided += not rules
-                (self._with if rules else self._without).add(row.index, row.correct)
-        for each in rules:
-            self._rules.setdefault(int(_read_figure(each, "number")), _Rule(each)).add(row, each)
 
 
 class _Rule:

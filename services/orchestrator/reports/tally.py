@@ -27,8 +27,6 @@ from shared.statistics.intervals import (
 from shared.storage.database import sql
 from shared.storage.samples import SampleWithOutcome
 
-# Computes figures over a job's samples. Pure: rows in, figures out.
-
 LISTED = 20
 """Maximum number of items that are listed because two evaluations differ on them."""
 UNKNOWN = "unknown"
@@ -259,33 +257,27 @@ class SampleTally:
         return self._failed_as_wrong.accuracy()
 
     def figures(self) -> Figures:
-        counts = self._counts
-        if not counts["scored"]:
-            their_scores = None
-        else:
-            their_scores = TheirScores(
-                right=counts["right_by_them"],
-                scored=counts["scored"],
-                differing=counts["differing"],
-                samples=self._differing,
-            )
+        counts, theirs = self._counts, None
+        if scored := counts["scored"]:
+            right, differing = counts["right_by_them"], counts["differing"]
+            theirs = TheirScores(right=right, scored=scored, differing=differing, samples=self._differing)
         return Figures(
             items=self._items,
             accuracy=self._grades.accuracy(),
             strict=self._strict.accuracy(),
             bootstrap=bootstrap([count_values(self._grades.items())]),
             repeats=measure_spread(self._repeats.counts()),
-            disagreements=self._counts["disagreements"],
+            disagreements=counts["disagreements"],
             extraction=_sort(self._extraction),
             extracted_by=_sort(self._rules),
-            theirs=their_scores,
+            theirs=theirs,
             failures=_sort(self._failures),
             grading_failures=_sort(self._grading),
-            truncated=self._counts["truncated"],
+            truncated=counts["truncated"],
             truncated_by=_sort(self._cuts),
-            unscored=self._counts["unscored"],
-            duplicates_dropped=self._counts["duplicates"],
-            refused=self._counts["refused"],
+            unscored=counts["unscored"],
+            duplicates_dropped=counts["duplicates"],
+            refused=counts["refused"],
             decisions={stage: _sort(self._decisions[stage]) for stage in sorted(self._decisions)},
             fallbacks={stage: _sort(self._fallbacks[stage]) for stage in sorted(self._fallbacks)},
             by_level=_compute_by_group(self._levels),
@@ -301,8 +293,6 @@ def _compute_by_group(groups: dict[str, Grades]) -> dict[str, Accuracy]:
     """Return the accuracy of each group; empty if no item names its group."""
     return {name: groups[name].accuracy() for name in sorted(groups)} if groups.keys() - {UNKNOWN} else {}
 
-
-# Counts how a job's samples ended, and which of them ended differently in another job. Pure: rows in, counts out.
 
 Counts = dict[str, int]
 ByContent = dict[tuple[int, int], str]
@@ -345,9 +335,6 @@ def sort_counts(counts: Mapping[str, int]) -> Counts:
     return {each: counts[each] for each in _ORDER if each in counts}
 
 
-# Determines which calls each repeat of a job makes anew, and so what the spread over its repeats measures.
-
-
 def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
     """Return the roles whose calls every repeat makes anew, sorted; None if the pipeline or its parameters cannot be
     read.
@@ -371,8 +358,6 @@ def describe_spread(pipeline: str, params: Params, reuse: str) -> str:
     judged = params.judge.per_repeat and bool(find_drawn_roles(pipeline, params, reuse))
     return explain_repeats(greedy=greedy, shared=reuse == "all", judged=judged)
 
-
-# Loads the facts about jobs that a comparison needs besides their figures.
 
 FACTS = sql("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,

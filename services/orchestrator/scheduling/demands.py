@@ -3,17 +3,18 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.calls import Lane
 from shared.lease import learned_memory, residencies
-from shared.lease.memory import Estimate, Hardware, LearnedMemory, read_context
+from shared.lease.memory import Estimate, Hardware, read_context
 from shared.lease.plan import Demand, Room
 from shared.lease.policy import DECIDED
 from shared.params import Params
@@ -24,8 +25,6 @@ from shared.samples import Item
 from shared.settings import Device, Model
 from shared.shapes import MIB
 from shared.storage.database import sql
-
-# Measured durations of calls and loads on a device, which the scheduler weighs against waiting.
 
 TRUSTED_S = 5.0
 """Seconds for which figures are reused: they change slowly, and the scheduler runs twenty times a second."""
@@ -51,7 +50,7 @@ LOADS = text("""
 
 
 class MeasuredSeconds(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the measured seconds of calls and loads, by the model's row id."""
+    """Measured seconds of calls and loads on a device, by the model's row id."""
 
     call_s: dict[int, float] = {}
     """Seconds of the device per call: the time in which at least one call ran, divided by the number of calls."""
@@ -101,8 +100,6 @@ def load_seconds(flips: Iterable[tuple[list[dict[str, Any]], float | None]]) -> 
     return {model: median(seconds[:RECENT]) for model, seconds in taken.items()}
 
 
-# Reads models as a plan needs them: their rows, with learned memory and measured seconds in place of assumptions.
-
 MODELS = text("""
     SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models
     WHERE id = ANY(:ids) AND needs_lease ORDER BY id""")
@@ -131,7 +128,8 @@ async def load_demands(
     measured: Mapping[str, MeasuredSeconds],
     hardware: Hardware = Hardware(),  # noqa: B008 - frozen
 ) -> list[Demand]:
-    """Return the models of `wanted` that need the lease, pinned to the device that serves them.
+    """Return the models of `wanted` that need the lease, pinned to the device that serves them, with learned memory
+    and measured seconds in place of assumptions.
 
     Args:
         models: configuration, for slots that a row does not have.
@@ -143,61 +141,44 @@ async def load_demands(
         device: await learned_memory.find_learned(connection, device)
         for device in sorted({str(row.device) for row in rows})
     }
-    return [
-        _make_demand(
-            row, models.get(row.name), wanted[row.id], measured.get(row.device, MeasuredSeconds()),
-            learned[row.device].get(row.id), hardware,
+    demands = []
+    for row in rows:
+        model, work, seconds = models.get(row.name), wanted[row.id], measured.get(row.device, MeasuredSeconds())
+        slots = row.options.get("parallel") or (model.parallel if model else 1)
+        on_gpu = not row.device.startswith("cpu")
+        weights = row.architecture["weights_bytes"] / MIB if row.architecture else float(row.footprint_mib)
+        call = hardware.call(weights, tokens=work.tokens, parallel=slots, on_gpu=on_gpu)
+        demands.append(
+            Demand(
+                model_id=row.id,
+                name=row.name,
+                lane=work.lane,
+                memory=learned_memory.estimate_row(row, slots, learned[row.device].get(row.id)),
+                parallel=slots,
+                context=model.context if model else read_context(row.options),
+                calls=work.calls,
+                call_s=_to_estimate(seconds.call_s.get(row.id), "its last calls here") or call,
+                load_s=_to_estimate(seconds.load_s.get(row.id), "its last loads here") or hardware.load(weights),
+                shared=on_gpu,
+                device=row.device,
+            )
         )
-        for row in rows
-    ]  # fmt: skip
+    return demands
 
 
 async def load_rooms(connection: AsyncConnection, devices: Sequence[Device]) -> list[Room]:
     """Return the devices with the models that they hold."""
-    newest = {device.id: await residencies.find_newest(connection, device.id) for device in devices}
-    return [_make_room(device, newest[device.id]) for device in devices]
-
-
-def _make_room(device: Device, newest: residencies.ResidencyRow | None) -> Room:
-    residents = newest.models if newest is not None and newest.state == "open" else ()
-    return Room(device=device.id, budget_mib=device.models_mib, resident=residents)
-
-
-def _make_demand(
-    row: Row[Any],
-    model: Model | None,
-    wanted: ModelCalls,
-    measured: MeasuredSeconds,
-    learned: Mapping[int, LearnedMemory] | None,
-    hardware: Hardware,
-) -> Demand:
-    slots = row.options.get("parallel") or (model.parallel if model else 1)
-    on_gpu = not row.device.startswith("cpu")
-    weights = row.architecture["weights_bytes"] / MIB if row.architecture else float(row.footprint_mib)
-    call = hardware.call(weights, tokens=wanted.tokens, parallel=slots, on_gpu=on_gpu)
-    return Demand(
-        model_id=row.id,
-        name=row.name,
-        lane=wanted.lane,
-        memory=learned_memory.estimate_row(row, slots, learned),
-        parallel=slots,
-        context=model.context if model else read_context(row.options),
-        calls=wanted.calls,
-        call_s=_to_estimate(measured.call_s.get(row.id), "its last calls here") or call,
-        load_s=_to_estimate(measured.load_s.get(row.id), "its last loads here") or hardware.load(weights),
-        shared=on_gpu,
-        device=row.device,
-    )
+    rooms = []
+    for device in devices:
+        newest = await residencies.find_newest(connection, device.id)
+        resident = newest.models if newest is not None and newest.state == "open" else ()
+        rooms.append(Room(device=device.id, budget_mib=device.models_mib, resident=resident))
+    return rooms
 
 
 def _to_estimate(seconds: float | None, detail: str) -> Estimate | None:
     return None if seconds is None else Estimate(value=seconds, source="measured", detail=detail)
 
-
-# Bounds the calls of a job by model and order: its pipeline is run dry, for one question.
-#
-# For a running job, open calls are counted, and later ones are derived from the positions of its samples. Shared
-# replies, and a gate that chooses rules, reduce the number; pipelines with loops may increase it.
 
 Calls = Counter[tuple[int, Lane]]
 """Number of calls by model and lane."""
@@ -216,7 +197,10 @@ OPEN = sql("""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls that a job needs from models."""
+    """Upper bound of the calls that a job needs from models: its pipeline is run dry, for one question.
+
+    Shared replies, and a gate that chooses rules, reduce the number; pipelines with loops may increase it.
+    """
 
     wanted: dict[int, ModelCalls]
     order: tuple[int, ...]
@@ -273,7 +257,9 @@ def estimate_new(job: JobSpec, samples: int) -> Needs:
 
 
 async def estimate_live(connection: AsyncConnection, row: int, job: JobSpec, samples: int) -> Needs:
-    """Return the remaining needs of the job with this row id."""
+    """Return the remaining needs of the job with this row id: its open calls, and those that follow from the positions
+    of its samples.
+    """
     found = await to_thread.run_sync(count_dry, job)
     left: Calls = Counter()
     for opened in await connection.execute(OPEN, {"job": row}):
@@ -281,9 +267,8 @@ async def estimate_live(connection: AsyncConnection, row: int, job: JobSpec, sam
         left[opened.model_id, lane] += opened.calls
     for there in await connection.execute(LIVE, {"job": row}):
         if there.kind == "prepare":
-            left += _multiply_calls(found.calibration[there.position :], job.params.gate.items) + _multiply_calls(
-                found.sample, samples
-            )
+            left += _multiply_calls(found.calibration[there.position :], job.params.gate.items)
+            left += _multiply_calls(found.sample, samples)
         else:
             left += _multiply_calls(found.sample[there.position :], there.samples)
     return _make_needs(found, left, job.params)
@@ -307,8 +292,9 @@ def _make_needs(found: DryCounts, calls: Calls, params: Params) -> Needs:
     order = [
         model for counted in (*found.calibration, *found.sample) for model, _ in sorted(counted) if model in wanted
     ]
-    return Needs(wanted=wanted, order=_drop_repeats([*order, *(model for model in wanted if model not in order)]))
+    return Needs(wanted=wanted, order=drop_repeats([*order, *(model for model in wanted if model not in order)]))
 
 
-def _drop_repeats(order: list[int]) -> tuple[int, ...]:
-    return tuple(model for n, model in enumerate(order) if n == 0 or order[n - 1] != model)
+def drop_repeats(order: Iterable[int]) -> tuple[int, ...]:
+    """Drop each model that follows itself."""
+    return tuple(model for model, _ in groupby(order))

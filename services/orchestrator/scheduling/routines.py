@@ -5,6 +5,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 
 from redis.asyncio import Redis
 
@@ -15,8 +16,6 @@ from shared.runtime.queue import sweep
 from shared.settings import Settings
 from shared.storage.database import Database, is_passing
 
-# A task that the orchestrator repeats through every outage, and at once when it is woken.
-
 OUTAGE_S = 1.0
 """Seconds to wait after a failure, however long the outage lasts: a longer pause would outlast it."""
 
@@ -24,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Routine(ABC):
-    """Repeats a task until the orchestrator stops; `wake` shortens the pause."""
+    """Repeats a task through every outage until the orchestrator stops; `wake` shortens the pause."""
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
@@ -57,20 +56,19 @@ class Routine(ABC):
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 raise asyncio.CancelledError
-            await self._pause(pause_s)
+            await self.pause(pause_s)
 
-    async def _pause(self, seconds: float) -> None:
-        try:
+    async def pause(self, seconds: float) -> None:
+        """Wait for so many seconds, or until `wake` is called."""
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
-        except TimeoutError:
-            return
-
-
-# Runs the sweeper, which repairs what crashes left, every `sweep_s` and at once when a job is submitted or ends.
 
 
 class Sweeper(Routine):
-    """Sweeps the work of all devices. No flip waits for it, because its work grows with the jobs."""
+    """Repairs what crashes left, every `sweep_s` and at once when a job is submitted or ends.
+
+    It serves all devices. No flip waits for it, because its work grows with the jobs.
+    """
 
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
         super().__init__()
@@ -87,15 +85,16 @@ class Sweeper(Routine):
         return self._sweep_s
 
 
-# The sealer turns what jobs have mined into rule banks. It has its own loop, because a large bank takes a minute.
-
 LOOK_S = 1.0
+"""Seconds to wait while no bank can be sealed, and no job be advanced."""
 AGAIN_S = 30.0
 """Seconds to wait before a bank that could not be sealed is tried again."""
 
 
 class Sealer(Routine):
-    """Seals one bank after the other; one that cannot be sealed does not delay the others."""
+    """Turns what jobs have mined into rule banks, one after the other; one that cannot be sealed does not delay the
+    others. It has its own loop, because a large bank takes a minute.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__()
@@ -117,19 +116,17 @@ class Sealer(Routine):
         return LOOK_S
 
 
-# The finaliser ends jobs in batches, whatever their size, while everything else goes on.
-#
-# Several may run, and workers end small jobs themselves: an advisory lock keeps two of them from chaining the same
-# job.
-
-"""Seconds to wait while no job can be advanced."""
 POSTPONED_S = (5.0, 30.0, 300.0)
 """Seconds to wait before a job that failed to advance is tried again; the last value is used for all further tries.
 """
 
 
 class Finaliser(Routine):
-    """Takes one batch of each job in turn, so that neither a large job nor a broken one delays the others."""
+    """Ends jobs in batches: one of each job in turn, so that neither a large job nor a broken one delays the others.
+
+    Several may run, and workers end small jobs themselves: an advisory lock keeps two of them from chaining the same
+    job.
+    """
 
     def __init__(self, database: Database, started: Callable[[], None] = lambda: None) -> None:
         """`started` is called when a job has got its samples."""

@@ -25,7 +25,7 @@ from shared.calls import Lane
 from shared.errors import Unreadable
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
-from shared.lease.plan import Plan, Room, plan
+from shared.lease.plan import Room, plan
 from shared.lease.policy import (
     PRESSING,
     DeviceResidency,
@@ -50,8 +50,6 @@ from shared.storage import devices
 from shared.storage.database import Database, sql
 from shared.storage.jobs import LaneWork
 
-# Plans all live work: which models a device's scheduler may have resident at the same time.
-
 TRUSTED_S = 5.0
 """Seconds for which a plan of the same jobs is reused: counting what is left reads all their samples."""
 
@@ -62,7 +60,9 @@ _log = logging.getLogger(__name__)
 
 
 class LivePlan:
-    """The plan of the device to which these settings are narrowed."""
+    """Plans all live work on the device to which these settings are narrowed: which models it may hold at the same
+    time.
+    """
 
     def __init__(self, settings: Settings, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = settings.device
@@ -77,14 +77,14 @@ class LivePlan:
         jobs = {row.id: row.total for row in await connection.execute(SELECT_LIVE_JOBS)}
         if jobs != self._jobs or time.monotonic() - self._made_at >= TRUSTED_S:
             try:
-                self._groups = (await self._plan(connection, jobs)).groups.get(self._device.id, ())
+                self._groups = await self._plan(connection, jobs)
             except Exception:  # noqa: BLE001 - a pipeline may fail on made-up replies; the device must go on
                 _log.exception("no plan for %s: one model at a time is resident", self._device.id)
                 self._groups = ()
             self._jobs, self._made_at = jobs, time.monotonic()
         return self._groups
 
-    async def _plan(self, connection: AsyncConnection, jobs: dict[int, int]) -> Plan:
+    async def _plan(self, connection: AsyncConnection, jobs: dict[int, int]) -> Sequence[ModelGroup]:
         specs = await JobSpecs().load_each(connection, set(jobs), set())
         found = [await _estimate_needs(connection, job, specs[job], total) for job, total in jobs.items()]
         wanted = merge_needs([each for each in found if each is not None])
@@ -93,7 +93,7 @@ class LivePlan:
         here = [demand for demand in demanded if demand.device == self._device.id]
         # Plan for an empty device: a plan that relies on what is resident takes turns with models that fit together.
         room = Room(device=self._device.id, budget_mib=self._device.models_mib)
-        return plan(here, [room], order=wanted.order)
+        return plan(here, [room], order=wanted.order).groups.get(self._device.id, ())
 
 
 async def _estimate_needs(
@@ -118,8 +118,6 @@ def merge_needs(jobs: Sequence[Needs]) -> Needs:
     rest = sorted(wanted.keys() - set(longest), key=lambda model: (list(Lane).index(wanted[model].lane), model))
     return Needs(wanted=wanted, order=(*longest, *rest))
 
-
-# Observes one device's work in a snapshot of the database, and measures durations between snapshots.
 
 STARVED_S = 60.0
 """Longest pause in seconds between two searches for starving jobs, which read the whole queue."""
@@ -212,7 +210,7 @@ class QueueCounts:
 
 
 class Observer:
-    """Observes one device and its work."""
+    """Observes one device's work in a snapshot of the database, and measures durations between snapshots."""
 
     def __init__(self, device: Device, rules: FlipRules, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = device
@@ -251,16 +249,16 @@ class Observer:
             rows = (await connection.execute(STARVED, {"device": self._device.id, "resident": resident})).all()
             self._starved = [(row.job_id, row.model_id) for row in rows]
         self._starving.keep({job for job, _ in self._starved})
-        picture = await self._take_snapshot(connection, measured)
+        snapshot = await self._take_snapshot(connection, measured)
         # Add up the idle times of one residency, so that waiting for more work ends even if single calls arrive in
         # between.
         if residency is not None:
             now = time.monotonic()
             if self._idle_since is not None:
                 self._idle_s += now - self._idle_since
-            self._idle_since = now if stands_idle(picture, residency) else None
+            self._idle_since = now if stands_idle(snapshot, residency) else None
             residency = replace(residency, idle_s=self._idle_s)
-        return picture, residency, live.jobs > 0
+        return snapshot, residency, live.jobs > 0
 
     async def _take_snapshot(self, connection: AsyncConnection, measured: MeasuredSeconds) -> WorkloadSnapshot:
         values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
@@ -290,26 +288,24 @@ class Observer:
             calls += later
         lull = (await connection.execute(LULL)).scalar()
         return WorkloadSnapshot(
-            loads=tuple(self._load(*each, measured, away=each[0] in away) for each in calls),
+            loads=tuple(
+                ModelLoad(
+                    model_id=model,
+                    footprint_mib=footprint_mib,
+                    lane=lane,
+                    calls=n,
+                    away=model in away,
+                    call_s=measured.call_s.get(model),
+                    load_s=measured.load_s.get(model),
+                    starved_s=self._starving.find_longest([job for job, wanted in self._starved if wanted == model]),
+                    online_s=self._asked.find_longest([pair for pair in self._online if pair[1] == model]),
+                )
+                for model, footprint_mib, lane, n in calls
+            ),
             ready=ready,
             cpu_calls=cpu_calls,
             cpu_idle_s=time.monotonic() - self._cpu_changed,
             lull_s=float("inf") if lull is None else max(0.0, float(lull)),
-        )
-
-    def _load(
-        self, model: int, footprint_mib: int, lane: Lane, calls: int, measured: MeasuredSeconds, *, away: bool
-    ) -> ModelLoad:
-        return ModelLoad(
-            model_id=model,
-            footprint_mib=footprint_mib,
-            lane=lane,
-            calls=calls,
-            away=away,
-            call_s=measured.call_s.get(model),
-            load_s=measured.load_s.get(model),
-            starved_s=self._starving.find_longest([job for job, wanted in self._starved if wanted == model]),
-            online_s=self._asked.find_longest([pair for pair in self._online if pair[1] == model]),
         )
 
     async def _load_residency(self, connection: AsyncConnection, measured: MeasuredSeconds) -> DeviceResidency | None:
@@ -334,8 +330,6 @@ class Observer:
         )
 
 
-# The scheduler observes the work and decides flips. Several may run, because a flip is a compare-and-set.
-
 LOOK_S = 0.05
 """Seconds between two observations while a job is live; if an observation takes longer, as long as that."""
 LONGEST_PAUSE_S = 1.0
@@ -344,24 +338,21 @@ outage.
 """
 
 
-def make_flip_rules(settings: Settings) -> FlipRules:
-    """Return the operator's limits on waiting."""
-    device = settings.device
-    return FlipRules(
-        patience_s=settings.patience_s,
-        max_residency_s=device.max_residency_s,
-        max_wait_s=device.max_wait_s,
-        online_patience_s=device.online_patience_s,
-    )
-
-
 class Scheduler(Routine):
-    """Observes the work for one device, and decides which models it holds next."""
+    """Observes the work for one device, and decides which models it holds next.
+
+    Several may run, because a flip is a compare-and-set.
+    """
 
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
         super().__init__()
         self._device = settings.device
-        self._rules = make_flip_rules(settings)
+        self._rules = FlipRules(
+            patience_s=settings.patience_s,
+            max_residency_s=self._device.max_residency_s,
+            max_wait_s=self._device.max_wait_s,
+            online_patience_s=self._device.online_patience_s,
+        )
         measured_seconds = MeasuredSecondsReader(self._device.id)
         self.observer = Observer(self._device, self._rules, measured_seconds)
         self._live_plan = LivePlan(settings, measured_seconds)
@@ -384,15 +375,15 @@ class Scheduler(Routine):
     async def look(self) -> bool:
         """Flip if it is time, and return whether any job is live."""
         async with self._database.snapshot() as connection:
-            picture, residency, live = await self.observer.observe(connection)
+            snapshot, residency, live = await self.observer.observe(connection)
             if residency is not None and residency.state == "quarantined":
                 residency = replace(residency, retry=await self._lease.is_retry_requested(residency.epoch))
             drained = await devices.find_drain(connection, self._device.id) is not None
-            target = self._decide(picture, residency, drained=drained)
+            target = self._decide(snapshot, residency, drained=drained)
             if target is not None and target.models and self._device.residency == "auto":
                 # Whether to flip does not depend on the plan, so the plan is made only for a flip.
                 groups = await self._live_plan.groups(connection)
-                target = self._decide(picture, residency, groups=groups)
+                target = self._decide(snapshot, residency, groups=groups)
             if target is None:
                 return live
             # A committed reply that was not processed yet may give the resident model more work. It has to be sought in
@@ -407,18 +398,17 @@ class Scheduler(Routine):
 
     def _decide(
         self,
-        picture: WorkloadSnapshot,
+        snapshot: WorkloadSnapshot,
         held: DeviceResidency | None,
         *,
         groups: Sequence[ModelGroup] | None = None,
         drained: bool = False,
     ) -> Target | None:
-        if groups is None:
-            fitting = self._device.residency == "together"
-            groups = (
-                group_by_footprint(picture.loads, self._device.models_mib) if fitting else group_singly(picture.loads)
-            )
-        return decide(picture, held, groups=groups, rules=self._rules, drained=drained)
+        if groups is None and self._device.residency == "together":
+            groups = group_by_footprint(snapshot.loads, self._device.models_mib)
+        elif groups is None:
+            groups = group_singly(snapshot.loads)
+        return decide(snapshot, held, groups=groups, rules=self._rules, drained=drained)
 
     async def _flip(self, previous: int, target: Target) -> None:
         """Request a residency; only the decision that commits first flips the lease."""
@@ -438,8 +428,6 @@ class Scheduler(Routine):
         except RedisError as error:
             _log.warning("lease not flipped, the guard refuses the old epoch anyway: %s", error)
 
-
-# Estimates what a device's next flip waits for, from its queue.
 
 FEWEST = 5
 """Number of calls that must have ended in the window before their pace predicts when the others will."""
@@ -464,21 +452,15 @@ class NextFlip(msgspec.Struct, frozen=True, kw_only=True):
 def predict_next_flip(device: str, resident: Sequence[str], work: Sequence[LaneWork]) -> NextFlip | None:
     """Return what the next flip waits for; None if nothing waits for a model that `device` does not hold."""
     here = [each for each in work if each.device == device]
-    waiting = sorted(
-        (each for each in here if each.queued and each.model not in resident), key=lambda each: -each.queued
-    )
+    waiting = [each for each in here if each.queued and each.model not in resident]
+    waiting.sort(key=lambda each: -each.queued)
     if not waiting:
         return None
-    resident_groups = [each for each in here if each.model in resident]
-    left = sum(each.queued for each in resident_groups)
-    ended = sum(each.ended for each in resident_groups)
-    if not left or ended < FEWEST:
-        low_s, high_s = None, None
-    else:
+    ahead = [each for each in here if each.model in resident]
+    left, ended = sum(each.queued for each in ahead), sum(each.ended for each in ahead)
+    low_s = high_s = None
+    if left and ended >= FEWEST:
         few, many = poisson_interval(ended)
-        window_s = resident_groups[0].window_s
-        low_s, high_s = left * window_s / many, left * window_s / few
-    return NextFlip(
-        models=[each.model for each in waiting], waiting=sum(each.queued for each in waiting), left=left,
-        low_s=low_s, high_s=high_s,
-    )  # fmt: skip
+        low_s, high_s = left * ahead[0].window_s / many, left * ahead[0].window_s / few
+    models, calls = [each.model for each in waiting], sum(each.queued for each in waiting)
+    return NextFlip(models=models, waiting=calls, left=left, low_s=low_s, high_s=high_s)

@@ -1,13 +1,11 @@
 """Plans hypothetical models and devices, by figures of the request in place of rows."""
 
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from services.orchestrator.scheduling.demands import ModelCalls, Needs
+from services.orchestrator.scheduling.demands import Needs, drop_repeats
 from shared.calls import Lane
 from shared.errors import Invalid
 from shared.fields import WHOLE
@@ -183,26 +181,15 @@ def replace_models(
     made: dict[int, Demand] = {}
     for demand in demands:
         model = by_lane.get(demand.lane)
-        number = demand.model_id if model is None else ids.setdefault(model.model, demand.model_id)
-        stands = (
-            demand
-            if model is None
-            else _make_replacement(model, number, needs.wanted[demand.model_id], hardware, on_gpu)
-        )
+        number, replacement = demand.model_id, demand
+        if model is not None:
+            number = ids.setdefault(model.model, demand.model_id)
+            longest = model.model_copy(update={"tokens": model.tokens or needs.wanted[demand.model_id].tokens})
+            replacement = longest.demand(number, hardware, on_gpu=on_gpu)
         calls = demand.calls + (made[number].calls if number in made else 0)
-        made[number] = msgspec.structs.replace(stands, calls=calls)
+        made[number] = msgspec.structs.replace(replacement, calls=calls)
         same[demand.model_id] = number
-    return ReplacedModels(list(made.values()), _drop_repeats(same.get(model, model) for model in needs.order))
-
-
-def _make_replacement(model: ModelWanted, number: int, wanted: ModelCalls, hardware: Hardware, on_gpu: bool) -> Demand:  # noqa: FBT001 - handed on
-    longest = model.model_copy(update={"tokens": model.tokens or wanted.tokens})
-    return longest.demand(number, hardware, on_gpu=on_gpu)
-
-
-def _drop_repeats(order: Iterable[int]) -> tuple[int, ...]:
-    """Drop a model that follows itself."""
-    return tuple(model for model, _ in groupby(order))
+    return ReplacedModels(list(made.values()), drop_repeats(same.get(model, model) for model in needs.order))
 
 
 def make_rooms(devices: list[DeviceWanted]) -> list[Room]:

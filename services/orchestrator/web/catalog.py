@@ -2,9 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api.models import list_views as list_model_views
-from services.orchestrator.api.models import load_details
-from services.orchestrator.api.pipelines import get_details, list_views
+from services.orchestrator.api import models, pipelines
 from services.orchestrator.api.rules import RuleFilters
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.corpora import JOBS
@@ -14,10 +12,7 @@ from shared.pages.formatting import flatten_tree
 from shared.pages.pages import format_query
 from shared.pipelines.registry import AFTERWARDS
 from shared.pipelines.switches import covers
-from shared.storage import configurations, jobs
-from shared.storage import rules as stored_rules
-
-# Serves the rules of a bank.
+from shared.storage import configurations, jobs, rules
 
 router = APIRouter()
 
@@ -25,7 +20,7 @@ router = APIRouter()
 class ShownRules(RuleFilters):
     """Filters as in the API, but sorted by confidence unless the bank's order is requested."""
 
-    order: stored_rules.Order = "confidence"
+    order: rules.Order = "confidence"
 
 
 @page(router, "/rules/{bank}")
@@ -33,28 +28,22 @@ async def show_bank(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows a bank and the rules that match the filters."""
     query = visit.query(ShownRules)
     async with deps.database.transaction() as connection:
-        found = await stored_rules.load_details(connection, bank)
-        rules = await stored_rules.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
+        found = await rules.load_details(connection, bank)
+        listed = await rules.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
     filters = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
     drawn = [
         {**each, "body": lines.format_body(each), "head": lines.format_atom(each["head"])}
-        for each in as_json(rules.data)
+        for each in as_json(listed.data)
     ]
+    # The API's address of the rules if they are filtered or paged, else that of the bank.
+    json = f"/v1/rules/{bank}"
+    if filters or query.cursor is not None:
+        json += f"/rules{format_query({**filters, 'order': query.order, 'cursor': query.cursor})}"
     return visit.show(
-        "rules/one.html", title=bank, json=_link_json(bank, query, filters), bank=as_json(found), rules=drawn,
-        query=filters,
-        cursor=rules.next_cursor, first=query.cursor is not None, asked=query.model_dump(),
+        "rules/one.html", title=bank, json=json, bank=as_json(found), rules=drawn, query=filters,
+        cursor=listed.next_cursor, first=query.cursor is not None, asked=query.model_dump(),
     )  # fmt: skip
 
-
-def _link_json(bank: str, asked: ShownRules, query: dict[str, object]) -> str:
-    """Return the API's address of the rules if they are filtered or paged, else that of the bank."""
-    if not query and asked.cursor is None:
-        return f"/v1/rules/{bank}"
-    return f"/v1/rules/{bank}/rules{format_query({**query, 'order': asked.order, 'cursor': asked.cursor})}"
-
-
-# Serves `/pipelines`: the ways in which questions can be answered.
 
 DOING = {
     "retrieve": "search an index",
@@ -75,14 +64,14 @@ DOING = {
 async def list_pipelines(visit: Visitor) -> Response:
     """Lists the pipelines by name."""
     return visit.show(
-        "pipelines/list.html", title="Pipelines", json="/v1/pipelines", pipelines=as_json(await list_views())
+        "pipelines/list.html", title="Pipelines", json="/v1/pipelines", pipelines=as_json(await pipelines.list_views())
     )  # fmt: skip
 
 
 @page(router, "/pipelines/{name}")
 async def show_pipeline(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows a pipeline step by step, with the parameters that it reads and the newest jobs that use it."""
-    found = as_json(await get_details(name))
+    found = as_json(await pipelines.get_details(name))
     holding = await configurations.load_newest(deps.database)
     newest = await jobs.list_jobs(deps.database, JOBS, None, jobs.JobSelection(pipeline=name))
     return visit.show(
@@ -92,19 +81,16 @@ async def show_pipeline(name: str, visit: Visitor, deps: RequestDeps) -> Respons
     )  # fmt: skip
 
 
-# Serves `/models`: the models, where they are, what memory they take, and how fast they are.
-
-
 @page(router, "/models")
 async def list_models(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists every model that a job may name."""
     return visit.show(
-        "models/list.html", title="Models", json="/v1/models", models=as_json(await list_model_views(deps))
+        "models/list.html", title="Models", json="/v1/models", models=as_json(await models.list_views(deps))
     )
 
 
 @page(router, "/models/{name}")
 async def show_model(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows one model with its measurements."""
-    found = as_json(await load_details(deps, name))
+    found = as_json(await models.load_details(deps, name))
     return visit.show("models/one.html", title=name, json=f"/v1/models/{name}", model=found)

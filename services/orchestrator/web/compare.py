@@ -31,8 +31,6 @@ from shared.storage import database, datasets, samples
 from shared.storage.jobs import Job, JobSelection, Named, list_jobs
 from shared.storage.provenance import load_provenance
 
-# Serves `/compare/cases`: two samples as a figure, which can be downloaded as one file.
-
 router = APIRouter()
 Index = Annotated[int, Field(ge=0, lt=1 << 31)]
 Repeat = Annotated[int, Field(ge=0, lt=1 << 15)]
@@ -108,8 +106,6 @@ async def _load_both(visit: Visit, deps: Deps) -> tuple[Cases, tuple[Case, Case]
     return query, (one, Case(names[1], query.right, right, documents(right)))
 
 
-# Serves `/compare`: several jobs side by side, and which of them differ.
-
 FEWEST, MOST = 2, 8
 RECENT = 100
 """Number of completed jobs that are offered for comparison."""
@@ -148,7 +144,7 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
     query = visit.query(JobChoiceQuery)
     several = list(dict.fromkeys(filter(None, (query.baseline, *names))))
     if not several:
-        return await _choose(visit, deps, query.dataset)
+        return await _offer_jobs(visit, deps, query.dataset)
     check_number(len(several))
     found = await compare_jobs(deps.database, several, query.baseline, parse_measure(query.measure))
     others = {"baseline": query.baseline, "measure": query.measure}
@@ -184,39 +180,24 @@ def make_rows(found: Comparison) -> list[SystemRow]:
     """Return the systems, best first; those without a measurement come last."""
     first = None if found.baseline is not None else find_best(found.jobs)
     references = {first} if first else {pair.right for pair in found.pairs}
-    widest = max([abs(bound) for each in found.pairs for bound in _list_bounds(each)], default=1.0) or 1.0
     by_name = {each.name: each for each in found.jobs}
-    ordered = sorted(found.jobs, key=lambda each: (each.measured.value is None, -(each.measured.value or 0.0)))
-    return [
-        SystemRow(
-            system, system.name in references, versus, _draw_figure(system), _draw_difference(versus, widest),
-            describe_verdict(versus),
-            _link_changed(system, by_name[versus.right]) if versus and versus.gained + versus.lost else None,
-        )
-        for system in ordered
-        for versus in [find_pair(found.pairs, system.name, first)]
-    ]  # fmt: skip
-
-
-def _draw_figure(system: Compared) -> Markup | None:
-    mean = system.measured
-    return None if mean.value is None else draw_whisker(mean.value, mean.low or 0.0, mean.high or 0.0)
-
-
-def _draw_difference(versus: Versus | None, widest: float) -> Markup | None:
-    wide = versus and (versus.corrected or versus.difference)
-    return draw_whisker(wide.value or 0.0, wide.low, wide.high, start=-widest, end=widest) if wide else None
-
-
-def _link_changed(left: Compared, right: Compared) -> str | None:
-    if len(left.jobs) > 1 or len(right.jobs) > 1:
-        return None
-    return f"/compare/changed{format_query({'left': left.jobs[0], 'right': right.jobs[0]})}"
-
-
-def _list_bounds(pair: Versus) -> tuple[float, ...]:
-    wide = pair.corrected or pair.difference
-    return (wide.low, wide.high) if wide else ()
+    wides = [wide for pair in found.pairs if (wide := pair.corrected or pair.difference)]
+    widest = max((abs(bound) for wide in wides for bound in (wide.low, wide.high)), default=1.0) or 1.0
+    rows = []
+    for system in sorted(found.jobs, key=lambda each: (each.measured.value is None, -(each.measured.value or 0.0))):
+        mean, figure, difference, changed = system.measured, None, None, None
+        if mean.value is not None:
+            figure = draw_whisker(mean.value, mean.low or 0.0, mean.high or 0.0)
+        versus = find_pair(found.pairs, system.name, first)
+        if versus and (wide := versus.corrected or versus.difference):
+            difference = draw_whisker(wide.value or 0.0, wide.low, wide.high, start=-widest, end=widest)
+        if versus and versus.gained + versus.lost:
+            left, right = system.jobs, by_name[versus.right].jobs
+            if len(left) == len(right) == 1:
+                changed = f"/compare/changed{format_query({'left': left[0], 'right': right[0]})}"
+        is_reference, verdict = system.name in references, describe_verdict(versus)
+        rows.append(SystemRow(system, is_reference, versus, figure, difference, verdict, changed))
+    return rows
 
 
 def describe_verdict(pair: Versus | None) -> str:
@@ -232,7 +213,7 @@ def describe_verdict(pair: Versus | None) -> str:
     return "not separable" + (f"; about {pair.needed:,} items would tell them apart" if pair.needed else "")
 
 
-async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
+async def _offer_jobs(visit: Visit, deps: Deps, dataset: str | None) -> Response:
     recent = await list_jobs(deps.database, RECENT, None, JobSelection(state="completed"))
     counts = Counter(job.dataset for job in recent.data)
     often = [name for name, count in counts.items() if count >= FEWEST]
@@ -242,14 +223,11 @@ async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
     if chosen_dataset is not None:
         filters = JobSelection(state="completed", dataset=chosen_dataset)
         found = (await list_jobs(deps.database, RECENT, None, filters)).data
+    # By id where an earlier release let several jobs use the same name.
+    named = Counter(job.name for job in found)
+    references = [(job.name if named[job.name] == 1 else str(job.id), job) for job in found]
     return visit.show(
         "compare/choose.html", title="Compare",
         json=f"/v1/jobs{format_query({'state': 'completed', 'dataset': chosen_dataset})}",
-        datasets=known, dataset=chosen_dataset, found=[_make_reference(job, found) for job in found], most=MOST,
+        datasets=known, dataset=chosen_dataset, found=references, most=MOST,
     )  # fmt: skip
-
-
-def _make_reference(job: Job, among: list[Job]) -> tuple[str, Job]:
-    """Return the job's name or, if an earlier release let another job use the same name, its id; with the job."""
-    alone = sum(each.name == job.name for each in among) == 1
-    return (job.name if alone else str(job.id)), job

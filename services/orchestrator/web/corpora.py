@@ -13,8 +13,6 @@ from shared.pages.pages import format_query
 from shared.storage import corpora, database, datasets, jobs, rules
 from shared.storage.jobs import Named
 
-# Serves `/corpora`: the documents that questions are answered from.
-
 router = APIRouter()
 ROWS = 10
 """Number of documents on a page."""
@@ -97,8 +95,6 @@ async def contamination(name: str, visit: Visitor, deps: RequestDeps) -> Respons
         datasets=[each.name for each in known.data], chosen=query.dataset, found=as_json(found),
     )  # fmt: skip
 
-
-# Serves `/datasets`: the questions that jobs answer.
 
 CORPORA = 20
 """Number of the newest corpora that are offered for a scan for leaked answers."""

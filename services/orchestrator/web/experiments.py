@@ -26,7 +26,7 @@ from services.orchestrator.web.compare import MEASURES, make_rows, select_notes
 from services.orchestrator.web.page import Visitor, page
 from shared.pages.charts import HeatCell, IntervalPoint, draw_heat_table, draw_points
 from shared.pages.pages import format_query
-from shared.pages.plots import SERIES as MOST_LINES
+from shared.pages.plots import SERIES
 from shared.shapes import ACCURACY
 from shared.storage import database, experiments
 
@@ -82,22 +82,19 @@ async def show_experiment(visit: Visitor, deps: RequestDeps, experiment: str) ->
     known = find_axes(found.rows)
     at = choose(known, query.x, query.y)
     drawn = draw_figures(found.rows, known, at)
+    measure = query.model_dump(include={"measure"}, exclude_defaults=True)
     pooled = found.comparisons.pooled if found.comparisons else None
     # The comparisons of each dataset alone; empty if there is only one dataset.
     datasets = found.comparisons.datasets if found.comparisons else {}
-    dataset_comparisons = {name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()}
     return visit.show(
         "experiments/one.html", title=found.name,
-        json=f"/v1/experiments/{found.id}/report{format_query(_measure(query))}",
+        json=f"/v1/experiments/{found.id}/report{format_query(measure)}",
         found=found, pooled=pooled, known=known, at=at, no_axis=NO_AXIS, pictures=drawn[:MOST_PICTURES],
         hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=write_headline(found),
         rows=make_rows(pooled) if pooled else [],
-        datasets=dataset_comparisons, notes=[*found.notes, *(select_notes(pooled) if pooled else ())],
+        datasets={name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()},
+        notes=[*found.notes, *(select_notes(pooled) if pooled else ())],
     )  # fmt: skip
-
-
-def _measure(asked: ExperimentQuery) -> dict[str, object]:
-    return asked.model_dump(include={"measure"}, exclude_defaults=True)
 
 
 def write_headline(found: ExperimentReport) -> str:
@@ -120,16 +117,14 @@ def draw_figures(cells: Sequence[Row], known: Axes, at: ChosenAxes) -> list[Grid
         return [_draw_lines(title, part, known, at.x) for title, part in several.items()]
     values = [row.result.measured.value for row in cells if row.result and row.result.measured.value is not None]
     ends = (min(values, default=0.0), max(values, default=1.0))
-    return [
-        GridFigure(title, _draw_heat(title, part, known, (at.x, at.y), ends))
-        for title, part in split_by_figure(cells, known, (at.x, at.y)).items()
-    ]
-
-
-def _draw_heat(title: str, cells: Sequence[Row], known: Axes, at: tuple[str, str], ends: tuple[float, float]) -> Markup:
-    x, y = at
-    figures = {(locate_cell(row)[x], locate_cell(row)[y]): _make_cell(row) for row in cells}
-    return draw_heat_table(figures, (x, known[x]), (y, known[y]), caption=title, low=ends[0], high=ends[1])
+    columns, rows = (at.x, known[at.x]), (at.y, known[at.y])
+    figures = []
+    for title, part in split_by_figure(cells, known, (at.x, at.y)).items():
+        places = [locate_cell(row) for row in part]
+        heat = {(place[at.x], place[at.y]): _make_cell(row) for place, row in zip(places, part, strict=True)}
+        drawn = draw_heat_table(heat, columns, rows, caption=title, low=ends[0], high=ends[1])
+        figures.append(GridFigure(title, drawn))
+    return figures
 
 
 def _make_cell(row: Row) -> HeatCell:
@@ -150,7 +145,6 @@ def _draw_lines(title: str, cells: Sequence[Row], known: Axes, x: str) -> GridFi
         if mean is not None and mean.value is not None:
             ends = (mean.value if bound is None else bound for bound in (mean.low, mean.high))
             found[locate_cell(row)[x]] = IntervalPoint(mean.value, *ends)
-    note = f"{len(series) - MOST_LINES} variants are not drawn" if len(series) > MOST_LINES else ""
-    return GridFigure(
-        title, draw_points({name: found for name, found in series.items() if found} or series, x, known[x]), note
-    )
+    note = f"{len(series) - SERIES} variants are not drawn" if len(series) > SERIES else ""
+    measured = {name: found for name, found in series.items() if found}
+    return GridFigure(title, draw_points(measured or series, x, known[x]), note)

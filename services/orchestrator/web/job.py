@@ -6,7 +6,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from anyio import to_thread
@@ -14,11 +13,11 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator import reports
-from services.orchestrator.api import jobs as jobs_module
+from services.orchestrator.api import jobs as api_jobs
 from services.orchestrator.api.jobs import JobFilters, audit_job, load_page
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.polling import POLL_S
+from services.orchestrator.reports.report import report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.audit import Violation, list_invariants
@@ -33,14 +32,8 @@ from shared.samples import GateDecision
 from shared.shapes import Scope
 from shared.statistics.intervals import Graded
 from shared.storage import jobs
-from shared.storage import jobs as stored_jobs
 from shared.storage.database import RUNNABLE, TERMINAL
 from shared.storage.jobs import Job, Sort, State
-
-# Pages that update themselves: a change is drawn here once for all viewers, and sent to them as an event.
-#
-# Every event holds whole fragments, so a browser that missed events is up to date after the next one. A fragment is
-# the same for every viewer; buttons, which depend on the key, are outside of it.
 
 SILENT_POLLS = int(15 / POLL_S)
 """Polls without a change after which a comment keeps the connection open."""
@@ -66,14 +59,10 @@ Draw = Callable[[], Awaitable[Fragment]]
 def stream(deps: Deps, key: Hashable, draw: Draw) -> Response:
     """Stream events with the fragments that `draw` returns, whenever they change.
 
-    All streams of one `key` share the calls of `draw`: at most one per second, fewer if a call takes long.
+    All streams of one `key` share the calls of `draw`: at most one per second, fewer if a call takes long. Every event
+    holds whole fragments, so a browser that missed events is up to date after the next one. A fragment is the same for
+    every viewer; buttons, which depend on the key, are outside of it.
     """
-    return StreamingResponse(
-        _stream_events(deps, key, _add_pauses(draw)), media_type="text/event-stream", headers=HEADERS
-    )
-
-
-def _add_pauses(draw: Draw) -> Draw:
     rest_s = 0.0
 
     async def draw_and_rest() -> Fragment:
@@ -84,31 +73,25 @@ def _add_pauses(draw: Draw) -> Draw:
         rest_s = max(REST * (time.monotonic() - began) - POLL_S, 0.0)
         return drawn
 
-    return draw_and_rest
+    async def stream_events() -> AsyncIterator[str]:
+        last_html, silent = "", 0
+        while True:
+            fragment = await deps.polls.wait_for_next(("page", key), draw_and_rest)
+            silent += 1
+            if fragment.html != last_html:
+                last_html, silent = fragment.html, 0
+                yield ("".join(f"data: {line}\n" for line in fragment.html.splitlines()) + "\n")
+            elif silent >= SILENT_POLLS:
+                silent = 0
+                yield ": still here\n\n"
+            if fragment.last:
+                yield "event: end\ndata: \n\n"
+                return
+
+    return StreamingResponse(stream_events(), media_type="text/event-stream", headers=HEADERS)
 
 
-async def _stream_events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator[str]:
-    last_html, silent = "", 0
-    while True:
-        fragment = await deps.polls.wait_for_next(("page", key), draw)
-        silent += 1
-        if fragment.html != last_html:
-            last_html, silent = fragment.html, 0
-            yield ("".join(f"data: {line}\n" for line in fragment.html.splitlines()) + "\n")
-        elif silent >= SILENT_POLLS:
-            silent = 0
-            yield ": still here\n\n"
-        if fragment.last:
-            yield "event: end\ndata: \n\n"
-            return
-
-
-# Loads the state of a job that its page shows, and draws again while the job runs.
-
-PAUSABLE = RUNNABLE
-RESUMABLE = frozenset({"paused"})
-CANCELLABLE = RUNNABLE | RESUMABLE
-ACTIONS = {"pause": PAUSABLE, "resume": RESUMABLE, "cancel": CANCELLABLE, "requeue": TERMINAL}
+ACTIONS = {"pause": RUNNABLE, "resume": {"paused"}, "cancel": RUNNABLE | {"paused"}, "requeue": TERMINAL}
 """Operations that make sense in each state. The functions behind them decide; this only hides what they would
 refuse.
 """
@@ -150,31 +133,28 @@ async def load_progress(deps: Deps, reference: str) -> JobProgress:
         Conflict: there are several.
     """
     async with deps.database.statement() as connection:
-        row = await stored_jobs.resolve(connection, reference)
-        ended = await stored_jobs.has_ended(connection, row)
-    if ended:
-        return await _load_ended(deps, reference, row)
-    async with deps.database.snapshot() as connection:
-        job = await stored_jobs.view(connection, row)
-        graded = await stored_jobs.count_verdicts(connection, [row])
-        extraction = await stored_jobs.count_extractions(connection, [row])
-        return await _make_progress(connection, row, job, graded.get(row, {}), extraction.get(row, {}))
-
-
-async def _load_ended(deps: Deps, reference: str, row: int) -> JobProgress:
-    """Return the state of an ended job from the cache, because nothing changes any more."""
+        row = await jobs.resolve(connection, reference)
+        ended = await jobs.has_ended(connection, row)
+    extraction: Mapping[str, int]
+    if not ended:
+        async with deps.database.snapshot() as connection:
+            job = await jobs.view(connection, row)
+            graded = (await jobs.count_verdicts(connection, [row])).get(row, {})
+            extraction = (await jobs.count_extractions(connection, [row])).get(row, {})
+            return await _make_progress(connection, row, job, graded, extraction)
+    # From the cache, because nothing changes any more.
     job = await deps.job_views.get(deps.database, reference)
-    graded = await deps.verdicts.get(deps.database, [job])
-    extraction = await deps.extractions.get(deps.database, [job])
+    graded = (await deps.verdicts.get(deps.database, [job]))[job.id]
+    extraction = (await deps.extractions.get(deps.database, [job]))[job.id]
     async with deps.database.statement() as connection:
-        return await _make_progress(connection, row, job, graded[job.id], extraction[job.id])
+        return await _make_progress(connection, row, job, graded, extraction)
 
 
 async def _make_progress(
     connection: AsyncConnection, row: int, job: Job, graded: Graded, extraction: Mapping[str, int]
 ) -> JobProgress:
-    failures = await stored_jobs.count_failures(connection, [row]) if job.request_counts.failed else {}
-    decision = await stored_jobs.load_decision(connection, row) if job.gate else None
+    failures = await jobs.count_failures(connection, [row]) if job.request_counts.failed else {}
+    decision = await jobs.load_decision(connection, row) if job.gate else None
     # In a thread: the first interval imports scipy, which takes a second.
     accuracy = await to_thread.run_sync(compute_accuracy, graded)
     return JobProgress(job, accuracy, extraction, failures.get(row, {}), decision)
@@ -183,15 +163,15 @@ async def _make_progress(
 def write_headline(job: Job, found: Accuracy, extraction: Mapping[str, int]) -> str:
     """Return a title such as "Completed: 61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
     unreadable = None if job.state == "failed" else formatting.explain_missing_answers(extraction, as_json(found))
-    if job.ended or job.state == "preparing":
-        state = job.state.capitalize()
-    else:
-        counts = job.request_counts
-        state = f"{job.state.capitalize()}, {counts.total - counts.in_progress} of {counts.total} done"
-    counts = job.request_counts
-    failed = [f"{counts.failed} failed"] if counts.failed and job.state != "failed" else []
-    cancelled = [f"{counts.cancelled} cancelled"] if counts.cancelled else []
-    told = "; ".join([f"{state}: {unreadable or _describe_outcome(job, found)}", *[*failed, *cancelled]])
+    state, counts = job.state.capitalize(), job.request_counts
+    if not job.ended and job.state != "preparing":
+        state += f", {counts.total - counts.in_progress} of {counts.total} done"
+    parts = [f"{state}: {unreadable or _describe_outcome(job, found)}"]
+    if counts.failed and job.state != "failed":
+        parts.append(f"{counts.failed} failed")
+    if counts.cancelled:
+        parts.append(f"{counts.cancelled} cancelled")
+    told = "; ".join(parts)
     return f"{told}. {formatting.ANOTHER_GRADER}." if unreadable else told
 
 
@@ -202,8 +182,6 @@ def _describe_outcome(job: Job, found: Accuracy) -> str:
         return "nothing was graded" if job.ended else "nothing is graded yet"
     return formatting.format_right(as_json(found), "" if job.ended else " so far")
 
-
-# Serves `/jobs/{job}`: one job, live, with its progress, its accuracy and its decisions.
 
 router = APIRouter()
 
@@ -224,7 +202,7 @@ async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 @page(router, "/live/jobs/{job}")
 async def stream_job(deps: RequestDeps, job: str) -> Response:
     """Streams the job's state and progress whenever they change."""
-    known = await stored_jobs.resolve_public_id(deps.database, job)
+    known = await jobs.resolve_public_id(deps.database, job)
 
     async def draw() -> Fragment:
         found = await load_progress(deps, str(known))
@@ -237,21 +215,21 @@ async def stream_job(deps: RequestDeps, job: str) -> Response:
 @page(router, "/jobs/{job}/pause", Scope.SUBMIT, method="POST")
 async def pause(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Pauses the job: none of its calls is started any more."""
-    await jobs_module.pause(job, deps, visit.caller, None)
+    await api_jobs.pause(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/resume", Scope.SUBMIT, method="POST")
 async def resume(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Resumes the job where it was."""
-    await jobs_module.resume(job, deps, visit.caller, None)
+    await api_jobs.resume(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/cancel", Scope.SUBMIT, method="POST")
 async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Cancels the job."""
-    await jobs_module.cancel(job, deps, visit.caller, None)
+    await api_jobs.cancel(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
@@ -259,7 +237,7 @@ async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 async def requeue(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Submits the job again and shows the new job; sending the same form twice shows the same job."""
     once = (await visit.request.form()).get("once")
-    accepted = await jobs_module.requeue(job, deps, visit.caller, str(once) if once else None)
+    accepted = await api_jobs.requeue(job, deps, visit.caller, str(once) if once else None)
     return go_to(accepted.headers["location"].removeprefix("/v1"))
 
 
@@ -268,9 +246,6 @@ def list_commands(job: Job) -> list[str]:
     name = shlex.quote(job.name)
     ended = [f"mathrag job report {name}", f"mathrag audit {name}", f"mathrag job export {name} --to {name}"]
     return ended if job.ended else [f"mathrag job watch {name}", f"mathrag job cancel {name}"]
-
-
-# Serves `/jobs`: the list of jobs, live, with filters, sort orders and pages.
 
 
 @page(router, "/jobs")
@@ -288,11 +263,11 @@ async def list_jobs(visit: Visitor, deps: RequestDeps) -> Response:
 async def stream_jobs(visit: Visitor, deps: RequestDeps) -> Response:
     """Streams the rows of the same page whenever they change."""
     filters = visit.query(JobFilters)
-    return stream(deps, ("jobs", filters.model_dump_json()), partial(_draw, deps, filters))
 
+    async def draw() -> Fragment:
+        return Fragment(make_environment().get_template("jobs/live.html").render(**await _load_values(deps, filters)))
 
-async def _draw(deps: Deps, filters: JobFilters) -> Fragment:
-    return Fragment(make_environment().get_template("jobs/live.html").render(**await _load_values(deps, filters)))
+    return stream(deps, ("jobs", filters.model_dump_json()), draw)
 
 
 async def _load_values(deps: Deps, filters: JobFilters) -> dict[str, Any]:
@@ -301,8 +276,6 @@ async def _load_values(deps: Deps, filters: JobFilters) -> dict[str, Any]:
     query = filters.model_dump(exclude={"cursor"}, exclude_defaults=True)
     return {"found": found, "right": right, "query": query, "first": filters.cursor is not None, "charts": charts}
 
-
-# Serves `/jobs/{job}/audit`: whether the stored rows can be trusted.
 
 SHOWN_ROWS = 5
 """Rows of a violation that are shown at first; the others are folded."""
@@ -336,13 +309,10 @@ def write_audit_headline(violations: Sequence[Violation]) -> str:
     return "; ".join(parts) or "Clean: the rows satisfy every invariant"
 
 
-# Serves `/jobs/{job}/report`: what a job found and what it cost; a report's folder has the same page.
-
-
 @page(router, "/jobs/{job}/report")
 async def report(job: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the report, which is final once the job has ended."""
-    found = as_json(await reports.report(deps.database, job, deps.settings.models))
+    found = as_json(await report_on_job(deps.database, job, deps.settings.models))
     return visit.show(
         "report/job.html", title=f"Report of {found['name']}", json=f"/v1/jobs/{found['id']}/report", report=found,
         lines=list(build_lines(found)), parameters=format_json(found["settings"]["params"]),

@@ -10,9 +10,8 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.access import identity
 from services.orchestrator.access.identity import check_scope
-from services.orchestrator.api import jobs as jobs_module
+from services.orchestrator.api import jobs as api_jobs
 from services.orchestrator.api import pipelines
-from services.orchestrator.api import pipelines as pipelines_module
 from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.plans import PlanJob, PlanRequest, PlanView, plan_request
 from services.orchestrator.api.routes import check_key
@@ -21,9 +20,7 @@ from services.orchestrator.reports.report import compute_cost, count_work
 from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, list_messages, page, parse_as, try_form
 from shared.errors import IdempotencyMismatch, Invalid
 from shared.fields import read_docstrings
-from shared.lease.plan import Option
 from shared.models.commands import PRESETS
-from shared.pages import formatting
 from shared.pages.charts import draw_memory
 from shared.pages.formatting import format_duration_range
 from shared.params import Params
@@ -37,15 +34,13 @@ from shared.storage.corpora import list_corpora
 from shared.storage.datasets import list_datasets
 from shared.storage.jobs import JOB_FIELDS, JobFields, resolve_public_id
 
-# The forms about a job: the names and parameters that they offer, and the request that their values stand for.
-
 MODELS = "models."
 """Prefix of a role's model in forms and addresses."""
 USUAL = "mathrag-gate"
 """Pipeline that a form starts with."""
 
 
-def _list_optional_fields() -> Iterator[pipelines_module.Parameter]:
+def _list_optional_fields() -> Iterator[pipelines.Parameter]:
     """Yield the optional fields of a job with the API's bounds, without those that the form shows by a list of names or
     as lines.
     """
@@ -54,8 +49,8 @@ def _list_optional_fields() -> Iterator[pipelines_module.Parameter]:
         if "default" not in request[name] or name in ("corpus", "metadata"):
             continue
         kind = request[name].get("anyOf", [request[name]])[0]
-        shown: pipelines_module.Kind = "choice" if "enum" in kind else "whole" if kind["type"] == "integer" else "text"
-        yield pipelines_module.Parameter(
+        shown: pipelines.Kind = "choice" if "enum" in kind else "whole" if kind["type"] == "integer" else "text"
+        yield pipelines.Parameter(
             name, shown, request[name]["default"], texts.get(name, ""), low=kind.get("minimum"),
             high=kind.get("maximum"), choices=tuple(kind.get("enum", ())), prefix="",
         )  # fmt: skip
@@ -92,10 +87,10 @@ async def load_default_params(deps: Deps) -> Params:
     return parse_params({}, (await configurations.load_newest(deps.database)).params)
 
 
-def select_sections(pipeline: str, usual: Params) -> list[pipelines_module.Section]:
+def select_sections(pipeline: str, usual: Params) -> list[pipelines.Section]:
     """Return the parameters that the pipeline reads; all, if there is no such pipeline."""
     known = registry.get(pipeline) if pipeline in registry.list_offered() else None
-    return pipelines_module.list_sections(lambda path: known is None or not known.ignores(path), usual)
+    return pipelines.list_sections(lambda path: known is None or not known.ignores(path), usual)
 
 
 def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
@@ -105,7 +100,7 @@ def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         Invalid: a line of the metadata is not of the form KEY=VALUE.
     """
-    own = {name: value for name, value in values.items() if not name.startswith((pipelines_module.PREFIX, MODELS))}
+    own = {name: value for name, value in values.items() if not name.startswith((pipelines.PREFIX, MODELS))}
     models = {name.removeprefix(MODELS): value for name, value in values.items() if name.startswith(MODELS)}
     lines = own.pop("metadata", "")
     metadata = {}
@@ -114,22 +109,16 @@ def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
         if not equals:
             raise Invalid(f"`metadata`: {line!r} is not of the form KEY=VALUE", hint="write one KEY=VALUE on each line")
         metadata[key.strip()] = value.strip()
-    return {
-        "name": "",
-        "dataset": "",
-        **own,
-        "params": pipelines_module.nest(values),
-        "models": models,
-        "metadata": metadata,
-    }
+    params = pipelines.nest(values)
+    return {"name": "", "dataset": "", **own, "params": params, "models": models, "metadata": metadata}
 
 
 def format_submission(submission: Submission, usual: Params) -> dict[str, str]:
     """Return the form values that make the same request, with those parameters that its pipeline reads and that
     differ from `usual`.
     """
-    read = pipelines_module.get_names(select_sections(submission.pipeline, usual))
-    before, requested = (pipelines_module.flatten(msgspec.to_builtins(each)) for each in (usual, submission.params))
+    read = pipelines.get_names(select_sections(submission.pipeline, usual))
+    before, requested = (pipelines.flatten(msgspec.to_builtins(each)) for each in (usual, submission.params))
     own = {name: getattr(submission, name) for name in JOB_FIELDS if name != "metadata"}
     values = {name: str(value) for name, value in own.items() if value is not None}
     values |= {f"{MODELS}{role}": name for role, name in submission.models.items()}
@@ -137,8 +126,6 @@ def format_submission(submission: Submission, usual: Params) -> dict[str, str]:
     metadata = "\n".join(f"{key}={value}" for key, value in submission.metadata.items())
     return {**values, "metadata": metadata} if metadata else values
 
-
-# Serves `/plan`: loads and minutes of a job before it is submitted.
 
 router = APIRouter()
 CARD_MIB = 12_288
@@ -170,9 +157,9 @@ class Card(NamedTuple):
 async def what_if(visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the form and the plan for its values."""
     query = {name: value for name, value in visit.request.query_params.items() if value}
-    card, offered = _choose_card(query, deps.settings), await load_choices(deps)
-    is_requested = "pipeline" in query
-    answer = await try_form(partial(_answer, query, card, deps)) if is_requested else FormResult(None, {})
+    card, offered, answer = _choose_card(query, deps.settings), await load_choices(deps), FormResult(None, {})
+    if "pipeline" in query:
+        answer = await try_form(partial(_plan_query, query, card, deps))
     sections = select_sections(query.get("pipeline", offered.pipeline), offered.configured)
     submission = {
         name: value
@@ -190,7 +177,7 @@ async def what_if(visit: Visitor, deps: RequestDeps) -> Response:
     )  # fmt: skip
 
 
-async def _answer(query: Mapping[str, str], card: Card, deps: Deps) -> PlanView:
+async def _plan_query(query: Mapping[str, str], card: Card, deps: Deps) -> PlanView:
     kept_values = {name: value for name, value in query.items() if name in SUBMISSION_FIELDS or name == "questions"}
     models = {name.removeprefix(MODELS): value for name, value in query.items() if name.startswith(MODELS)}
     questions = {"questions": kept_values.pop("questions")} if "questions" in kept_values else {}
@@ -198,9 +185,8 @@ async def _answer(query: Mapping[str, str], card: Card, deps: Deps) -> PlanView:
     own = {role: name for role, name in models.items() if name not in QUANTISED}
     job = {**kept_values, "params": pipelines.nest(query), "models": own}
     devices = [{"id": card.device, "budget_mib": card.mib}] if card.changed else []
-    return await plan_request(
-        parse_as(PlanRequest, {"job": job, "models": presets, "devices": devices, **questions}), deps
-    )
+    request = parse_as(PlanRequest, {"job": job, "models": presets, "devices": devices, **questions})
+    return await plan_request(request, deps)
 
 
 def _choose_card(query: Mapping[str, str], settings: Settings) -> Card:
@@ -233,10 +219,19 @@ def make_plan_values(answer: object, budget_mib: int) -> dict[str, Any]:
         return {"plan": None}
     ways = [each for each in (answer.chosen, *answer.others) if each is not None]
     nearest = ways[:1] if answer.chosen else sorted(ways, key=lambda each: each.peak_mib)[:1]
+    bars = []
+    for way in nearest:
+        # All to the same scale.
+        scale = max(max(each.memory_mib, each.budget_mib) for each in way.residencies)
+        for each in way.residencies:
+            parts = {f"{model.name} ×{model.parallel}": model.memory_mib for model in each.models}
+            parts |= {"retrieval": each.retrieval_mib} if each.retrieval_mib else {}
+            bars.append({**msgspec.structs.asdict(each), "drawn": draw_memory(parts, each.budget_mib, scale)})
+    # The memory with which a refused plan would fit.
+    needed = [max(each.memory_mib for each in way.residencies) if way.refused else None for way in ways]
     return {
         "plan": answer, "fits": answer.chosen is not None or not ways, "headline": _write_headline(answer, budget_mib),
-        "bars": [bar for way in nearest for bar in _draw_bars(way)],
-        "ways": [(each, _get_needed_mib(each)) for each in ways],
+        "bars": bars, "ways": list(zip(ways, needed, strict=True)),
     }  # fmt: skip
 
 
@@ -246,36 +241,10 @@ def _write_headline(answer: PlanView, budget_mib: int) -> str:
         return f"Does not fit {budget_mib:,} MiB" if answer.others else "No model has any work"
     loads = "no load" if not chosen.loads else f"{chosen.loads} load{'s' if chosen.loads > 1 else ''}"
     budget = max((each.budget_mib for each in chosen.residencies), default=budget_mib)
-    return (
-        f"Fits {budget:,} MiB with {loads}, {formatting.format_duration_range(*sorted(_bound_seconds(answer, chosen)))}"
-    )
+    # With equal calls made once, and with every sample making its own.
+    bounds = chosen.seconds if answer.shared_s is None else answer.shared_s, chosen.seconds
+    return f"Fits {budget:,} MiB with {loads}, {format_duration_range(*sorted(bounds))}"
 
-
-def _bound_seconds(answer: PlanView, chosen: Option) -> tuple[float, float]:
-    """Return the seconds with equal calls made once, and with every sample making its own."""
-    return chosen.seconds if answer.shared_s is None else answer.shared_s, chosen.seconds
-
-
-def _get_needed_mib(option: Option) -> int | None:
-    """Return the MiB with which a refused plan would fit; None if it fits."""
-    return max(each.memory_mib for each in option.residencies) if option.refused else None
-
-
-def _draw_bars(option: Option) -> list[dict[str, Any]]:
-    """Return every residency with its bar, all to the same scale."""
-    scale = max(max(each.memory_mib, each.budget_mib) for each in option.residencies)
-    return [
-        {**msgspec.structs.asdict(each), "drawn": draw_memory(_list_parts(each), each.budget_mib, scale)}
-        for each in option.residencies
-    ]
-
-
-def _list_parts(residency: Any) -> dict[str, int]:
-    parts = {f"{each.name} ×{each.parallel}": each.memory_mib for each in residency.models}
-    return parts | ({"retrieval": residency.retrieval_mib} if residency.retrieval_mib else {})
-
-
-# Serves `/submit`: a form that submits a job.
 
 SUBMIT_FIELDS = frozenset(JobRequest.model_fields) - {"params"}
 NEEDED = {"name": "", "pipeline": ""}
@@ -325,12 +294,14 @@ async def send(visit: Visitor, deps: RequestDeps) -> Response:
     )
     if wrong:
         answer = FormResult(None, wrong, Invalid.status)
-    else:
+    elif action == "dry-run":
         answer = await try_form(
-            partial(_plan_values, values, deps)
-            if (action == "dry-run")
-            else partial(_submit, values, once, visit, deps)
+            lambda: plan_request(
+                PlanRequest(job=PlanJob(**parse_as(JobRequest, make_request_body(values)).model_dump())), deps
+            )
         )
+    else:
+        answer = await try_form(partial(_submit, values, once, visit, deps))
     if isinstance(answer.error, IdempotencyMismatch):
         answer, once = answer._replace(messages={"": USED_UP}), uuid.uuid4().hex
     if isinstance(answer.value, str):
@@ -341,22 +312,16 @@ async def send(visit: Visitor, deps: RequestDeps) -> Response:
 async def _submit(values: Mapping[str, str], once: str, visit: Visit, deps: Deps) -> str:
     """Return the id of the job that this form has submitted, now or before."""
     request = parse_as(JobRequest, make_request_body(values))
-    accepted = await jobs_module.submit(request, deps, visit.caller, check_key(once))
+    accepted = await api_jobs.submit(request, deps, visit.caller, check_key(once))
     return accepted.headers["location"].rpartition("/")[2]
-
-
-async def _plan_values(values: Mapping[str, str], deps: Deps) -> PlanView:
-    request = parse_as(JobRequest, make_request_body(values))
-    return await plan_request(PlanRequest(job=PlanJob(**request.model_dump())), deps)
 
 
 async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
     offered, messages = await load_choices(deps), form.tried.messages
     sections = select_sections(form.values.get("pipeline", offered.pipeline), offered.configured)
     field_names = pipelines.get_names(sections)
-    unread = [
-        each for each in pipelines.parameters(offered.configured) if each.name in form.values.keys() - field_names
-    ]
+    given = form.values.keys() - field_names
+    unread = [each for each in pipelines.parameters(offered.configured) if each.name in given]
     roles = [f"{MODELS}{role}" for role in deps.settings.roles]
     fields = {*SUBMIT_FIELDS, *roles, *field_names, *(each.name for each in unread)}
     return visit.show(
@@ -368,22 +333,23 @@ async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
     )  # fmt: skip
 
 
-# Serves `/jobs/{job}/price`: the planned cost of a job if it were submitted now, and its actual cost.
-
-
 @page(router, "/jobs/{job}/price")
 async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """Shows the planned cost beside the actual one."""
+    """Shows what the job would cost if it were submitted now beside its actual cost."""
     async with deps.database.snapshot() as connection:
         row = await jobs.resolve(connection, job)
         found = (await jobs.load_without_stages(connection, [row]))[row]
         done = await count_work(connection, row)
         cost = await compute_cost(connection, row, deps.settings.models)
     plan = await try_form(partial(_plan_job, deps, found.id))
-    view = plan.value if isinstance(plan.value, PlanView) else None
+    view, between = plan.value if isinstance(plan.value, PlanView) else None, None
+    if view is not None and view.chosen is not None:
+        # Shortest if ratings are shared, longest if every sample makes its own.
+        seconds = view.chosen.seconds
+        between = format_duration_range(seconds if view.shared_s is None else view.shared_s, seconds)
     return visit.show(
         "job/price.html", title=f"Price of {found.name}", json=f"/v1/jobs/{found.id}/report", job=found, work=done,
-        cost=cost, plan=view, between=_format_seconds(view), problem="; ".join(plan.messages.values()),
+        cost=cost, plan=view, between=between, problem="; ".join(plan.messages.values()),
         took=(found.ended_at - found.created_at).total_seconds() if found.ended_at else None,
     )  # fmt: skip
 
@@ -397,16 +363,5 @@ async def _plan_job(deps: Deps, job: uuid.UUID) -> PlanView:
     given["grading"]["grader"] = given["grading"]["grader"] or "math"
     params = registry.get(submission.pipeline).select_read(given)
     request_body: dict[str, Any] = {field: getattr(submission, field) for field in SUBMISSION_FIELDS}
-    return await plan_request(
-        PlanRequest(job=PlanJob(params=params, models=dict(submission.models), **request_body)), deps
-    )
-
-
-def _format_seconds(plan: PlanView | None) -> str | None:
-    """Return the range of the planned time: shortest if ratings are shared, longest if every sample makes its own;
-    None if nothing fits.
-    """
-    if plan is None or plan.chosen is None:
-        return None
-    seconds = plan.chosen.seconds
-    return format_duration_range(seconds if plan.shared_s is None else plan.shared_s, seconds)
+    job_plan = PlanJob(params=params, models=dict(submission.models), **request_body)
+    return await plan_request(PlanRequest(job=job_plan), deps)

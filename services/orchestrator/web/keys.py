@@ -14,8 +14,6 @@ from shared.errors import Conflict
 from shared.shapes import Scope, parse_duration
 from shared.storage import keys
 
-# Serves `/keys`: lists, creates, rotates and revokes API keys, as `mathrag key` does.
-
 router = APIRouter()
 GRACE = "24h"
 """Grace that the form for a rotation starts with, as in `mathrag key rotate`."""
@@ -109,8 +107,6 @@ def _show(
         usual=GRACE,
     )  # fmt: skip
 
-
-# Signs visitors in with an API key, and out again.
 
 WRONG = "this key is not valid: unknown, expired or revoked"
 _OWN_PATH = re.compile(r"/(?![/\\])[^\s\\]*")

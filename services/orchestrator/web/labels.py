@@ -21,8 +21,7 @@ from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
 from shared.runtime.pins import calibrate_judge
 from shared.shapes import KINDS, Scope
-from shared.storage import database, jobs
-from shared.storage import labels as stored_labels
+from shared.storage import database, jobs, labels
 from shared.storage.jobs import JobSelection
 
 router = APIRouter()
@@ -39,7 +38,7 @@ async def list_sets(
     visit: Visitor, deps: RequestDeps, cursor: Annotated[str | None, Query()] = None, job: Annotated[str, Query()] = ""
 ) -> Response:
     """Lists the label sets, newest first, with the progress of each labeller; `job` prefills the form for a new set."""
-    found = await stored_labels.list_label_sets(deps.database, database.DEFAULT, cursor)
+    found = await labels.list_label_sets(deps.database, database.DEFAULT, cursor)
     ended = await jobs.list_jobs(deps.database, database.DEFAULT, None, JobSelection(state="completed"))
     return visit.show(
         "labels/list.html", title="Labels", json="/v1/labels/sets", found=found, first=cursor is not None,
@@ -60,7 +59,7 @@ async def create(
 ) -> Response:
     """Creates a set as `POST /v1/labels/sets` does."""
     request = parse_as(LabelSetRequest, {"name": name, "job": job, "what": what, "size": size, "seed": seed})
-    made, _ = await stored_labels.create(deps.database, request.make_draft(), visit.actor)
+    made, _ = await labels.create(deps.database, request.make_draft(), visit.actor)
     return go_to(f"/labels/{made.name}")
 
 
@@ -75,16 +74,16 @@ async def show_next_task(visit: Visitor, deps: RequestDeps, name: Name, *, blind
 async def show_task(visit: Visitor, deps: RequestDeps, name: Name, number: Number, *, blind: Blind = True) -> Response:
     """Shows a task, which can be labelled again."""
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
-        task = await stored_labels.find_task(connection, of, number, visit.actor, blind=blind)
+        of = await labels.get_set(connection, name)
+        task = await labels.find_task(connection, of, number, visit.actor, blind=blind)
     return await _show_task(visit, deps, name, task, blind=blind, path=f"/v1/labels/sets/{name}/tasks/{number}")
 
 
 async def _show_task(
-    visit: Visitor, deps: RequestDeps, name: str, task: stored_labels.LabelTask | None, *, blind: bool, path: str
+    visit: Visitor, deps: RequestDeps, name: str, task: labels.LabelTask | None, *, blind: bool, path: str
 ) -> Response:
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
+        of = await labels.get_set(connection, name)
     query = format_query({} if blind else {"blind": "false"})
     title = f"Task {task.number} of {name}" if task else f"Labels of {name}"
     return visit.show(
@@ -116,7 +115,7 @@ async def agreement(visit: Visitor, deps: RequestDeps, name: Name, *, blind: Bli
     """Shows how far people agree with the judge or the grader, and with each other."""
     found = await measure_agreement(deps.database, name, blind=blind, seed=seed)
     async with deps.database.transaction() as connection:
-        of = await stored_labels.get_set(connection, name)
+        of = await labels.get_set(connection, name)
         # The calibration of the judge's ratings; None if there are too few labels, or if they do not rate the
         # documents' reasoning.
         try:

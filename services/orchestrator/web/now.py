@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Response
 
 from services.orchestrator.api import gpus
-from services.orchestrator.api.gpus import load_activity
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import Probe, checks, list_readiness_probes, probes
 from services.orchestrator.web.job import Fragment, stream
@@ -16,8 +14,6 @@ from services.orchestrator.web.page import Visit, Visitor, as_json, go_to, make_
 from shared.pages.charts import draw_timeline
 from shared.shapes import Scope
 from shared.storage import devices, jobs
-
-# Serves `/`: what each device holds and does now, and what comes next.
 
 router = APIRouter()
 LIVE = 8
@@ -33,7 +29,11 @@ async def now(visit: Visitor, deps: RequestDeps) -> Response:
 @page(router, "/live/now")
 async def stream_changes(deps: RequestDeps) -> Response:
     """Streams the changes of the page."""
-    return stream(deps, "now", partial(_draw, deps))
+
+    async def draw() -> Fragment:
+        return Fragment(make_environment().get_template("now/live.html").render(**await _load_values(deps)))
+
+    return stream(deps, "now", draw)
 
 
 @page(router, "/gpus/{device}/drain", Scope.OPERATE, method="POST")
@@ -41,9 +41,8 @@ async def drain(
     device: str, visit: Visitor, deps: RequestDeps, reason: Annotated[str, Form(max_length=gpus.MOST_REASON)] = ""
 ) -> Response:
     """Drains a device as `POST /v1/gpus/{device}/drain` does."""
-    await devices.drain_device(
-        deps.database, await gpus.check_device(deps, device), reason.strip() or None, visit.actor
-    )
+    known = await gpus.check_device(deps, device)
+    await devices.drain_device(deps.database, known, reason.strip() or None, visit.actor)
     deps.wake()
     return go_to("/")
 
@@ -56,25 +55,15 @@ async def release(device: str, visit: Visitor, deps: RequestDeps) -> Response:
     return go_to("/")
 
 
-async def _draw(deps: Deps) -> Fragment:
-    return Fragment(make_environment().get_template("now/live.html").render(**await _load_values(deps)))
-
-
 async def _load_values(deps: Deps) -> dict[str, Any]:
-    found = as_json(await load_activity(deps))
+    found = as_json(await gpus.load_activity(deps))
     at = datetime.now(UTC)
     drawn = {each["device"]: draw_timeline(each["flips"], each["memory"]["budget"], at) for each in found["devices"]}
-    return {"now": found, "timelines": drawn, "jobs": [as_json(job) for job in await _load_jobs(deps)]}
-
-
-async def _load_jobs(deps: Deps) -> list[jobs.Job]:
-    """Return the running jobs, counted as rarely as pollers count them."""
     async with deps.database.statement() as connection:
-        found = await jobs.list_live_ids(connection, LIVE)
-    return [await deps.job_views.get(deps.database, each) for each in found]
-
-
-# Serves `/doctor`: whether jobs can run, and how to fix what prevents them.
+        live = await jobs.list_live_ids(connection, LIVE)
+    # The running jobs, counted as rarely as pollers count them.
+    views = [as_json(await deps.job_views.get(deps.database, each)) for each in live]
+    return {"now": found, "timelines": drawn, "jobs": views}
 
 
 @page(router, "/doctor")

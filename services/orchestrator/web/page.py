@@ -21,8 +21,6 @@ from shared.errors import Forbidden, Invalid, MathragError
 from shared.pages.pages import Pages
 from shared.shapes import Scope, allows
 
-# The links that every page has.
-
 
 class NavigationLink(NamedTuple):
     """Names a page in the navigation."""
@@ -56,9 +54,6 @@ def find_current(path: str) -> str | None:
     top = f"/{path.split('/')[1]}"
     return next((link.path for link in LINKS if link.path == top), None)
 
-
-# Declares pages: a decorator states the required scope above the handler, and a template draws what the handler
-# read.
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
@@ -107,14 +102,17 @@ class Visit:
             here=find_current(path), path=path,
             signed_in=self.request.state.csrf is not None, **values,
         )  # fmt: skip
-        return _answer(self.request, drawn, status)
+        body = drawn.encode("utf-8", "replace")
+        # With "no-referrer" browsers send `Origin: null` with the service's own forms, which are then refused.
+        headers = {
+            "Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin", "Vary": "Accept-Encoding, Cookie"
+        }  # fmt: skip
+        if len(body) >= SMALLEST_PACKED and "gzip" in self.request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = gzip.compress(body, 3), "gzip"
+        return Response(body, status, headers, "text/html; charset=utf-8")
 
 
-def _visit(request: Request) -> Visit:
-    return Visit(request)
-
-
-Visitor = Annotated[Visit, Depends(_visit)]
+Visitor = Annotated[Visit, Depends()]
 """Type of a page's parameter for its visit."""
 
 
@@ -184,19 +182,6 @@ def make_environment() -> Any:
     """Return the environment of the templates, for pages that the server draws."""
     return Pages().environment
 
-
-def _answer(request: Request, drawn: str, status: int) -> Response:
-    body = drawn.encode("utf-8", "replace")
-    # With "no-referrer" browsers send `Origin: null` with the service's own forms, which are then refused.
-    headers = {
-        "Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin", "Vary": "Accept-Encoding, Cookie"
-    }  # fmt: skip
-    if len(body) >= SMALLEST_PACKED and "gzip" in request.headers.get("accept-encoding", ""):
-        body, headers["Content-Encoding"] = gzip.compress(body, 3), "gzip"
-    return Response(body, status, headers, "text/html; charset=utf-8")
-
-
-# Collects the errors of a form by field, in the API's words, to show each beside its field.
 
 _NOTHING_CALLED = re.compile(r"no (\w+) ['\"]")
 """How `shared.storage.database` begins the message about a name that does not exist."""

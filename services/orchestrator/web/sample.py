@@ -3,7 +3,6 @@
 import shlex
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
@@ -29,8 +28,6 @@ from shared.storage.database import SampleState
 from shared.storage.jobs import Job, Subjects
 from shared.storage.provenance import load_provenance
 from shared.storage.samples import Place, neighbours
-
-# Serves `/jobs/{job}/samples/{index}`: one sample with everything that its answer was made from.
 
 router = APIRouter()
 MOST_DOCUMENTS = 50
@@ -100,6 +97,11 @@ async def show_sample(
     ranks = charts.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
     names = {each.candidate.document: each.name for each in ranked}
     decisions = [describe_decision(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
+    # The first calls, and the last ones, which wrote the answer.
+    steps: Sequence[Step] = found.steps
+    last = MOST_CALLS // 4
+    if len(steps) > MOST_CALLS:
+        steps = [*steps[: MOST_CALLS - last], *steps[-last:]]
     url = str(visit.request.base_url).rstrip("/")
     key = ' -H "Authorization: Bearer $MATHRAG_API_KEY"' if visit.request.state.keyring is not None else ""
     python = PYTHON.format(url=url, job=str(of.id), index=found.index, repeat=found.repeat)
@@ -107,7 +109,7 @@ async def show_sample(
     return visit.show(
         "sample/sample.html", title=f"Sample {index} of {of.name}", json=path + _query(found),
         sample=found, job=of, ranked=ranked, chart=ranks,
-        calls=[_make_call_row(step) for step in _select_steps(found.steps)],
+        calls=[_make_call_row(step) for step in steps],
         decisions=decisions,
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
         earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
@@ -124,40 +126,35 @@ async def _load_candidates(deps: Deps, job: Job, found: Provenance) -> list[Cand
     first = sorted(candidates, key=lambda each: each.rank)[:MOST_DOCUMENTS]
     async with deps.database.statement() as connection:
         texts = await corpora.load_documents(connection, job.corpus, [each.document for each in first])
-    return [
-        CandidateRow(
-            each, ranks[each.document], _name(each, texts.get(each.document)), texts.get(each.document),
-            each.document in found.outcome.context, (found.relevant or {}).get(each.document),
-            name_rules({"paths": each.paths}),
+    rows = []
+    for each in first:
+        shown = texts.get(each.document)
+        row = CandidateRow(
+            candidate=each,
+            found=ranks[each.document],
+            name=(shown and shown.id) or each.document[:12],
+            shown=shown,
+            in_prompt=each.document in found.outcome.context,
+            grade=(found.relevant or {}).get(each.document),
+            by=name_rules({"paths": each.paths}),
         )
-        for each in first
-    ]  # fmt: skip
-
-
-def _name(candidate: Candidate, shown: Shown | None) -> str:
-    return (shown and shown.id) or candidate.document[:12]
-
-
-def _select_steps(steps: Sequence[Step]) -> Sequence[Step]:
-    last = MOST_CALLS // 4
-    return steps if len(steps) <= MOST_CALLS else [*steps[: MOST_CALLS - last], *steps[-last:]]
+        rows.append(row)
+    return rows
 
 
 def _make_call_row(step: Step) -> CallRow:
     attempt = step.attempt
     reply = attempt.reply if attempt else None
-    summary = summarise_reply(reply, attempt.completion_tokens if attempt else None)
+    summary, ms = summarise_reply(reply, attempt.completion_tokens if attempt else None), None
+    if attempt and attempt.started_at and attempt.ended_at:
+        ms = 1000 * (attempt.ended_at - attempt.started_at).total_seconds()
     return CallRow(
         step=step,
         said=(attempt.unreadable if attempt else None) or summary,
-        ms=_compute_ms(attempt.started_at, attempt.ended_at) if attempt else None,
+        ms=ms,
         text=reply.text if isinstance(reply, Generated | Rated) else None,
         attempts=[*([attempt] if attempt else []), *step.other_attempts],
     )
-
-
-def _compute_ms(start: datetime | None, end: datetime | None) -> float | None:
-    return 1000 * (end - start).total_seconds() if start and end else None
 
 
 def _make_address(job: Job, place: Place | None) -> str | None:
@@ -171,10 +168,7 @@ def _query(found: Provenance) -> str:
     return format_query({"repeat": found.repeat or None, "prompts": "true"})
 
 
-# Serves `/jobs/{job}/samples`: the samples of a job, filtered by the query of the address.
-
-CACHE_SIZE = 256
-_subjects: LruCache[Subjects] = LruCache(CACHE_SIZE)
+_subjects: LruCache[Subjects] = LruCache(256)
 """Subjects by job, cached: they never change, and counting them reads the whole dataset."""
 
 
@@ -183,28 +177,20 @@ async def list_samples(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Lists the samples in dataset order."""
     filters = visit.query(SampleFilters)
     of = await deps.job_views.get(deps.database, job)
-    found = await samples.list_samples(
-        deps.database, str(of.id), filters.limit, filters.cursor, filters.make_selection()
-    )
+    selection = filters.make_selection()
+    found = await samples.list_samples(deps.database, str(of.id), filters.limit, filters.cursor, selection)
+    if not (subjects := _subjects.find([of.id])):
+        subjects = {of.id: await jobs.load_subjects(deps.database, str(of.id))}
+        _subjects.keep(subjects)
     query = filters.model_dump(mode="json", exclude={"cursor"}, exclude_defaults=True)
     query |= {name: str(value).lower() for name, value in query.items() if isinstance(value, bool)}
     return visit.show(
         "samples/samples.html", title=f"Samples of {of.name}", json=f"/v1/jobs/{of.id}/samples{format_query(query)}",
-        job=of, found=found, query=query, first=filters.cursor is not None, subjects=await _load_subjects(deps, of.id),
+        job=of, found=found, query=query, first=filters.cursor is not None, subjects=subjects[of.id],
         states=[state.word for state in SampleState], endings=[each.value for each in Ending],
         scorers=[each.value for each in Strategy], once=uuid.uuid4().hex,
     )  # fmt: skip
 
-
-async def _load_subjects(deps: Deps, job: uuid.UUID) -> Subjects:
-    found = _subjects.find([job])
-    if not found:
-        found = {job: await jobs.load_subjects(deps.database, str(job))}
-        _subjects.keep(found)
-    return found[job]
-
-
-# Serves `/compare/changed`: the samples on which two jobs differ, and one of them as both jobs answered it.
 
 KINDS = {"changed": "all that changed", "gained": "gained", "lost": "lost"}
 

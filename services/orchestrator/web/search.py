@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.api import pipelines
 from services.orchestrator.api.search import READS, SearchAnswer, SearchHit, SearchRequest, run_search
-from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.deps import RequestDeps
 from services.orchestrator.searching import Mode
 from services.orchestrator.web.page import FormResult, Visitor, page, parse_as, try_form
 from shared.pages import formatting
@@ -39,8 +39,13 @@ async def playground(visit: Visitor, deps: RequestDeps) -> Response:
     query = {name: value for name, value in visit.request.query_params.items() if value}
     listed = await corpora.list_corpora(deps.database, database.LARGEST)
     configured = parse_params({}, (await configurations.load_newest(deps.database)).params)
-    sections = pipelines.list_sections(_is_read, configured)
-    searched = await try_form(partial(_answer, query, deps)) if "q" in query else FormResult(None, {})
+    # A search shows the documents even where a job would refuse the question.
+    sections = pipelines.list_sections(lambda path: covers(path, READS) and path != "rerank.refuse", configured)
+    values = {NAMES.get(name, name): value for name, value in query.items() if not name.startswith(pipelines.PREFIX)}
+    searched = FormResult(None, {})
+    if "q" in query:
+        request = {**values, "params": pipelines.nest(query)}
+        searched = await try_form(lambda: run_search(parse_as(SearchRequest, request), deps))
     return visit.show(
         "search/search.html", title="Search", status=searched.status, corpora=listed.data, query=query,
         methods=get_args(Mode), messages=searched.messages, sections=sections,
@@ -50,23 +55,14 @@ async def playground(visit: Visitor, deps: RequestDeps) -> Response:
     )  # fmt: skip
 
 
-async def _answer(query: Mapping[str, str], deps: Deps) -> SearchAnswer:
-    values = {NAMES.get(name, name): value for name, value in query.items() if not name.startswith(pipelines.PREFIX)}
-    return await run_search(parse_as(SearchRequest, {**values, "params": pipelines.nest(query)}), deps)
-
-
-def _is_read(path: str) -> bool:
-    return covers(path, READS) and path != "rerank.refuse"  # a search shows the documents anyway
-
-
 def _make_values(answer: Any, query: Mapping[str, str], retrieval: Retrieval) -> dict[str, Any]:
     if not isinstance(answer, SearchAnswer):
         return {"answer": None}
     best = max((hit.fused or 0.0 for hit in answer.hits), default=0.0)
     dense, sparse = retrieval.dense.backend, retrieval.sparse.backend
     lists = {
-        "dense": "vectors" + (" (Elasticsearch)" if dense == "elasticsearch" else f" ({dense})"),
-        "sparse": "BM25" + (" (Elasticsearch)" if sparse == "elasticsearch" else ""),
+        "dense": f"vectors ({'Elasticsearch' if dense == 'elasticsearch' else dense})",
+        "sparse": "BM25 (Elasticsearch)" if sparse == "elasticsearch" else "BM25",
     }
     # The words of the question, without stop words unless there are no others.
     every = formatting.extract_terms(query["q"])

@@ -26,11 +26,9 @@ from services.orchestrator.web.page import Visit, page
 from shared.errors import NotFound
 from shared.pages import pages
 
-# Serves `/assets/`: style sheet, scripts and vendored libraries. Browsers cache them for ever; a changed file has
-# another name.
-
 router = APIRouter()
 FOREVER = "public, max-age=31536000, immutable"
+"""Browsers cache style sheet, scripts and vendored libraries for ever; a changed file has another name."""
 
 
 @page(router, "/assets/{path:path}", None)
@@ -54,8 +52,6 @@ def _answer(path: str, request: Request) -> Response:
         return Response(found.packed, 200, {**headers, "Content-Encoding": "gzip"}, found.media)
     return Response(found.body, 200, headers, found.media)
 
-
-# Shows errors to browsers as pages, with the same words as the API's problem.
 
 Answer = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -81,11 +77,7 @@ def _make_drawer(answer: Answer) -> Answer:
     return draw
 
 
-# Adds all pages to the application.
-
-PARTS = (
-    compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search,
-)  # fmt: skip
+PARTS = (compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search)
 
 
 def add_pages(app: FastAPI) -> None:

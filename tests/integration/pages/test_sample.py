@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from mathrag.client.client import Client
-from services.orchestrator.api.samples import PROVENANCE
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.web import sample
 from shared.calls import Request
 from shared.replies import Failure, FailureKind, Generated, Rated, Reply
@@ -172,7 +172,7 @@ async def test_the_shown_python_asks_for_this_sample(
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(request)
-        return httpx2.Response(200, json={**PROVENANCE, "text": "so"})
+        return httpx2.Response(200, json=make_example("Provenance", text="so"))
 
     monkeypatch.setattr(Client, "transport", httpx2.MockTransport(answer))
     with contextlib.redirect_stdout(io.StringIO()) as printed:

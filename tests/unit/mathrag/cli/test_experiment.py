@@ -12,13 +12,15 @@ import yaml
 from mathrag.cli.output import Exit, Failed
 from mathrag.client.client import Client
 from mathrag.client.waiting import follow_experiment
-from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
-from services.orchestrator.api.experiments import PLAN
-from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
-from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from services.orchestrator.api.examples import make_example
 from shared.experiments import EXAMPLE, Experiment, schema
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, refuses, says
+
+EXPERIMENT = make_example("ExperimentView")
+PLAN = make_example("ExperimentPlan")
+EXPERIMENT_REPORT = make_example("ExperimentReport")
+COMPARISON = make_example("Comparison")
 
 RUNNING = {**EXPERIMENT, "state": "running", "jobs": {"running": 1}, "eta_seconds": 12}
 

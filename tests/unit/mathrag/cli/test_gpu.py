@@ -5,8 +5,11 @@ import msgspec
 import pytest
 
 from mathrag.cli.output import Exit
-from services.orchestrator.api.gpus import EMPTIED, EXAMPLE, QUARANTINED
+from services.orchestrator.api.examples import make_example
+from services.orchestrator.api.gpus import DRAINED, QUARANTINED
 from tests.unit.commands import Server, mathrag, says
+
+EXAMPLE = make_example("DeviceView")
 
 
 def test_a_device_is_shown_with_what_it_holds_and_why(server: Server) -> None:
@@ -19,7 +22,7 @@ def test_a_device_is_shown_with_what_it_holds_and_why(server: Server) -> None:
 
 
 def test_a_drained_device_says_why_and_how_to_use_it_again(server: Server) -> None:
-    server(says(EMPTIED))
+    server(says(DRAINED))
     shown = mathrag("gpu", "status", "cpu:0").stdout
     assert "driver update" in shown
     assert "next: mathrag gpu release cpu:0" in shown
@@ -33,7 +36,7 @@ def test_a_guard_that_does_not_answer_is_said(server: Server) -> None:
 
 @pytest.mark.parametrize("verb", ["drain", "release", "retry"])
 def test_the_only_device_need_not_be_named(server: Server, verb: str) -> None:
-    requests = server(lambda r: httpx2.Response(200, json=[EXAMPLE] if r.method == "GET" else EMPTIED))
+    requests = server(lambda r: httpx2.Response(200, json=[EXAMPLE] if r.method == "GET" else DRAINED))
     assert mathrag("gpu", verb).exit_code == 0
     assert [request.url.raw_path for request in requests] == [b"/v1/gpus", f"/v1/gpus/cpu%3A0/{verb}".encode()]
 
@@ -60,8 +63,8 @@ def test_of_several_devices_one_must_be_named(server: Server) -> None:
 
 
 def test_the_reason_goes_along(server: Server) -> None:
-    requests = server(says(EMPTIED, 202))
-    assert msgspec.json.decode(mathrag("gpu", "drain", "cpu:0", "--reason", "r", "--json").stdout) == EMPTIED
+    requests = server(says(DRAINED, 202))
+    assert msgspec.json.decode(mathrag("gpu", "drain", "cpu:0", "--reason", "r", "--json").stdout) == DRAINED
     assert msgspec.json.decode(requests[0].content) == {"reason": "r"}
 
 

@@ -6,9 +6,11 @@ import msgspec
 
 from mathrag.cli.job import list_ending_rows, print_report
 from mathrag.cli.output import Exit
-from services.orchestrator.reports import EXAMPLE as REPORT
-from services.orchestrator.reports.comparison import EXAMPLE
+from services.orchestrator.api.examples import make_example
 from tests.unit.commands import Server, mathrag, refuses, says
+
+REPORT = make_example("Report")
+EXAMPLE = make_example("Comparison")
 
 
 def row(output: str, *cells: str) -> str:

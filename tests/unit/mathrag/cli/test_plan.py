@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from mathrag.cli.output import Exit
-from services.orchestrator.api.plans import ANSWER
+from services.orchestrator.api.examples import make_example
 from tests.unit.commands import Server, mathrag, says
+
+ANSWER = make_example("PlanView")
 
 REFUSED = {
     "name": "together", "residencies": [], "loads": 2, "flips": 0, "seconds": 9.0, "basis": "assumed",

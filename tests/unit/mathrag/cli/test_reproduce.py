@@ -14,9 +14,7 @@ from mathrag import report as report_module
 from mathrag.cli.output import Exit
 from mathrag.report import FigureData
 from mathrag.reproduction import preset as presets
-from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
-from services.orchestrator.api.experiments import PLAN
-from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
+from services.orchestrator.api.examples import make_example
 from shared import installation
 from shared.installation import install_command
 from tests.doubles.chat_server import ChatServer
@@ -26,6 +24,10 @@ from tests.unit.bundles import folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.mathrag.cli.programs import stay_here
 from tests.unit.reproductions import write
+
+EXPERIMENT = make_example("ExperimentView")
+PLAN = make_example("ExperimentPlan")
+EXPERIMENT_REPORT = make_example("ExperimentReport")
 
 JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
 ELSEWHERE = "https://rag.example.org"

@@ -10,10 +10,12 @@ import pytest
 from click.testing import Result
 
 from mathrag.cli.output import Exit
-from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from services.orchestrator.api.examples import make_example
 from tests.unit.commands import COUNTS, JOB, Server, mathrag
 from tests.unit.mathrag.cli.published_runs import EXPERIMENT, METHODS, TEXTS, write_runs
 from tests.unit.reproductions import write
+
+COMPARISON = make_example("Comparison")
 
 NAMES = [f"published-{method}" for method in METHODS]
 

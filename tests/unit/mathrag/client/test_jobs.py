@@ -13,11 +13,14 @@ from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client
 from mathrag.client.errors import Invalid, JobFailed, MissingPackage, NotFound, TimedOut, Unreachable
 from mathrag.client.waiting import RETURN_S
-from services.orchestrator import reports
-from services.orchestrator.api.samples import RESULT, SAMPLE
+from services.orchestrator.api.examples import make_example
 from tests.unit.commands import Handler, Server, refuses, says
 from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
 from tests.unit.mathrag.client.test_retries import BUSY, VIEW, in_turn, lost
+
+REPORT = make_example("Report")
+SAMPLE = make_example("SampleRow")
+RESULT = make_example("ResultRow")
 
 pytestmark = pytest.mark.anyio
 __all__ = ["slept"]
@@ -146,7 +149,7 @@ def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = Non
             page = {"data": pages[:1] if first else pages[1:], "next_cursor": "more" if first else None}
             return httpx2.Response(200, json=page)
         if path.endswith("/report"):
-            return httpx2.Response(200, json=reports.EXAMPLE)
+            return httpx2.Response(200, json=REPORT)
         return ENDED(request)
 
     return answer
@@ -272,8 +275,8 @@ async def test_failed_samples_are_not_graded(server: Server) -> None:
 
 async def test_a_report_is_shown_in_a_notebook(server: Server) -> None:
     script = "<script>alert(1)</script>"
-    example = {**reports.EXAMPLE, "name": script, "notes": [script], "by_subject": {
-        script: reports.EXAMPLE["accuracy"], "b": reports.EXAMPLE["accuracy"]}}  # fmt: skip
+    example = {**REPORT, "name": script, "notes": [script], "by_subject": {
+        script: REPORT["accuracy"], "b": REPORT["accuracy"]}}  # fmt: skip
     server(in_turn(ENDED, says(example)))
     with Client(ADDRESS) as client:
         job = client.jobs.get("first")

@@ -16,7 +16,7 @@ from mathrag import report as report_module
 from mathrag.cli.output import Exit
 from mathrag.cli.report import make_slug
 from mathrag.report import FigureData, JobFiles, submit_again_command
-from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from services.orchestrator.api.examples import make_example
 from shared import installation
 from shared.errors import Invalid
 from shared.installation import install_command
@@ -26,6 +26,8 @@ from shared.statistics.intervals import wilson
 from tests.unit.bundles import REPORT, folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.figures import DECISION
+
+COMPARISON = make_example("Comparison")
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \" onmouseover='x' {{ 7*7 }} </pre>"
 VOID = {"meta", "input", "br", "link", "img"}

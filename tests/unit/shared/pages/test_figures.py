@@ -17,10 +17,10 @@ from shared.pages.plots import (
     Dot,
     Label,
     Line,
-    compute_shade,
     make_axis,
     make_logarithmic_axis,
     measure,
+    name_shade,
     shorten,
     wrap,
 )
@@ -345,10 +345,5 @@ def test_a_long_text_is_cut_or_wrapped_to_its_room() -> None:
 
 
 def test_the_shade_of_a_cell_grows_with_its_value() -> None:
-    assert [compute_shade(value, 0.2, 0.6) for value in (0.0, 0.2, 0.4, 0.6, 1.0)] == [
-        0,
-        0,
-        SHADES // 2,
-        SHADES,
-        SHADES,
-    ]
+    shades = [name_shade(value, 0.2, 0.6) for value in (0.0, 0.2, 0.4, 0.6, 1.0)]
+    assert shades == [f"heat-{shade}" for shade in (0, 0, SHADES // 2, SHADES, SHADES)]

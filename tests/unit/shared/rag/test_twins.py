@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.corpus import print_leaks
-from services.orchestrator.reports.leaks import EXAMPLE
+from services.orchestrator.api.examples import make_example
 from shared.ingest.datasets import read_corpus, read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.rag.duplicates import QuestionDuplicate, QuestionIndex, has_answer, is_near_duplicate, is_same_text
@@ -75,7 +75,7 @@ def test_one_of_a_thousand_questions_of_math_stands_in_its_training_part() -> No
 
 
 def test_a_person_reads_how_many_and_sees_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    print_leaks({**EXAMPLE, "passages": 4})
+    print_leaks(make_example("Leaks", passages=4))
     said = capsys.readouterr().out
     assert "math-500 in math: 3 of 500 questions (0.6 %) have their problem in 7500 documents" in said
     assert "1 verbatim, 2 near-duplicates; 4 pairs, 2 with the same answer" in said

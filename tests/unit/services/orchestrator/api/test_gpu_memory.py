@@ -2,9 +2,12 @@
 
 import pytest
 
-from services.orchestrator.api.gpus import EXAMPLE, _make_memory
+from services.orchestrator.api.examples import make_example
+from services.orchestrator.api.gpus import make_memory
 from shared.storage.devices import ResidentModel
 from tests.unit.commands import Server, mathrag, says
+
+EXAMPLE = make_example("DeviceView")
 
 
 def model(footprint_mib: int, measured_mib: float | None) -> ResidentModel:
@@ -12,7 +15,7 @@ def model(footprint_mib: int, measured_mib: float | None) -> ResidentModel:
 
 
 def test_a_model_of_a_processor_that_holds_far_more_than_was_declared_is_named() -> None:
-    memory = _make_memory("cpu:0", [model(1100, 3010.0)], 4000)
+    memory = make_memory("cpu:0", [model(1100, 3010.0)], 4000)
     assert memory.remark is not None
     assert memory.remark.startswith("generator uses 3010 MiB, but its `footprint_mib` declares 1100: raise it")
 
@@ -24,7 +27,7 @@ def test_a_model_of_a_processor_that_holds_far_more_than_was_declared_is_named()
 def test_nothing_is_remarked_of_what_fits_is_unknown_or_lies_elsewhere(
     device: str, declared: int, measured: float | None
 ) -> None:
-    assert _make_memory(device, [model(declared, measured)], 4000).remark is None
+    assert make_memory(device, [model(declared, measured)], 4000).remark is None
 
 
 def test_the_remark_is_shown(server: Server) -> None:

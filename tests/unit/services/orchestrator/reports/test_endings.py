@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.job import print_report
-from services.orchestrator.reports import EXAMPLE
+from services.orchestrator.api.examples import make_example
 from services.orchestrator.reports.report import MOST, Contaminated, Contamination, Disagreements
 from services.orchestrator.reports.tally import ByContent, Endings, count_moves, index_by_content, sort_counts
 from shared.rag.provenance import Ending
@@ -95,7 +95,7 @@ def test_disagreements_need_two_verdicts_and_the_first_are_listed() -> None:
 
 
 def test_a_report_for_people_lists_the_answers_that_the_graders_differ_on(capsys: pytest.CaptureFixture[str]) -> None:
-    print_report({**EXAMPLE, "disagreements": 3})
+    print_report(make_example("Report", disagreements=3))
     said = capsys.readouterr().out
     (line,) = (line for line in said.splitlines() if line.split()[:1] == ["17"])
     assert line.split() == ["17", "0", "0.5", r"\frac{2}{4}", "correct", "wrong"]

@@ -70,7 +70,7 @@ class Failing(Routine):
             raise ConnectionError("the database is away")
         return 7.0
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         if seconds != OUTAGE_S:
             raise asyncio.CancelledError

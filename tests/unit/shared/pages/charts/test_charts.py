@@ -26,7 +26,7 @@ from shared.pages.charts import (
     draw_whisker,
 )
 from shared.pages.lines import explain_decision
-from shared.pages.plots import SERIES, SHADES, compute_shade
+from shared.pages.plots import SERIES, SHADES, name_shade
 from shared.samples import GateDecision, Strategy
 
 # Bars that fill up.
@@ -125,8 +125,9 @@ def test_every_place_of_the_grid_has_a_cell() -> None:
 
 
 def test_one_figure_everywhere_is_in_the_middle_of_the_scale() -> None:
-    assert compute_shade(0.4, 0.4, 0.4) == SHADES // 2
-    assert [compute_shade(value, 0.0, 0.8) for value in (-1, 0.0, 0.4, 0.8, 2)] == [0, 0, 4, 8, 8]
+    assert name_shade(0.4, 0.4, 0.4) == f"heat-{SHADES // 2}"
+    shades = [name_shade(value, 0.0, 0.8) for value in (-1, 0.0, 0.4, 0.8, 2)]
+    assert shades == ["heat-0", "heat-0", "heat-4", "heat-8", "heat-8"]
 
 
 def test_hostile_values_and_names_are_text() -> None:
