@@ -9,8 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from mathrag.cli.output import AsJson, print_json, print_table, report_errors
-from mathrag.cli.references import DataDir
+from mathrag.cli.output import AsJson, DataDir, print_json, print_table, report_errors
 from mathrag.client.errors import Failed
 from mathrag.stack.backup import find_database_url
 from shared.access.filters import keys_required

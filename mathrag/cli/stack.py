@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.output import AsJson, Exit, print_json, report_errors
+from mathrag.cli.output import AsJson, DataDir, Exit, print_json, report_errors
 from mathrag.client import address
 from mathrag.client.address import configured_data_dir
 from mathrag.client.errors import Failed
@@ -26,8 +26,6 @@ POLL_S = 0.1
 SCALE_S = 600
 FAILED_STARTS = 3
 """Failed starts of a new worker after which `mathrag scale` waits no longer; the supervisor goes on trying."""
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
 
 
 def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:

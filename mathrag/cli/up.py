@@ -18,9 +18,9 @@ import typer
 import yaml
 
 from mathrag.cli import stack
-from mathrag.cli.config import find_missing_file
-from mathrag.cli.output import AsJson, print_json, report_errors
-from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
+from mathrag.cli.config_findings import find_missing_file
+from mathrag.cli.output import AsJson, DataDir, print_json, report_errors
+from mathrag.cli.stack import POLL_S, parse_scale, resolve_directory
 from mathrag.client import address
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import control, privacy, redis

@@ -7,8 +7,7 @@ from typing import Any
 from mathrag.client import experiments
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.experiments import Experiment
-from mathrag.client.request import Request, T
+from mathrag.client.request import Json, Request, T
 
 POLL_S = 2.0
 PRINT_INTERVAL_S = 15.0
@@ -36,7 +35,7 @@ def run(client: Client, document: dict[str, Any], label: str) -> dict[str, Any]:
     if known is None:
         client.send(experiments.submit(document))
     elif known["state"] in ("failed", "cancelled"):
-        client.send(experiments.change(name, "resume"))
+        client.send(experiments.resume(name))
     ended = _watch(client, name, label)
     if ended["state"] != "completed":
         raise Failed("internal", f"{name} is {ended['state']}: {ended['jobs']}", hint="run it again")
@@ -44,7 +43,7 @@ def run(client: Client, document: dict[str, Any], label: str) -> dict[str, Any]:
     return {"report": client.send(experiments.report(name)), "seconds": (last - began).total_seconds()}
 
 
-def _watch(client: Client, name: str, label: str) -> Experiment:
+def _watch(client: Client, name: str, label: str) -> Json:
     """Print the experiment's progress until it has ended."""
     printed_at = 0.0
     while True:
