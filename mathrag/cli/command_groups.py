@@ -100,13 +100,14 @@ class CommandEntry(NamedTuple):
     """A command or noun of `mathrag` that can be listed without importing its module."""
 
     name: str
-    module: str
     help: str
     """The command's line in the list of commands; the whole help of a noun."""
     cls: type[Any] = ApiCommand
     """Class of the command, or of those commands of a noun that do not set their own."""
     extra: str = "server"
     """The extra with the packages that the command's module imports."""
+    module: str = ""
+    """Module of `mathrag.cli` that has the command; "" if it is called as the command is."""
 
     def make_placeholder(self) -> TyperCommand:
         """Return a placeholder with name and help for the list of commands."""
@@ -115,7 +116,7 @@ class CommandEntry(NamedTuple):
     def load(self) -> Any:
         """Import and return the command, or a stand-in that names the missing extra."""
         try:
-            found = getattr(import_module(f"mathrag.cli.{self.module}"), self.name)
+            found = getattr(import_module(f"mathrag.cli.{self.module or self.name}"), self.name)
         except ModuleNotFoundError as missing:
             from mathrag.cli.output import is_not_installed, stand_in
 
