@@ -35,24 +35,18 @@ def judged(output: str, errors: str) -> tuple[int, str]:
         if any(sign in errors for sign in UNREACHABLE):
             return 0, f"SKIPPED: the source of advisories cannot be reached ({last[:200]})"
         return 1, f"pip-audit failed: {last[:500]}"
-    return _counted(packages)
-
-
-def _counted(packages: list[dict[str, Any]]) -> tuple[int, str]:
     asked = [package for package in packages if "vulns" in package]
-    if found := [line for package in asked for line in _lines(package)]:
-        return 1, "\n".join(["Known vulnerabilities:", *sorted(set(found))])
+    found = {
+        f"  {package['name']} {package['version']}: {each['id']}, mended in {', '.join(each['fix_versions']) or 'none'}"
+        for package in asked
+        for each in package["vulns"]
+    }
+    if found:
+        return 1, "\n".join(["Known vulnerabilities:", *sorted(found)])
     if not asked:
         return 0, f"SKIPPED: the source of advisories answers for none of {len(packages)} packages"
     unknown = len(packages) - len(asked)
     return 0, f"No known vulnerability in {len(asked)} packages" + (f"; {unknown} NOT checked" if unknown else "")
-
-
-def _lines(package: dict[str, Any]) -> list[str]:
-    name = f"{package['name']} {package['version']}"
-    return [
-        f"  {name}: {each['id']}, mended in {', '.join(each['fix_versions']) or 'none'}" for each in package["vulns"]
-    ]
 
 
 if __name__ == "__main__":

@@ -42,16 +42,13 @@ def _pages(entry: Any) -> Iterator[str]:
 
 
 def _line(name: str) -> str:
+    """The link to a page, with the first sentence above all headings."""
     title, _, text = (DOCS / name).read_text("utf-8").partition("\n")
-    about = SENTENCE.match(" ".join(LINK.sub(r"\1", _beginning(text)).split()))
-    return f"[{title.removeprefix('# ')}]({name})" + (f": {about[0]}" if about else "")
-
-
-def _beginning(text: str) -> str:
-    """The first paragraph above all headings; empty without one."""
     above, _, _ = text.partition("\n## ")
     paragraphs = (paragraph.strip() for paragraph in FENCE.sub("", above).split("\n\n"))
-    return next((each for each in paragraphs if PROSE.match(each)), "")
+    first = next((each for each in paragraphs if PROSE.match(each)), "")
+    about = SENTENCE.match(" ".join(LINK.sub(r"\1", first).split()))
+    return f"[{title.removeprefix('# ')}]({name})" + (f": {about[0]}" if about else "")
 
 
 def main() -> None:

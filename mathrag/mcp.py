@@ -21,14 +21,10 @@ from mcp_types import (
 )
 from msgspec import Meta
 
-from mathrag.client import jobs
-from mathrag.client import texts as texts_module
+from mathrag.client import jobs, texts
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.errors import Failed, failure
 from mathrag.client.request import Json
-
-# The API as tools of the Model Context Protocol.
-
 
 # Arguments of each tool: the schema that clients see, and the struct that the arguments are parsed into.
 #
@@ -127,9 +123,8 @@ def read(given: dict[str, Any], kind: type[A]) -> A:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise Failed(
-            "invalid", str(error).replace("`$.", "`"), hint=f"the arguments are {', '.join(kind.__struct_fields__)}"
-        ) from error
+        hint = f"the arguments are {', '.join(kind.__struct_fields__)}"
+        raise Failed("invalid", str(error).replace("`$.", "`"), hint=hint) from error
 
 
 # The tools: each sends one or two requests to the API, with the command line's client and key.
@@ -153,11 +148,7 @@ class Server(NamedTuple):
         Raises:
             Failed: no corpus is named, and there are several or none.
         """
-        return (
-            named
-            or self.corpus
-            or texts_module.only(await self.client.send(texts_module.list_texts("corpora", limit=5)))
-        )
+        return named or self.corpus or texts.only(await self.client.send(texts.list_corpora().limited(5)))
 
 
 class ServedTool(NamedTuple):
@@ -178,7 +169,7 @@ async def enhanced_search(server: Server, given: Json) -> Any:
         "question": search.query, "corpus": await server.corpus_for(search.corpus), "mode": MODES[search.strategy],
         "k": search.top_k, "enhance": True, "rerank": True, "crag": search.enable_crag,
     }  # fmt: skip
-    return await server.client.send(texts_module.search(body))
+    return await server.client.send(texts.search(body))
 
 
 async def enhanced_chat(server: Server, given: Json) -> Any:
@@ -192,7 +183,7 @@ async def enhanced_chat(server: Server, given: Json) -> Any:
         "question": chat.query, "corpus": await server.corpus_for(chat.corpus), "pipeline": PIPELINE,
         "params": {"compress": {"enabled": chat.enable_compression, **tokens}}, "wait_s": WAIT_S,
     }  # fmt: skip
-    return await server.client.send(texts_module.chat(body))
+    return await server.client.send(texts.chat(body))
 
 
 async def job_submit(server: Server, given: Json) -> Any:
@@ -246,15 +237,23 @@ def build_protocol(server: Server) -> Protocol[Any]:
     """Build the MCP server that lists the tools and calls them."""
 
     async def list_tools(_context: Any, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_to_tool(name) for name in BY_NAME])
+        return ListToolsResult(
+            tools=[
+                Tool(
+                    name=tool.name, description=tool.description, input_schema=tool.schema,
+                    annotations=ToolAnnotations(
+                        read_only_hint=not tool.changes, destructive_hint=False, open_world_hint=False
+                    ),
+                )
+                for tool in TOOLS
+            ]
+        )  # fmt: skip
 
     async def call_tool(_context: Any, params: CallToolRequestParams) -> CallToolResult:
         tool = BY_NAME.get(params.name)
         if tool is None:
-            raise MCPError(
-                INVALID_PARAMS,
-                f"there is no tool {params.name!r}; the tools are {', '.join(each.name for each in TOOLS)}",
-            )
+            message = f"there is no tool {params.name!r}; the tools are {', '.join(BY_NAME)}"
+            raise MCPError(INVALID_PARAMS, message)
         try:
             value = await tool.run(server, params.arguments or {})
         except Exception as error:  # noqa: BLE001 - a defect must reach the model as a message, too
@@ -265,12 +264,9 @@ def build_protocol(server: Server) -> Protocol[Any]:
         return CallToolResult(content=[TextContent(text=text)], structured_content=value)
 
     return Protocol(
-        "mathrag",
-        version=version("mathrag-gate"),
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
+        "mathrag", version=version("mathrag-gate"), instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool,
-    )
+    )  # fmt: skip
 
 
 async def serve(corpus: str | None, patience_s: float) -> None:
@@ -278,9 +274,3 @@ async def serve(corpus: str | None, patience_s: float) -> None:
     async with AsyncClient(timeout_s=patience_s) as client, stdio_server() as (reading, writing):
         speaking = build_protocol(Server(client, corpus))
         await speaking.run(reading, writing, speaking.create_initialization_options())
-
-
-def _to_tool(name: str) -> Tool:
-    tool = BY_NAME[name]
-    hints = ToolAnnotations(read_only_hint=not tool.changes, destructive_hint=False, open_world_hint=False)
-    return Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)

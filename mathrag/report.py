@@ -1,4 +1,8 @@
-"""The report bundle: an offline folder with a job's figures, tables and samples."""
+"""The report bundle: a folder that opens without a server, with pages, figures and data, made from what the API says.
+
+`data/` is written first (`mathrag job export` writes the same files). Everything else is made from it, so the pages can
+be made again from the data alone.
+"""
 
 import hashlib
 import shlex
@@ -24,15 +28,7 @@ from shared.pipelines import registry
 from shared.rag.provenance import Ending, sort_as_found
 from shared.records import CallRecord, EndLine, JobLine, JobRecord, Residency, SampleLine, SampleRecord, Texts
 from shared.replies import Generated, Reply
-from shared.samples import Candidate, GateDecision, Outcome, SampleRow, Truth
-
-# A report that opens without a server: one folder with pages, figures and data, made from what the API says.
-#
-# `data/` is written first (`mathrag job export` writes the same files). Everything else is made from it, so the pages
-# can be made again from the data alone.
-
-
-# Writes the command that submits a reported job again.
+from shared.samples import Candidate, GateDecision, Outcome, SampleRow
 
 
 def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) -> str:
@@ -58,7 +54,7 @@ def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) ->
 # Read one job's files in the data folder: its reports, and its samples with their records.
 
 _LINE = msgspec.json.Decoder(JobLine | SampleLine | EndLine)
-_ROW = msgspec.json.Decoder(SampleRow)
+_ROW = msgspec.json.Decoder(SampleRow | None)
 _RECORD = msgspec.json.Decoder(SampleRecord)
 _OUTCOME = msgspec.json.Decoder(Outcome)
 FILE_NAMES = {
@@ -86,9 +82,9 @@ class JobFiles:
         self.folder = folder
         self.slug = folder.name
         """Name of the job's folder among the pages."""
-        self.job = _read(folder / FILE_NAMES["job"])
-        self.report = _read(folder / FILE_NAMES["report"])
-        self.audit = _read(folder / FILE_NAMES["audit"])
+        self.job, self.report, self.audit = (
+            msgspec.json.decode((folder / FILE_NAMES[name]).read_bytes()) for name in ("job", "report", "audit")
+        )
         line = next(self._read_lines())
         if not isinstance(line, JobLine):
             raise self._refuse_chain("it does not begin with the job")
@@ -111,7 +107,13 @@ class JobFiles:
                     if (line.previous, line.hash) != (previous, found):
                         raise self._refuse_chain(f"link {line.sequence} does not follow the one before it")
                     previous = found
-                    yield self._sample(line, next(rows, None))
+                    record = _RECORD.decode(line.record)
+                    row = _ROW.decode(next(rows, b"null"))
+                    if row is None or (row.index, row.repeat) != (record.index, record.repeat):
+                        where = f"sample {record.index}, repeat {record.repeat}"
+                        raise self._refuse_chain(f"{where} is not in {FILE_NAMES['rows']}")
+                    outcome = _OUTCOME.decode(line.texts[record.outcome]) if record.outcome else None
+                    yield ReportSample(row=row, record=record, outcome=outcome, texts=line.texts, link=line.hash)
                 elif isinstance(line, EndLine):
                     self.chain = previous if line.chain == previous else None
         if self.chain is None:
@@ -122,14 +124,6 @@ class JobFiles:
             for line in lines:
                 yield _LINE.decode(line)
 
-    def _sample(self, line: SampleLine, written: bytes | None) -> ReportSample:
-        record = _RECORD.decode(line.record)
-        row = _ROW.decode(written) if written else None
-        if row is None or (row.index, row.repeat) != (record.index, record.repeat):
-            raise self._refuse_chain(f"sample {record.index}, repeat {record.repeat} is not in {FILE_NAMES['rows']}")
-        outcome = _OUTCOME.decode(line.texts[record.outcome]) if record.outcome else None
-        return ReportSample(row=row, record=record, outcome=outcome, texts=line.texts, link=line.hash)
-
     def _refuse_chain(self, why: str) -> Invalid:
         return Invalid(f"{self.folder / FILE_NAMES['provenance']}: {why}", hint="write the report again")
 
@@ -138,10 +132,6 @@ def split_pages(samples: Iterator[ReportSample], size: int) -> Iterator[list[Rep
     """Split the samples into lists of `size`, one list per page."""
     for _, some in groupby(enumerate(samples), lambda numbered: numbered[0] // size):
         yield [sample for _, sample in some]
-
-
-def _read(file: Path) -> Any:
-    return msgspec.json.decode(file.read_bytes())
 
 
 # A sample prepared for its page: documents with ranks and scores, and calls with their times.
@@ -199,11 +189,19 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def prepare_sample(sample: ReportSample, models: Mapping[str, str]) -> SampleEntry:
     """Prepare a sample for its page; `models` maps the hashes in requests to names."""
-    calls = tuple(_describe_call(sample, call, models) for call in sample.record.calls)
-    pages = [
-        _reply(sample, call) for call, made in zip(sample.record.calls, calls, strict=True) if made.role == "generate"
-    ]
-    texts = [reply.text for reply in pages if isinstance(reply, Generated)]
+    calls, generated = [], None
+    for call in sample.record.calls:
+        request = _REQUEST.decode(sample.texts[call.key])
+        reply = _REPLY.decode(sample.texts[call.reply]) if call.reply else None
+        if request.role == "generate" and isinstance(reply, Generated):
+            generated = reply.text
+        calls.append(
+            CallEntry(
+                role=request.role, model=models.get(request.model, request.model[:12]),
+                said=summarise_reply(reply, call.completion_tokens), waited=queue_seconds(call),
+                ran=run_seconds(call), record=call,
+            )
+        )  # fmt: skip
     rules = tuple(describe_rules(msgspec.to_builtins(sample.outcome.trace.decisions))) if sample.outcome else ()
     candidates = {each.document: each for each in sample.outcome.trace.candidates} if sample.outcome else {}
     ranks = compute_fused_ranks(list(candidates.values()))
@@ -220,12 +218,7 @@ def prepare_sample(sample: ReportSample, models: Mapping[str, str]) -> SampleEnt
         for problem, text in [_DOCUMENT.decode(sample.texts[hash_]) if hash_ in sample.texts else ("", "")]
     ]
     return SampleEntry(
-        row=sample.row,
-        rules=rules,
-        passages=tuple(passages),
-        calls=calls,
-        reply=texts[-1] if texts else None,
-        link=sample.link,
+        row=sample.row, rules=rules, passages=tuple(passages), calls=tuple(calls), reply=generated, link=sample.link
     )
 
 
@@ -237,34 +230,12 @@ def compute_fused_ranks(candidates: Sequence[Candidate]) -> dict[str, int]:
 
 def queue_seconds(call: CallRecord) -> float | None:
     """Return the seconds between queueing the call and its start; None if either is unknown."""
-    return _compute_seconds(call.queued_at, call.started_at)
+    return (call.started_at - call.queued_at).total_seconds() if call.queued_at and call.started_at else None
 
 
 def run_seconds(call: CallRecord) -> float | None:
     """Return the run time of the accepted attempt in seconds; None if it is unknown."""
-    return _compute_seconds(call.started_at, call.ended_at)
-
-
-def call_role(sample: ReportSample, call: CallRecord) -> str:
-    """Return the role of a call's request, such as "judge"."""
-    return _REQUEST.decode(sample.texts[call.key]).role
-
-
-def _describe_call(sample: ReportSample, call: CallRecord, models: Mapping[str, str]) -> CallEntry:
-    request = _REQUEST.decode(sample.texts[call.key])
-    model = models.get(request.model, request.model[:12])
-    summary = summarise_reply(_reply(sample, call), call.completion_tokens)
-    return CallEntry(
-        role=request.role, model=model, said=summary, waited=queue_seconds(call), ran=run_seconds(call), record=call
-    )
-
-
-def _reply(sample: ReportSample, call: CallRecord) -> Reply | None:
-    return _REPLY.decode(sample.texts[call.reply]) if call.reply else None
-
-
-def _compute_seconds(start: datetime | None, end: datetime | None) -> float | None:
-    return (end - start).total_seconds() if start and end else None
+    return (call.ended_at - call.started_at).total_seconds() if call.started_at and call.ended_at else None
 
 
 # Data for a job's figures, collected sample by sample while the pages are written.
@@ -287,7 +258,7 @@ class FigureData:
         for call in sample.record.calls:
             took = run_seconds(call)
             if call.created and took is not None:  # a reused reply took no time of this job
-                stage = call_role(sample, call)
+                stage = _REQUEST.decode(sample.texts[call.key]).role
                 self._ran[stage].append(took)
                 self._waited[stage].append(queue_seconds(call) or 0.0)
         if sample.outcome is None:
@@ -298,9 +269,10 @@ class FigureData:
             if quality is not None:
                 self._before[rank].append(quality)
                 self._after[candidates[document].rank].append(quality)
-        first = candidates.get(sample.row.context[0]) if sample.row.context else None
-        if first is not None and (quality := _judge_rating(first)) is not None and sample.row.correct is not None:
-            self._ratings.append((quality, float(sample.row.correct)))
+        first, correct = candidates.get(next(iter(sample.row.context), "")), sample.row.correct
+        # Quality with features comes from rules or a verifier, not from the judge.
+        if first is not None and first.features is None and first.quality is not None and correct is not None:
+            self._ratings.append((first.quality, float(correct)))
 
     def draw_figures(self, report: Any) -> Iterator[Figure]:
         """Yield each figure that this job has data for; `report` is the API's report of the job."""
@@ -312,21 +284,16 @@ class FigureData:
         if self._ratings:
             yield figures.draw_calibration(figures.make_calibration_rows(self._ratings))
         if self._ran:
-            yield figures.draw_latency([row for stage in CALL_KINDS for row in self._list_latencies(stage)])
+            kinds = ((figures.WAITED, self._waited), (figures.RAN, self._ran))
+            yield figures.draw_latency([
+                row
+                for stage in CALL_KINDS
+                for kind, seconds in kinds
+                for row in figures.make_latency_rows(stage, kind, seconds[stage])
+            ])  # fmt: skip
         if residencies := list(_list_residencies(report)):
             ended = report["ended_at"]
             yield figures.draw_residencies(residencies, until=msgspec.convert(ended, datetime) if ended else None)
-
-    def _list_latencies(self, stage: str) -> list[figures.LatencyRow]:
-        return [
-            *figures.make_latency_rows(stage, figures.WAITED, self._waited[stage]),
-            *figures.make_latency_rows(stage, figures.RAN, self._ran[stage])
-        ]  # fmt: skip
-
-
-def _judge_rating(candidate: Candidate) -> float | None:
-    """Return the judge's rating; None if the quality comes from rules or a verifier, which have features."""
-    return candidate.quality if candidate.features is None else None
 
 
 def _draw_gate(decision: GateDecision) -> Iterator[Figure]:
@@ -341,22 +308,15 @@ def _draw_gate(decision: GateDecision) -> Iterator[Figure]:
             title="Calibration of the judge, against the verifier",
             name="calibration-verifier",
         )
-        scored = _score_documents(decision, decision.truth)
-        if len({row.good for row in scored}) > 1:  # a ROC curve needs good and bad documents
-            yield figures.draw_roc(scored, truth=VERIFIER)
-
-
-def _score_documents(decision: GateDecision, truth: Truth) -> list[figures.RocRow]:
-    """Return scores of documents that the verifier could check; good are those with nothing refuted."""
-    known = [
-        (place, refuted == 0)
-        for place, (score, refuted) in enumerate(zip(truth.scores, truth.refuted, strict=True))
-        if score is not None
-    ]
-    scorers = (("rules", decision.rule_scores), ("judge", decision.judge_scores))
-    return [
-        figures.RocRow(scorer=name, score=scores[place], good=good) for name, scores in scorers for place, good in known
-    ]
+        # Of the documents that the verifier could check, those are good in which it refutes nothing.
+        checked = zip(decision.truth.scores, decision.truth.refuted, strict=True)
+        good = {place: refuted == 0 for place, (score, refuted) in enumerate(checked) if score is not None}
+        scorers = (("rules", decision.rule_scores), ("judge", decision.judge_scores))
+        if len(set(good.values())) > 1:  # a ROC curve needs good and bad documents
+            yield figures.draw_roc([
+                figures.RocRow(scorer=name, score=scores[place], good=is_good)
+                for name, scores in scorers for place, is_good in good.items()
+            ], truth=VERIFIER)  # fmt: skip
 
 
 def _list_residencies(report: Any) -> Iterator[figures.MemoryRow]:
@@ -364,13 +324,9 @@ def _list_residencies(report: Any) -> Iterator[figures.MemoryRow]:
         if residency.opened_at is not None:
             for model in residency.models:
                 yield figures.MemoryRow(
-                    device=residency.device,
-                    epoch=residency.epoch,
-                    model=model,
-                    opened_at=residency.opened_at,
-                    closed_at=residency.closed_at,
-                    mib=residency.memory_mib.get(model),
-                )
+                    device=residency.device, epoch=residency.epoch, model=model, opened_at=residency.opened_at,
+                    closed_at=residency.closed_at, mib=residency.memory_mib.get(model),
+                )  # fmt: skip
 
 
 # Figures, comparisons and notes of the first page, which covers all jobs.
@@ -451,7 +407,7 @@ def _list_systems(compared: Any, reports: Sequence[Any]) -> Iterator[Shown]:
 def _make_accuracy_row(label: str, found: Any, items: int, group: str) -> figures.AccuracyRow:
     return figures.AccuracyRow(
         label=label, value=found["value"], low=found["low"], high=found["high"], n=items, group=group
-    )  # fmt: skip
+    )
 
 
 def _make_ending_rows(label: str, reports: Sequence[Any]) -> list[figures.EndingRow]:
@@ -473,25 +429,15 @@ def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
             rest = {name: value for name, value in cell["point"].items() if name not in WEIGHTS}
             settings = [f"{name} {value}" for name, value in rest.items()]
             seed = [f"seed {cell['seed']}"] if cell["seed"] is not None else []
-            grids.setdefault((f"{cell['variant']} over {cell['dataset']}", *settings, *seed), []).append(
-                _make_cell(cell)
-            )
+            found = cell["result"]["accuracy"] if cell["result"] else NOTHING
+            row = figures.WeightsRow(
+                rrf_weight=cell["point"][WEIGHTS[0]], quality_weight=cell["point"][WEIGHTS[1]], value=found["value"],
+                low=found["low"], high=found["high"], n=found["items"], job=cell["job"],
+            )  # fmt: skip
+            grids.setdefault((f"{cell['variant']} over {cell['dataset']}", *settings, *seed), []).append(row)
     for number, (grid, rows) in enumerate(grids.items(), 1):
         name = "weights" if len(grids) == 1 else f"weights-{number}"
         yield figures.draw_weights(rows, title=f"Accuracy by weights: {', '.join(grid)}", name=name)
-
-
-def _make_cell(cell: Any) -> figures.WeightsRow:
-    found = cell["result"]["accuracy"] if cell["result"] else NOTHING
-    return figures.WeightsRow(
-        rrf_weight=cell["point"][WEIGHTS[0]],
-        quality_weight=cell["point"][WEIGHTS[1]],
-        value=found["value"],
-        low=found["low"],
-        high=found["high"],
-        n=found["items"],
-        job=cell["job"],
-    )
 
 
 # Write the pages of a report from the files of its `data/`, one page of samples in memory at a time.
@@ -525,39 +471,34 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
     Raises:
         Invalid: a job's chain is broken, or its files do not belong together.
     """
-    _write_data(out / "data", comparison=comparison, experiment=experiment)
+    (out / "data").mkdir(parents=True, exist_ok=True)
+    for name, value in (("comparison", comparison), ("experiment", experiment)):
+        if value is not None:
+            (out / "data" / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
     pages = Pages()
     sources = []
     for folder in jobs:
         read = JobFiles(folder)
         _write_job(pages, out / "jobs" / read.slug, read, title)
         sources.append(read)
-    drawn = [
-        pages.draw(figure, out / "figures") for figure in list_figures([each.report for each in sources], experiment)
-    ]
-    ended = sorted({format_time(each.report["ended_at"]) for each in sources if each.report["ended_at"]})
+    reports = [each.report for each in sources]
+    drawn = [pages.draw(figure, out / "figures") for figure in list_figures(reports, experiment)]
+    ended = sorted({format_time(each["ended_at"]) for each in reports if each["ended_at"]})
     period = f"{ended[0]} to {ended[-1]}" if len(ended) > 1 else "".join(ended)
+    listed = [
+        {
+            "slug": each.slug, "report": each.report, "audited": summarise_audit(each.audit["violations"]),
+            "command": _submit_command(each),
+        }
+        for each in sorted(sources, key=lambda each: -(each.report["accuracy"]["value"] or 0.0))
+    ]  # fmt: skip
     pages.render(
-        "frozen/index.html",
-        index := out / "index.html",
-        title=title,
-        jobs=sorted(map(_list_job, sources), key=lambda job: -(job["report"]["accuracy"]["value"] or 0.0)),
-        period=period,
-        headline=find_headline([each.report for each in sources], comparison, experiment),
-        notes=list(list_notes([each.report for each in sources], experiment)),
-        drawn=drawn,
-        comparisons=list(list_comparisons(comparison, experiment)),
-        cells=experiment["rows"] if experiment else [],
-        slugs={each.report["id"]: each.slug for each in sources},
-    )
+        "frozen/index.html", index := out / "index.html", title=title, jobs=listed, period=period,
+        headline=find_headline(reports, comparison, experiment), notes=list(list_notes(reports, experiment)),
+        drawn=drawn, comparisons=list(list_comparisons(comparison, experiment)),
+        cells=experiment["rows"] if experiment else [], slugs={each.report["id"]: each.slug for each in sources},
+    )  # fmt: skip
     return index
-
-
-def _write_data(data: Path, **contents: Any) -> None:
-    data.mkdir(parents=True, exist_ok=True)
-    for name, value in contents.items():
-        if value is not None:
-            (data / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def _write_job(pages: Pages, folder: Path, read: JobFiles, title: str) -> None:
@@ -576,7 +517,8 @@ def _write_samples(
     pages: Pages, folder: Path, read: JobFiles, measured: FigureData, title: str
 ) -> Iterator[SamplesPage]:
     total = read.report["request_counts"]["total"] - read.report["request_counts"]["in_progress"]
-    models = _map_models(read)
+    names = read.report["settings"]["models"]
+    models = {pin["hash"]: names[role]["name"] for role, pin in read.record.pins.items() if role in names}
     for number, some in enumerate(split_pages(read.samples(), SIZE), 1):
         for sample in some:
             measured.add(sample)
@@ -594,20 +536,6 @@ def _write_samples(
 
 def _name_file(number: int) -> str:
     return f"samples-{number:03}.html"
-
-
-def _map_models(read: JobFiles) -> Mapping[str, str]:
-    models = read.report["settings"]["models"]
-    return {pin["hash"]: models[role]["name"] for role, pin in read.record.pins.items() if role in models}
-
-
-def _list_job(read: JobFiles) -> dict[str, Any]:
-    return {
-        "slug": read.slug,
-        "report": read.report,
-        "audited": summarise_audit(read.audit["violations"]),
-        "command": _submit_command(read),
-    }
 
 
 def _submit_command(read: JobFiles) -> str:

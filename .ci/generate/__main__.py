@@ -41,7 +41,7 @@ def generated() -> Iterator[tuple[Path, str]]:
 def main(arguments: list[str]) -> int:
     """Write or check every file; returns the exit code."""
     check = "--check" in arguments
-    stale = [(file, text) for file, text in generated() if _present(file) != text]
+    stale = [(file, text) for file, text in generated() if not file.exists() or file.read_text("utf-8") != text]
     for file, text in stale:
         if not check:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,10 +51,6 @@ def main(arguments: list[str]) -> int:
     if not check and any(file.name == "answers.py" for file, _ in stale):  # pages say what it has, as it was imported
         return subprocess.run([sys.executable, *sys.argv], check=False).returncode  # noqa: S603 - this program
     return 1 if stale and check else 0
-
-
-def _present(file: Path) -> str:
-    return file.read_text("utf-8") if file.exists() else ""
 
 
 if __name__ == "__main__":

@@ -31,47 +31,70 @@ OPTIONS = '''class JobOptions(TypedDict, total=False):
 '''
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 REF = "#/components/schemas/"
+EXTENDED = 5
+"""Least number of fields of a struct that others extend: fewer may be the same by accident."""
 
 
 def answers() -> str:
-    """The text of the module."""
+    """The text of the module: structs by name, then those that extend another one."""
     document = build(Settings(database_url="unused")).openapi()
     schemas = document["components"]["schemas"]
-    parts = [_declaration(name, schemas[name]) for name in sorted(_reached(document["paths"], schemas))]
+    names = sorted(_find_answers(document["paths"], schemas))
+    fields = {name: list(_fields(schemas[name])) for name in names if schemas[name].get("type") == "object"}
+    bases = {name: _find_base(of, fields) for name, of in fields.items()}
+    parts = []
+    for name in sorted(names, key=lambda name: (bool(bases.get(name)), name)):
+        said = schemas[name].get("description", name).partition("\n\n")[0].removesuffix(".").replace("\\", "\\\\")
+        about = f'"""{said.replace(chr(10), chr(10) + "    ")}."""'
+        if name in fields:
+            base = bases[name]
+            own = "".join(f"    {line}\n" for line in fields[name][len(fields.get(base, ())) :])
+            extended = base or "msgspec.Struct"
+            parts.append(f"class {name}({extended}, frozen=True, kw_only=True):\n    {about}\n\n{own}")
+        else:
+            parts.append(f"{name} = {_kind(schemas[name])}\n{about}\n")
     parts.append(OPTIONS + "".join(f"    {name}: {kind}\n" for name, kind in _options(schemas["JobRequest"])))
-    return _formatted("\n\n".join([HEAD, *parts]))
+    command = [sys.executable, "-m", "ruff", "format", "-"]
+    text = "\n\n".join([HEAD, *parts])
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own
+
+
+def _find_base(fields: list[str], structs: dict[str, list[str]]) -> str:
+    """Return the struct with whose fields these begin, the smallest of several; "" if there is none."""
+    found = [name for name, of in structs.items() if EXTENDED <= len(of) < len(fields) and fields[: len(of)] == of]
+    return min(found, key=lambda name: len(structs[name]), default="")
 
 
 def _options(request: Any) -> Iterator[tuple[str, str]]:
-    """Clients take a corpus as an object, too, so it is none of them."""
+    """Yield name and type; clients take a corpus as an object, too, so it is none of them."""
     for name, schema in request["properties"].items():
         kind = _kind(schema)
         if name not in (*request["required"], "corpus") and kind.removesuffix(" | None") in SCALARS.values():
             yield name, f"Literal{schema['enum']}" if "enum" in schema else kind
 
 
-def _reached(paths: Any, schemas: Any) -> set[str]:
-    """Names of the schemas that answers consist of; pages of a list are the client's own `Page`."""
+def _find_answers(paths: Any, schemas: Any) -> set[str]:
+    """Return the names of the schemas that answers consist of, but for pages of a list and the stream of events."""
     found: set[str] = set()
-    todo = [*_references([list(_answers_of(paths))])]
+    todo = [
+        name
+        for operations in paths.values()
+        for operation in operations.values()
+        for status, response in operation["responses"].items()
+        for media, content in response.get("content", {}).items()
+        if status.startswith("2") and media != "text/event-stream"
+        for name in _references(content["schema"])
+    ]
     while todo:
         name = todo.pop()
         if name not in found:
             found.add(name)
             todo += _references(schemas[name])
-    return {name for name in found if not name.startswith("Page_")}
-
-
-def _answers_of(paths: Any) -> Iterator[Any]:
-    for operations in paths.values():
-        for operation in operations.values():
-            for status, response in operation["responses"].items():
-                if status.startswith("2"):
-                    yield [each["schema"] for each in response.get("content", {}).values()]
+    return {name for name in found if "next_cursor" not in schemas[name].get("properties", {})}
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Names in the order in which they stand there; those of tagged unions are left out, as `_kind` shows."""
+    """Yield the names that a schema refers to, in their order, but for those of tagged unions, as `_kind` shows."""
     if isinstance(schema, list):
         for each in schema:
             yield from _references(each)
@@ -83,33 +106,22 @@ def _references(schema: Any) -> Iterator[str]:
                 yield from _references(each)
 
 
-def _declaration(name: str, schema: Any) -> str:
-    if schema.get("type") != "object":
-        return f'{name} = {_kind(schema)}\n"""{_described(name, schema)}"""\n'
-    required = schema.get("required", ())
-    lines = [_field(field, of, required=field in required) for field, of in schema.get("properties", {}).items()]
-    head = f'class {name}(msgspec.Struct, frozen=True, kw_only=True):\n    """{_described(name, schema)}"""\n\n'
-    return head + "".join(f"    {line}\n" for line in lines)
-
-
-def _described(name: str, schema: Any) -> str:
-    said: str = schema.get("description", name).partition("\n\n")[0].replace("\\", "\\\\").replace("\n", "\n    ")
-    return said if said.endswith(".") else f"{said}."
-
-
-def _field(name: str, schema: Any, *, required: bool) -> str:
-    kind = _kind(schema)
-    if not required and "|" not in kind and _default(kind, schema, required=False) is None:
-        kind += " | None"  # its default is an object, or none is told
-    default = _default(kind, schema, required=required)
-    if keyword.iskeyword(name) or name == "self":
-        given = "" if default is None else f", default={default}"
-        return f'{name}_: {kind} = msgspec.field(name="{name}"{given})'
-    return f"{name}: {kind}" + ("" if default is None else f" = {default}")
+def _fields(schema: Any) -> Iterator[str]:
+    """Yield the declaration of each field."""
+    for name, of in schema.get("properties", {}).items():
+        kind, required = _kind(of), name in schema.get("required", ())
+        if not required and "|" not in kind and _default(kind, of, required=False) is None:
+            kind += " | None"  # its default is an object, or none is told
+        default = _default(kind, of, required=required)
+        if keyword.iskeyword(name) or name == "self":
+            given = "" if default is None else f", default={default}"
+            yield f'{name}_: {kind} = msgspec.field(name="{name}"{given})'
+        else:
+            yield f"{name}: {kind}" + ("" if default is None else f" = {default}")
 
 
 def _default(kind: str, schema: Any, *, required: bool) -> str | None:
-    """What the field is where a server leaves it out; None: none may do so."""
+    """Return what the field is where a server leaves it out; None: none may do so."""
     if kind.endswith("| None") or kind == "object":
         return "None"
     if kind.startswith("tuple[") and kind.endswith("...]"):
@@ -122,7 +134,7 @@ def _default(kind: str, schema: Any, *, required: bool) -> str | None:
 
 
 def _kind(schema: Any) -> str:
-    """The annotation for a schema."""
+    """Return the annotation for a schema."""
     if "$ref" in schema:
         return str(schema["$ref"].removeprefix(REF))
     if "discriminator" in schema:
@@ -144,14 +156,9 @@ def _kind(schema: Any) -> str:
 
 
 def _union(choices: list[Any]) -> str:
-    """A union that msgspec can tell apart, else any JSON."""
+    """Return a union that msgspec can tell apart, else any JSON."""
     null = any(each.get("type") == "null" for each in choices)
     kinds = list(dict.fromkeys(_kind(each) for each in choices if each.get("type") != "null"))
     if len(kinds) > 1 and not set(kinds) <= {"int", "str", "bool"}:
         return "object"
     return " | ".join([*kinds, "None"] if null else kinds)
-
-
-def _formatted(text: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own

@@ -27,12 +27,9 @@ def pages() -> Iterator[tuple[str, str]]:
             groups.setdefault(operation["tags"][0], []).append((method.upper(), path, operation))
     for tag, operations in groups.items():
         name = f"{FOLDER}/{tag}.md"
-        yield name, _page(_title(tag), [_operation(*each, name) for each in operations])
+        title = f"API: {TITLES.get(tag, tag.capitalize())}"
+        yield name, _page(title, [_operation(*each, name) for each in operations])
     yield SCHEMAS, _page("Schemas", [_schema(*each) for each in sorted(document["components"]["schemas"].items())])
-
-
-def _title(tag: str) -> str:
-    return f"API: {TITLES.get(tag, tag.capitalize())}"
 
 
 def _page(title: str, sections: list[str]) -> str:
@@ -106,10 +103,6 @@ def _kind(schema: JSON, page: str) -> str:
     if schema.get("type") == "array":
         kinds = [_kind(each, page) or "any" for each in schema.get("prefixItems") or [schema.get("items", {})]]
         return f"list of {', '.join(kinds)}"
-    return _bounded(schema)
-
-
-def _bounded(schema: JSON) -> str:
     kind = ANY.get(schema.get("type", ""), schema.get("type", ""))
     low, high = schema.get("minimum"), schema.get("maximum")
     said = [f"from {low:g}" if low is not None else "", f"to {high:g}" if high is not None else ""]

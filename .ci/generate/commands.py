@@ -33,7 +33,16 @@ def _section(words: tuple[str, ...], command: Any) -> str:
     parts = [f"## {' '.join(words)}", linked(command.help or "", PAGE)]
     if given:
         parts.append(f"`{' '.join(words)} {given}`")
-    if rows := [_row(each) for each in command.params if not getattr(each, "hidden", False)]:
+    rows = []
+    for each in command.params:
+        if not getattr(each, "hidden", False):
+            is_option = each.opts[0].startswith("-")
+            name = ", ".join(f"`{option}`" for option in (*each.opts, *each.secondary_opts)) if is_option else ""
+            value = "" if not is_option or each.is_flag else f" `{each.metavar or each.name.upper()}`"
+            again = " May be repeated." if each.multiple or each.nargs != 1 else ""
+            meaning = linked(" ".join((each.help or "").split()), PAGE)
+            rows.append(((name + value) or f"`{_given(each)}`", _default(each), meaning + again))
+    if rows:
         parts.append(table(("option", "default", "meaning"), iter(rows), PAGE))
     return "\n\n".join(filter(None, parts))
 
@@ -41,15 +50,6 @@ def _section(words: tuple[str, ...], command: Any) -> str:
 def _given(argument: Any) -> str:
     name = argument.metavar or argument.name.upper()
     return name if argument.required else f"[{name}]"
-
-
-def _row(parameter: Any) -> tuple[str, ...]:
-    is_option = parameter.opts[0].startswith("-")
-    name = ", ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts)) if is_option else ""
-    value = "" if not is_option or parameter.is_flag else f" `{parameter.metavar or parameter.name.upper()}`"
-    again = " May be repeated." if parameter.multiple or parameter.nargs != 1 else ""
-    meaning = " ".join((parameter.help or "").split())
-    return (name + value) or f"`{_given(parameter)}`", _default(parameter), linked(meaning, PAGE) + again
 
 
 def _default(parameter: Any) -> str:

@@ -5,7 +5,6 @@ They are descriptors, so whoever reads source without importing it sees no signa
 
 import inspect
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -20,19 +19,17 @@ ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 
 def operations() -> str:
     """Every group with its operations, as Markdown."""
+    parts = []
     with Client(UNUSED) as client:
-        return "\n\n".join(
-            "\n\n".join([f"### client.{name}", f"{_first(type(getattr(client, name)))}", *_of(getattr(client, name))])
-            for name, attribute in vars(OperationGroups).items()
-            if isinstance(attribute, cached_property)
-        )
-
-
-def _of(group: Any) -> Iterator[str]:
-    for name, value in vars(type(group)).items():
-        if isinstance(value, Described):
-            call = f"{name}{inspect.signature(getattr(group, name))}"
-            yield f"```python\n{_wrapped(MODULE.sub('', call))}\n```\n\n{_said(value)}"
+        for group_name, attribute in vars(OperationGroups).items():
+            if isinstance(attribute, cached_property):
+                group = getattr(client, group_name)
+                parts += [f"### client.{group_name}", inspect.getdoc(group)]
+                for name, operation in vars(type(group)).items():
+                    if isinstance(operation, Described):
+                        call = MODULE.sub("", f"{name}{inspect.signature(getattr(group, name))}")
+                        parts += [f"```python\n{_wrapped(call)}\n```", _said(operation)]
+    return "\n\n".join(parts)
 
 
 def _wrapped(call: str) -> str:
@@ -48,7 +45,3 @@ def _wrapped(call: str) -> str:
 def _said(operation: Described[..., Any]) -> str:
     first, _, arguments = inspect.cleandoc(operation.__doc__ or "").partition("\n\nArgs:\n")
     return first + ("\n\n" + ARGUMENT.sub(r"- `\1`: ", arguments) if arguments else "")
-
-
-def _first(kind: type) -> str:
-    return inspect.cleandoc(kind.__doc__ or "")

@@ -1,14 +1,15 @@
 """Pages of docs/reference/ that are generated as a whole: what they are called, and what stands on them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import api_pages
 import commands
 import tables
 
+from shared.params import Params
+from shared.settings import Model, Settings
+
 NOTE = "*Written by `make generate` from the code; do not edit.*"
-Part = str | Callable[[str], str]
-"""Text as it stands, or what makes it for the page of this name."""
 
 SETTINGS = """\
 Begin with a copy of `mathrag.example.yaml`. In the environment a key is `MATHRAG_` and its name in capitals, levels
@@ -27,33 +28,29 @@ CLI = """\
 `mathrag COMMAND --help` shows the same. Every command but `demo` takes `--json`: one document on stdout, and errors as
 `{"error": {"kind", "message", "hint"}}` on stderr. [Exit codes](exit-codes.md)."""
 
-PAGES: dict[str, tuple[str, tuple[Part, ...]]] = {
-    "reference/settings.md": (
-        "Settings",
-        (SETTINGS, tables.settings, "## A model", "Under `models.NAME`:", tables.model_settings),
-    ),
-    "reference/parameters.md": ("Parameters", (PARAMETERS, tables.parameters)),
-    "reference/pipelines.md": (
-        "Shipped pipelines",
-        ("What they compute: [Pipelines](../explanation/pipelines.md).", tables.pipelines),
-    ),
-    "reference/api.md": (
-        "Routes",
-        (ROUTES, tables.routes),
-    ),
-    "reference/errors.md": (
-        "Errors",
-        ("Errors are `application/problem+json` (RFC 9457); `type` is `urn:mathrag:` and the kind.", tables.kinds),
-    ),
-    "reference/cli.md": ("Commands", (CLI, lambda _: commands.page())),
-    "reference/exit-codes.md": ("Exit codes", ("Of every `mathrag` command.", tables.exit_codes)),
-}
-"""Pages below docs/: title and parts."""
+PIPELINES = "What they compute: [Pipelines](../explanation/pipelines.md)."
+ERRORS = "Errors are `application/problem+json` (RFC 9457); `type` is `urn:mathrag:` and the kind."
+KEYS = ("key", "default", "meaning")
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """The name below docs/ and the whole text of every page."""
     yield from api_pages.pages()
-    for name, (title, parts) in PAGES.items():
-        texts = [part if isinstance(part, str) else part(name) for part in parts]
-        yield name, "\n\n".join([f"# {title}", NOTE, *texts]) + "\n"
+    yield _page("settings", "Settings", SETTINGS, (KEYS, tables.settings(Settings)), "## A model",
+                "Under `models.NAME`:", (KEYS, tables.settings(Model)))  # fmt: skip
+    yield _page("parameters", "Parameters", PARAMETERS,
+                (("parameter", "default", "meaning"), tables.parameters(Params())))  # fmt: skip
+    yield _page("pipelines", "Shipped pipelines", PIPELINES,
+                (("pipeline", "what it does", "parameters that it reads"), tables.pipelines()))  # fmt: skip
+    yield _page("api", "Routes", ROUTES, (("method", "path", "scope", "what it does"), tables.routes()))
+    yield _page("errors", "Errors", ERRORS, (("kind", "status", "meaning"), tables.kinds()))
+    yield _page("cli", "Commands", CLI, commands.page())
+    yield _page("exit-codes", "Exit codes", "Of every `mathrag` command.",
+                (("code", "means", "kinds of error"), tables.exit_codes()))  # fmt: skip
+
+
+def _page(name: str, title: str, *parts: str | tuple[tables.Row, Iterator[tables.Row]]) -> tuple[str, str]:
+    """Return the name below docs/ and the text of a page, of whose parts each is text, or head and rows of a table."""
+    path = f"reference/{name}.md"
+    texts = [part if isinstance(part, str) else tables.table(*part, path) for part in parts]
+    return path, "\n\n".join([f"# {title}", NOTE, *texts]) + "\n"

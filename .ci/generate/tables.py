@@ -8,7 +8,6 @@ import msgspec
 from fastapi.routing import iter_route_contexts
 from links import linked
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from mathrag.cli.output import CODES, Exit
 from services.orchestrator.access.identity import get_declared_scope
@@ -16,47 +15,11 @@ from services.orchestrator.api.routes import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
 from shared.fields import add_choices, describe_field, find_group, read_docstrings
-from shared.params import Params
 from shared.pipelines import registry
-from shared.settings import REPOSITORY, Model, Settings
+from shared.settings import REPOSITORY, Settings
 
 GUIDE = REPOSITORY / "shared" / "pipelines" / "self_consistency.py"
 Row = tuple[str, ...]
-
-
-def settings(page: str) -> str:
-    """Every setting, as a table of `page`."""
-    return table(("key", "default", "meaning"), _settings(Settings), page)
-
-
-def model_settings(page: str) -> str:
-    """Every setting of one model, as a table of `page`."""
-    return table(("key", "default", "meaning"), _settings(Model), page)
-
-
-def exit_codes(page: str) -> str:
-    """Every exit code with the kinds of error that end with it, as a table of `page`."""
-    return table(("code", "means", "kinds of error"), _exits(), page)
-
-
-def pipelines(page: str) -> str:
-    """Every pipeline that a job may name, as a table of `page`."""
-    return table(("pipeline", "what it does", "parameters that it reads"), _pipelines(), page)
-
-
-def parameters(page: str) -> str:
-    """Every parameter of a job, as a table of `page`."""
-    return table(("parameter", "default", "meaning"), _parameters(Params()), page)
-
-
-def routes(page: str) -> str:
-    """Every route of the API, as a table of `page`."""
-    return table(("method", "path", "scope", "what it does"), _routes(), page)
-
-
-def kinds(page: str) -> str:
-    """Every kind of error of the API, as a table of `page`."""
-    return table(("kind", "status", "meaning"), _kinds(), page)
 
 
 def guide() -> str:
@@ -70,16 +33,14 @@ def table(head: Row, rows: Iterator[Row], page: str) -> str:
     return "\n".join(linked(f"| {' | '.join(row)} |", page) for row in cells)
 
 
-def _settings(group: type[BaseModel], prefix: str = "") -> Iterator[Row]:
+def settings(group: type[BaseModel], prefix: str = "") -> Iterator[Row]:
+    """Key, default and meaning of every setting."""
     for name, field in group.model_fields.items():
-        yield f"`{prefix}{name}`", _default(field), describe_field(field)
+        default = "needed" if field.is_required() else shown(field.get_default(call_default_factory=True))
+        yield f"`{prefix}{name}`", default, describe_field(field)
         inner = find_group(field)
         if inner is not None:
-            yield from _settings(inner, f"{prefix}{name}.")
-
-
-def _default(field: FieldInfo) -> str:
-    return "needed" if field.is_required() else shown(field.get_default(call_default_factory=True))
+            yield from settings(inner, f"{prefix}{name}.")
 
 
 def shown(value: Any) -> str:
@@ -98,55 +59,53 @@ def shown(value: Any) -> str:
     return "empty" if value == "" else "none"
 
 
-def _pipelines() -> Iterator[Row]:
+def pipelines() -> Iterator[Row]:
+    """Every pipeline that a job may name, what it does, and the parameters that it reads."""
     for name in registry.list_offered():
         found = registry.get(name)
         reads = ", ".join(f"`{path}`" for path in sorted(found.reads or ()))
         yield f"`{name}`", add_choices(found.run.__doc__ or "", None), reads or "any"
 
 
-def _parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
+def parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
+    """Name, default and meaning of every parameter of a job."""
     texts = read_docstrings(type(group))
     for field in msgspec.structs.fields(group):
         value = getattr(group, field.name)
         if isinstance(value, msgspec.Struct):
             yield f"`{prefix}{field.name}`", "", add_choices(texts.get(field.name) or type(value).__doc__ or "", None)
-            yield from _parameters(value, f"{prefix}{field.name}.")
+            yield from parameters(value, f"{prefix}{field.name}.")
         else:
             yield f"`{prefix}{field.name}`", shown(value), add_choices(texts.get(field.name, ""), field.type)
 
 
-def _exits() -> Iterator[Row]:
+def exit_codes() -> Iterator[Row]:
+    """Every exit code, what it means, and the kinds of error that end with it."""
     texts = read_docstrings(Exit)
     for code in Exit:
-        kinds = [f"`{kind}`" for kind, given in CODES.items() if given is code]
-        yield str(code.value), texts[code.name], ", ".join(kinds)
+        ending = [f"`{kind}`" for kind, given in CODES.items() if given is code]
+        yield str(code.value), texts[code.name], ", ".join(ending)
 
 
-def _routes() -> Iterator[Row]:
+def routes() -> Iterator[Row]:
+    """Method, path, scope and purpose of every route of the API."""
     application = build(Settings())
     documented = application.openapi()["paths"]
     for each in iter_route_contexts(application.routes):
         if each.summary is None:  # a page
             continue
         scope = get_declared_scope(each.endpoint)
+        first, _, _ = (each.endpoint.__doc__ or "").partition("\n\n")
+        purpose = add_choices(f"{each.summary}{'' if each.summary.endswith('?') else '.'} {first}", None)
         for method in each.methods:
-            operation = documented.get(each.path, {}).get(method.lower(), {})
-            path = f"`{each.path}{_query(operation)}`"
-            yield method, path, f"`{scope}`" if scope else "none", _doing(each.summary, each.endpoint.__doc__ or "")
+            given = documented.get(each.path, {}).get(method.lower(), {}).get("parameters", ())
+            query = "&".join(f"{parameter['name']}=" for parameter in given if parameter["in"] == "query")
+            path = f"`{each.path}{query and f'?{query}'}`"
+            yield method, path, f"`{scope}`" if scope else "none", purpose
 
 
-def _doing(summary: str, docstring: str) -> str:
-    first, _, _ = docstring.partition("\n\n")
-    return add_choices(f"{summary}{'' if summary.endswith('?') else '.'} {first}", None)
-
-
-def _query(operation: dict[str, Any]) -> str:
-    names = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
-    return f"?{'&'.join(f'{name}=' for name in names)}" if names else ""
-
-
-def _kinds() -> Iterator[Row]:
+def kinds() -> Iterator[Row]:
+    """Every kind of error of the API, its status and its meaning."""
     found = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, Exception)]
     for error in sorted(found, key=lambda each: each.status):
         later = " Sent with `Retry-After`." if error.kind in RETRY_AFTER_S else ""

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.output import AsJson, print_json, report_errors
-from mathrag.cli.stack import DataDir, resolve_directory
+from mathrag.cli.output import AsJson, DataDir, print_json, report_errors
+from mathrag.cli.stack import resolve_directory
 from mathrag.client.errors import Failed
-from mathrag.stack import backup as backup_module
+from mathrag.stack import backup as archive
 from shared.settings import load
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, such as mathrag-backup.zip.")]
@@ -25,7 +25,7 @@ def backup(file: Target, data_dir: DataDir = None, force: Force = False, as_json
         _refuse_own_database(
             "so `mathrag backup` cannot back it up", "use its own tools: pg_dump --format=custom --file=FILE DATABASE"
         )
-        written = backup_module.back_up(resolve_directory(data_dir), file, replace=force)
+        written = archive.back_up(resolve_directory(data_dir), file, replace=force)
         size = file.stat().st_size
         if as_json:
             print_json({"file": str(file), "bytes": size, "backup": written})
@@ -43,7 +43,7 @@ def restore(file: Source, data_dir: EmptyDir = None, as_json: AsJson = False) ->
             f"unset it; or restore there: unzip -p {file} database.dump | pg_restore --no-owner --dbname=DATABASE",
         )
         directory = resolve_directory(data_dir)
-        restored = backup_module.restore(file, directory)
+        restored = archive.restore(file, directory)
         if as_json:
             print_json({"data_dir": str(directory), "backup": restored})
             return

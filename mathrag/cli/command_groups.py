@@ -1,7 +1,7 @@
 """Group commands by noun and load them lazily; a bare noun lists; commands that call the API can print requests."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -33,34 +33,22 @@ def _dry(value: bool) -> None:
         send_mode.set(SendMode.DRY)
 
 
-PrintCurl = Annotated[
-    bool,
-    typer.Option(
-        "--print-curl",
-        callback=_curl,
-        is_eager=True,
-        expose_value=False,
-        help="Print the request as a curl command; send nothing.",
-    ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.")
-]
-
-
-def _declare_api_options(print_curl: PrintCurl = False) -> None:
-    """Declare the options of every command that calls the API."""
-
-
-def _declare_change_options(print_curl: PrintCurl = False, dry_run: DryRun = False) -> None:
-    """Declare the options of a command that changes something."""
+PRINT_CURL = typer.Option(
+    "--print-curl", callback=_curl, is_eager=True, expose_value=False,
+    help="Print the request as a curl command; send nothing.",
+)  # fmt: skip
+DRY_RUN = typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.")
 
 
 @cache
-def _options(of: Callable[..., None]) -> list[Any]:
-    """Return the parameters that typer makes of a function's signature."""
+def _make_options() -> list[Any]:
+    """Return the parameters `--print-curl` and `--dry-run`, as typer makes them of a signature."""
+
+    def declare(print_curl: Annotated[bool, PRINT_CURL] = False, dry_run: Annotated[bool, DRY_RUN] = False) -> None:
+        """Do nothing: only the signature counts."""
+
     alone = typer.Typer(add_completion=False)
-    alone.command()(of)
+    alone.command()(declare)
     return list(get_command(alone).params)
 
 
@@ -71,16 +59,18 @@ class PlainCommand(ReadyParameters, TyperCommand):
 class ApiCommand(PlainCommand):
     """A command that calls the API, and can print its requests instead."""
 
-    options: Callable[..., None] = staticmethod(_declare_api_options)
+    changes = False
+    """Whether the command changes something, and so has a dry run."""
 
     def __init__(self, *arguments: Any, params: Any = None, **named: Any) -> None:
-        super().__init__(*arguments, params=[*(params or ()), *_options(self.options)], **named)
+        options = _make_options() if self.changes else _make_options()[:1]
+        super().__init__(*arguments, params=[*(params or ()), *options], **named)
 
 
 class Mutation(ApiCommand):
     """A command that changes something through the API, and has a dry run."""
 
-    options = staticmethod(_declare_change_options)
+    changes = True
 
 
 class LocalCommand(PlainCommand):
@@ -110,13 +100,14 @@ class CommandEntry(NamedTuple):
     """A command or noun of `mathrag` that can be listed without importing its module."""
 
     name: str
-    module: str
     help: str
     """The command's line in the list of commands; the whole help of a noun."""
     cls: type[Any] = ApiCommand
     """Class of the command, or of those commands of a noun that do not set their own."""
     extra: str = "server"
     """The extra with the packages that the command's module imports."""
+    module: str = ""
+    """Module of `mathrag.cli` that has the command; "" if it is called as the command is."""
 
     def make_placeholder(self) -> TyperCommand:
         """Return a placeholder with name and help for the list of commands."""
@@ -125,9 +116,13 @@ class CommandEntry(NamedTuple):
     def load(self) -> Any:
         """Import and return the command, or a stand-in that names the missing extra."""
         try:
-            found = getattr(import_module(f"mathrag.cli.{self.module}"), self.name)
+            found = getattr(import_module(f"mathrag.cli.{self.module or self.name}"), self.name)
         except ModuleNotFoundError as missing:
-            return self._stand_in(missing)
+            from mathrag.cli.output import is_not_installed, stand_in
+
+            if not is_not_installed(missing):
+                raise
+            return _build(stand_in(self.name, self.help, missing, self.extra, self.cls))
         if not isinstance(found, typer.Typer):
             return _build(CommandInfo(name=self.name, callback=found, cls=self.cls))
         commands: dict[str, Any] = {}
@@ -137,13 +132,6 @@ class CommandEntry(NamedTuple):
             commands[command.name or get_command_name(getattr(command.callback, "__name__", ""))] = command
         bare_is_help = bool(found.info.no_args_is_help)
         return Noun(name=self.name, commands=commands, help=self.help, no_args_is_help=bare_is_help)
-
-    def _stand_in(self, missing: ModuleNotFoundError) -> Any:
-        from mathrag.cli.output import is_not_installed, stand_in
-
-        if not is_not_installed(missing):
-            raise missing
-        return _build(stand_in(self.name, self.help, missing, self.extra, self.cls))
 
 
 def _build(command: CommandInfo) -> Any:

@@ -1,8 +1,11 @@
-"""`mathrag config`: check settings, show them, and change the configuration while the services run."""
+"""`mathrag config`: check settings, show them, and change the configuration while the services run.
+
+Settings are read when services start. The configuration can be changed while they run: it holds the defaults of
+parameters that a job does not set.
+"""
 
 import os
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,79 +13,30 @@ import msgspec
 import typer
 import yaml
 
+from mathrag.cli.api import list_and_print
 from mathrag.cli.command_groups import ApiCommand, Mutation
 from mathrag.cli.config_findings import (
     REFUSALS,
     ConfigFinding,
     explain,
+    find_missing,
+    find_missing_file,
     find_unknown_variables,
     find_unplaced_models,
     find_wrong_shape,
-    locate,
 )
-from mathrag.cli.output import AsJson, Exit, parse_parameters, print_json, print_table, report_errors
+from mathrag.cli.output import AsJson, Exit, parse_parameters, print_json, report_errors
 from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.request import MOST_OF_A_PAGE
-from shared.messages import make_hint, redact
+from mathrag.client.request import Json
+from shared.messages import redact
 from shared.places import config_file
 from shared.settings import REPOSITORY, Settings, load
-
-# Files and models that a configuration names but that do not exist.
-
-VARIABLE = "MATHRAG_CONFIG"
-RETRIEVAL_FILES = {"embeddings": ("static", "gguf"), "reranker": ("gguf",)}
-"""Kinds of a group of `retrieval` that read their `path`; sentence-transformers may take a name on the hub."""
-
-
-def find_missing_file() -> list[ConfigFinding]:
-    """Return a finding if MATHRAG_CONFIG names a missing file: the defaults would apply without a word."""
-    if VARIABLE not in os.environ or config_file().exists():
-        return []
-    message = f"there is no file `{config_file()}`, so the defaults would apply"
-    fix = f"correct the path, unset {VARIABLE}, or: cp mathrag.example.yaml {config_file()}"
-    return [ConfigFinding(key="", where=VARIABLE, message=message, fix=fix)]
-
-
-def find_missing(settings: Settings) -> Iterator[ConfigFinding]:
-    """Yield a finding for each role whose model is not configured, and for each missing model file."""
-    for role, name in settings.roles.items():
-        if name not in settings.models:
-            listed = f"the models are {', '.join(sorted(settings.models))}; `mathrag config show` prints them"
-            fix = make_hint(name, settings.models, listed)
-            place = ["roles", role]
-            yield ConfigFinding(
-                key=".".join(place), where=locate(place), message=f"there is no model {name!r}", fix=fix
-            )
-    for place, path in _list_model_files(settings):
-        if not path.exists():
-            message = f"there is no file or folder `{path}` (looked for from {Path.cwd()})"
-            fix = "correct the path, or put the model there: ls -l " + str(path.parent)
-            yield ConfigFinding(key=".".join(place), where=locate(place), message=message, fix=fix)
-
-
-def _list_model_files(settings: Settings) -> Iterator[tuple[list[str], Path]]:
-    """Yield the keys and the path of every file that a service would read."""
-    for name, model in settings.models.items():
-        if model.driver in ("process", "vllm-sleep") and model.path is not None:
-            yield ["models", name, "path"], model.path
-    for group, kinds in RETRIEVAL_FILES.items():
-        found = getattr(settings.retrieval, group)
-        if found.kind in kinds and found.path is not None:
-            yield ["retrieval", group, "path"], found.path
-
-
-# `mathrag config`: check and show settings, and change the configuration.
-#
-# Settings are read when services start. The configuration can be changed while they run: it holds the defaults of
-# parameters that a job does not set.
 
 config = typer.Typer()
 QUICK_S = 5.0
 """Longest wait for the server: the settings in files are shown even when none answers."""
-
-File = Annotated[Path | None, typer.Argument(help="Settings file (default: MATHRAG_CONFIG, else mathrag.yaml).")]
 
 
 @config.command("schema")
@@ -99,14 +53,16 @@ def schema() -> str:
 
 
 @config.command()
-def validate(file: File = None, as_json: AsJson = False) -> None:
+def validate(
+    file: Annotated[
+        Path | None, typer.Argument(help="Settings file (default: MATHRAG_CONFIG, else mathrag.yaml).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check the settings file and the environment, and print each problem; exits with 4 if there is one."""
     with report_errors(as_json=as_json):
         found = check(file)
-        if as_json:
-            print_json({"valid": not found, "findings": found})
-        else:
-            print_findings(found)
+        print_json({"valid": not found, "findings": found}) if as_json else print_findings(found)
         if found:
             raise typer.Exit(Exit.INVALID)
 
@@ -129,10 +85,7 @@ def check(file: Path | None = None) -> list[ConfigFinding]:
     except REFUSALS as refused:
         found = explain(refused)
     reported = {finding.where for finding in found}
-    return [
-        *found,
-        *(each for each in find_unknown_variables(os.environ) if each.where not in reported),
-    ]
+    return [*found, *(each for each in find_unknown_variables(os.environ) if each.where not in reported)]
 
 
 def print_findings(found: list[ConfigFinding]) -> None:
@@ -181,8 +134,7 @@ def change(
         if as_json:
             print_json(changed)
         else:
-            typer.echo(f"configuration is at version {changed['version']}")
-            typer.echo("  next: mathrag config history")
+            typer.echo(f"configuration is at version {changed['version']}\n  next: mathrag config history")
 
 
 @config.command(cls=ApiCommand)
@@ -190,19 +142,15 @@ def history(
     limit: Annotated[int, typer.Option(help="Number of versions to list.")] = 20, as_json: AsJson = False
 ) -> None:
     """List the versions of the configuration, newest first: time, author and parameters."""
-    with report_errors(as_json=as_json), Client() as client:
-        found = list(islice(client.all(service.list_configurations(min(limit, MOST_OF_A_PAGE))), limit))
-        if as_json:
-            print_json(found)
-        elif found:
-            print_table(("VERSION", "WHEN", "WHO", "PARAMETERS"), map(_make_version_row, found))
-        else:
-            typer.echo("No parameter has been changed yet: see mathrag config set --help")
 
+    def make_row(found: Json) -> tuple[object, ...]:
+        text = " ".join(f"{name}={value}" for name, value in _flatten(found["params"]))
+        return found["version"], found["changed_at"], found["changed_by"], text or None
 
-def _make_version_row(found: Any) -> tuple[object, ...]:
-    text = " ".join(f"{name}={value}" for name, value in _flatten(found["params"]))
-    return found["version"], found["changed_at"], found["changed_by"], text or None
+    list_and_print(
+        service.list_configurations(), ("VERSION", "WHEN", "WHO", "PARAMETERS"), make_row, as_json,
+        limit=limit, nothing="No parameter has been changed yet: see mathrag config set --help",
+    )  # fmt: skip
 
 
 def _flatten(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -1,18 +1,19 @@
-"""`mathrag corpus`: the documents that jobs search."""
+"""`mathrag corpus`: upload, index, inspect and delete the documents that jobs search."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mathrag.cli import uploads
+from mathrag.cli.api import list_and_print, send_and_print
 from mathrag.cli.command_groups import LocalCommand, Mutation
-from mathrag.cli.output import AsJson, Yes, confirm, print_json, print_table, report_errors
-from mathrag.cli.references import Corpus, DataDir
+from mathrag.cli.output import AsJson, DataDir, Yes, confirm, print_json, print_table, report_errors
+from mathrag.cli.references import Corpus
 from mathrag.cli.uploads import (
     Delimiter,
+    EntryLimit,
     FormatOption,
     From,
-    Limit,
     Name,
     OnErrorOption,
     ReaderOption,
@@ -23,37 +24,13 @@ from mathrag.cli.uploads import (
 )
 from mathrag.client import texts
 from mathrag.client.client import Client
-from mathrag.client.texts import Orphans
+from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
 from shared.ingest import paths
 from shared.ingest.lines import OnError
 from shared.ingest.paths import Chunking
 from shared.ingest.rows import Format
 from shared.messages import format_count
-
-# `mathrag corpus orphans`: indexes on Elasticsearch that nothing uses.
-
-Delete = Annotated[bool, typer.Option("--delete", help="Delete the indexes permanently instead of listing them.")]
-
-
-def orphans(delete: Delete = False, yes: Yes = False, as_json: AsJson = False) -> None:
-    """List indexes that aborted builds or a replaced database left on Elasticsearch; --delete removes them."""
-    with report_errors(as_json=as_json), Client() as client:
-        if delete and not (yes or client.shows):
-            _print(client.send(texts.orphans()))
-            confirm("Delete all unused indexes for good?", as_json=as_json)
-        answer = client.send(texts.orphans(delete=delete))
-        print_json(answer) if as_json else _print(answer)
-
-
-def _print(answer: Orphans) -> None:
-    for index in answer["orphans"]:
-        typer.echo(f"{'deleted' if answer['deleted'] else 'unused'}: {index}")
-    if not answer["orphans"]:
-        typer.echo("Every index of this installation is used.")
-
-
-# `mathrag corpus`: upload, index, inspect and delete the documents that jobs search.
 
 corpus = typer.Typer(no_args_is_help=True)
 
@@ -91,23 +68,24 @@ def create(
 @corpus.command("list")
 def list_corpora(as_json: AsJson = False) -> None:
     """List all corpora, newest first."""
-    with report_errors(as_json=as_json), Client() as client:
-        rows = list(client.all(texts.list_texts("corpora")))
-        if as_json:
-            print_json(rows)
-        else:
-            print_table(("NAME", "DOCUMENTS", "INDEXED", "CREATED"), [_make_row(row) for row in rows])
+
+    def make_row(found: Json) -> tuple[object, ...]:
+        return found["name"], found["documents"], "yes" if found["indexed"] else "no", found["created_at"][:19]
+
+    list_and_print(texts.list_corpora(), ("NAME", "DOCUMENTS", "INDEXED", "CREATED"), make_row, as_json)
 
 
 @corpus.command("index", cls=Mutation)
 def index(name: Corpus, as_json: AsJson = False) -> None:
     """Build the indexes that the current settings ask for; intact ones are kept."""
-    with report_errors(as_json=as_json), Client() as client:
-        built = client.send(texts.index(name))
-        if as_json:
-            print_json(built)
-        else:
-            print_table(("KIND", "INDEX", "DOCUMENTS", "BUILT"), [_index_row(row) for row in built["indexes"]])
+    send_and_print(texts.index(name), _print_indexes, as_json)
+
+
+def _print_indexes(built: Json) -> None:
+    print_table(("KIND", "INDEX", "DOCUMENTS", "BUILT"), [
+        (each["kind"], each["index"], each["documents"], "reused" if each["reused"] else f"{each['seconds']} s")
+        for each in built["indexes"]
+    ])  # fmt: skip
 
 
 @corpus.command()
@@ -117,15 +95,10 @@ def contamination(
     as_json: AsJson = False,
 ) -> None:
     """Count the questions of a dataset that the corpus contains, verbatim or as a near-duplicate."""
-    with report_errors(as_json=as_json), Client() as client:
-        found = client.send(texts.contamination(name, questions))
-        if as_json:
-            print_json(found)
-        else:
-            print_leaks(found)
+    send_and_print(texts.contamination(name, questions), print_leaks, as_json)
 
 
-def print_leaks(found: Any) -> None:
+def print_leaks(found: Json) -> None:
     """Print the counts, then the first examples."""
     affected = found["exact"] + found["near"]
     of = f"{affected} of {found['items']} questions ({100 * found['share']:.1f} %)"
@@ -147,27 +120,40 @@ def print_leaks(found: Any) -> None:
 @corpus.command()
 def show(name: Corpus, as_json: AsJson = False) -> None:
     """Show a corpus: number of documents, whether it is indexed, and content hash."""
-    uploads.show("corpora", name, f"mathrag corpus preview {name}", as_json)
+    uploads.show(texts.get_corpus(name), f"mathrag corpus preview {name}", as_json)
 
 
 @corpus.command()
-def preview(name: Corpus, limit: Limit = 5, as_json: AsJson = False) -> None:
+def preview(name: Corpus, limit: EntryLimit = 5, as_json: AsJson = False) -> None:
     """Show the first documents of a corpus."""
-    uploads.preview("corpora", name, ("problem", "text"), limit, as_json)
+    uploads.preview(texts.documents(name), ("problem", "text"), limit, as_json)
 
 
-corpus.command("orphans", cls=Mutation)(orphans)
+@corpus.command("orphans", cls=Mutation)
+def orphans(
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the indexes permanently instead of listing them.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """List indexes that aborted builds or a replaced database left on Elasticsearch; --delete removes them."""
+    with report_errors(as_json=as_json), Client() as client:
+        if delete and not (yes or client.shows):
+            _print_orphans(client.send(texts.orphans()))
+            confirm("Delete all unused indexes for good?", as_json=as_json)
+        answer = client.send(texts.delete_orphans() if delete else texts.orphans())
+        print_json(answer) if as_json else _print_orphans(answer)
+
+
+def _print_orphans(answer: Json) -> None:
+    for index in answer["orphans"]:
+        typer.echo(f"{'deleted' if answer['deleted'] else 'unused'}: {index}")
+    if not answer["orphans"]:
+        typer.echo("Every index of this installation is used.")
 
 
 @corpus.command(cls=LocalCommand)
 def delete(name: Corpus, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Delete a corpus that no job uses, as the database owner; the next purge deletes its documents."""
     uploads.delete("corpus", name, yes, data_dir, as_json)
-
-
-def _make_row(row: Any) -> tuple[object, ...]:
-    return row["name"], row["documents"], "yes" if row["indexed"] else "no", row["created_at"][:19]
-
-
-def _index_row(row: Any) -> tuple[object, ...]:
-    return row["kind"], row["index"], row["documents"], "reused" if row["reused"] else f"{row['seconds']} s"

@@ -1,183 +1,41 @@
 """`mathrag dataset`: the questions that jobs answer, also drawn from a graph, and training data."""
 
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mathrag.cli import uploads
+from mathrag.cli.api import list_and_print, save
 from mathrag.cli.command_groups import LocalCommand
-from mathrag.cli.output import AsJson, Yes, print_facts, print_json, print_table, report_errors
-from mathrag.cli.references import DataDir, Dataset
+from mathrag.cli.output import AsJson, DataDir, Force, Yes, print_facts, print_json, report_errors
+from mathrag.cli.references import Dataset
 from mathrag.cli.uploads import (
     Delimiter,
+    EntryLimit,
     FormatOption,
     From,
     Name,
     OnErrorOption,
     ReaderOption,
     SkipEmpty,
+    Splits,
     report,
     send,
+    split_names,
     upload,
     upload_for_reader,
 )
-from mathrag.cli.uploads import Limit as EntryLimit
 from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.texts import training
+from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths, paths
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.messages import format_count
-
-# `mathrag dataset from-graph`: questions for facts that are held out from a graph.
-
-
-class Side(StrEnum):
-    """Which end of a fact a question asks for."""
-
-    OBJECT = "object"
-    SUBJECT = "subject"
-    BOTH = "both"
-
-
-GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the facts are held out from.")]
-Facts = Annotated[
-    Path, typer.Option("--facts", help="File or folder of held-out facts, as for `mathrag graph create`.")
-]
-GraphSplits = Annotated[list[str], typer.Option("--split", help="Split of the folder; separate several by commas.")]
-LeadingRules = Annotated[str | None, typer.Option(help="Rule bank whose rules lead to the answers.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
-DrawingSeed = Annotated[int, typer.Option(min=0, help="Seed for drawing questions.")]
-SideOption = Annotated[Side, typer.Option("--side", help="Which end of a fact to ask for.")]
-Templates = Annotated[
-    Path | None,
-    typer.Option(help="File of tab-separated lines: relation, question for the object, question for the subject."),
-]
-GraphGrader = Annotated[
-    str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all answers are needed.")
-]
-Unanswered = Annotated[bool, typer.Option("--unanswered", help="Skip questions that the graph itself answers.")]
-DESCRIPTIONS = {
-    "repeated": "facts are repeated",
-    "known": "facts are in the graph already",
-    "unknown_relation": "facts have a relation that the graph does not have",
-    "unknown_entity": "questions are about an entity that the graph does not have",
-    "many_answers": "questions have more than 1,000 answers",
-    "answered": "questions are answered by the graph itself",
-    "long": "questions are too long",
-}
-
-
-def from_graph(
-    name: Name,
-    graph: GraphOption,
-    source: Facts,
-    split: GraphSplits = ["test"],  # noqa: B006 - typer copies it
-    rules: LeadingRules = None,
-    limit: Limit = None,
-    seed: DrawingSeed = 0,
-    side: SideOption = Side.BOTH,
-    templates: Templates = None,
-    grader: GraphGrader = "text",
-    unanswered: Unanswered = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make a dataset of questions from held-out facts, as RuleQA does. Repeating it changes nothing."""
-    with report_errors(as_json=as_json), Client() as client:
-        splits = [part for each in split for part in each.split(",") if part]
-        rows = graph_paths.fact_lines(source, splits)
-        sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
-        options = {"rules": rules, "limit": limit, "seed": seed, "side": side.value, "grader": grader,
-                   "unanswered": "true" if unanswered else None}  # fmt: skip
-        made = send(client, texts.from_graph(name, graph, sources, **options), sources)
-        if as_json:
-            print_json(made)
-        else:
-            counts = made["counts"]
-            typer.echo(f"dataset {made['name']}: {made['items']} of {counts['available']} questions")
-            print_facts(
-                (name, f"{count} {what}".strip())
-                for name, count, what in (
-                    ("answers", counts["answers"], ""),
-                    ("graph", counts["answered_by_graph"], "questions have an answer in the graph itself"),
-                    ("unnamed", counts["unnamed_answers"], "questions have only answers that the graph does not name"),
-                    ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
-                    ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
-                    ("documents", counts["with_documents"], "questions have gold documents"),
-                    *(("left out", count, DESCRIPTIONS[reason]) for reason, count in counts["left_out"].items()),
-                )
-                if count
-            )
-            pipeline = f"rulerag --set rules={rules}" if rules else "hybrid"
-            submit = (
-                f"mathrag job submit --name N --dataset {made['name']} --corpus {graph} --pipeline {pipeline} --wait"
-            )
-            typer.echo(f"  next: {submit}")
-
-
-# `mathrag dataset training-data`: write training data for retrievers and generators to a file.
-
-
-class TrainingForm(StrEnum):
-    """The form of a line of training data."""
-
-    PAIRS = "pairs"
-    TRIPLETS = "triplets"
-    INSTRUCTIONS = "instructions"
-    MESSAGES = "messages"
-
-
-TrainingRules = Annotated[str, typer.Option(help="Rule bank that the dataset was made with.")]
-As = Annotated[
-    TrainingForm,
-    typer.Option(
-        "--as", help="Form of a line: pairs, triplets (retrievers), instructions, messages (generators; TRL)."
-    ),
-]
-Out = Annotated[Path, typer.Option(help="File to write.")]
-TrainingLimit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
-TrainingSeed = Annotated[int, typer.Option(min=0, help="Seed for all random draws.")]
-Graph = Annotated[str | None, typer.Option(help="Graph that the rules were mined from, if the bank was imported.")]
-Cot = Annotated[bool, typer.Option("--cot", help="With messages: begin the reply with the rule and the document.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
-
-
-def training_data(
-    name: Dataset,
-    rules: TrainingRules,
-    out: Out,
-    form: As = TrainingForm.PAIRS,
-    limit: TrainingLimit = None,
-    seed: TrainingSeed = 0,
-    graph: Graph = None,
-    cot: Cot = False,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write training data from the questions that rules lead to, as JSON lines."""
-    with report_errors(as_json=as_json), Client() as client:
-        if cot and form is not TrainingForm.MESSAGES:
-            raise Failed("usage", f"--cot: lines of --as {form} have no reply", hint="use --as messages")
-        if out.exists() and not force:
-            raise Failed("conflict", f"{out} already exists", hint="choose another file, or --force")
-        client.save(training(name, rules, form.value, limit=limit, seed=seed, graph=graph, cot=str(cot).lower()), out)
-        if client.shows:
-            return
-        with out.open("rb") as file:
-            count = sum(1 for _ in file)
-        if as_json:
-            print_json({"dataset": name, "file": str(out), "as": form.value, "lines": count})
-        else:
-            typer.echo(f"{count} {form.value} are in {out}")
-
-
-# `mathrag dataset`: upload, inspect and delete the questions that jobs answer.
 
 dataset = typer.Typer(no_args_is_help=True)
 
@@ -221,24 +79,23 @@ def create(
 @dataset.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
     """List all datasets, newest first."""
-    with report_errors(as_json=as_json), Client() as client:
-        rows = list(client.all(texts.list_texts("datasets")))
-        if as_json:
-            print_json(rows)
-        else:
-            print_table(("NAME", "ITEMS", "GRADER", "CREATED"), map(_make_row, rows))
+
+    def make_row(found: Json) -> tuple[object, ...]:
+        return found["name"], found["items"], found["grader"] or "math", found["created_at"][:19]
+
+    list_and_print(texts.list_datasets(), ("NAME", "ITEMS", "GRADER", "CREATED"), make_row, as_json)
 
 
 @dataset.command()
 def show(name: Dataset, as_json: AsJson = False) -> None:
     """Show a dataset: number of items and content hash."""
-    uploads.show("datasets", name, f"mathrag dataset preview {name}", as_json)
+    uploads.show(texts.get_dataset(name), f"mathrag dataset preview {name}", as_json)
 
 
 @dataset.command()
 def preview(name: Dataset, limit: EntryLimit = 5, as_json: AsJson = False) -> None:
     """Show the first questions of a dataset, with their expected answers."""
-    uploads.preview("datasets", name, ("question", "gold", "subject", "level", "relation"), limit, as_json)
+    uploads.preview(texts.items(name), ("question", "gold", "subject", "level", "relation"), limit, as_json)
 
 
 @dataset.command(cls=LocalCommand)
@@ -247,9 +104,116 @@ def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: A
     uploads.delete("dataset", name, yes, data_dir, as_json)
 
 
-dataset.command("from-graph")(from_graph)
-dataset.command("training-data")(training_data)
+GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the facts are held out from.")]
+Facts = Annotated[
+    Path, typer.Option("--facts", help="File or folder of held-out facts, as for `mathrag graph create`.")
+]
+LeadingRules = Annotated[str | None, typer.Option(help="Rule bank whose rules lead to the answers.")]
+DrawLimit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
+DrawingSeed = Annotated[int, typer.Option(min=0, help="Seed for drawing questions.")]
+SideOption = Annotated[texts.Side, typer.Option("--side", help="Which end of a fact to ask for.")]
+Templates = Annotated[
+    Path | None,
+    typer.Option(help="File of tab-separated lines: relation, question for the object, question for the subject."),
+]
+GraphGrader = Annotated[
+    str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all answers are needed.")
+]
+Unanswered = Annotated[bool, typer.Option("--unanswered", help="Skip questions that the graph itself answers.")]
+DESCRIPTIONS = {
+    "repeated": "facts are repeated",
+    "known": "facts are in the graph already",
+    "unknown_relation": "facts have a relation that the graph does not have",
+    "unknown_entity": "questions are about an entity that the graph does not have",
+    "many_answers": "questions have more than 1,000 answers",
+    "answered": "questions are answered by the graph itself",
+    "long": "questions are too long",
+}
 
 
-def _make_row(row: Any) -> tuple[object, ...]:
-    return row["name"], row["items"], row["grader"] or "math", row["created_at"][:19]
+@dataset.command("from-graph")
+def from_graph(
+    name: Name,
+    graph: GraphOption,
+    source: Facts,
+    split: Splits = ["test"],  # noqa: B006 - typer copies it
+    rules: LeadingRules = None,
+    limit: DrawLimit = None,
+    seed: DrawingSeed = 0,
+    side: SideOption = "both",
+    templates: Templates = None,
+    grader: GraphGrader = "text",
+    unanswered: Unanswered = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a dataset of questions from held-out facts, as RuleQA does. Repeating it changes nothing."""
+    with report_errors(as_json=as_json), Client() as client:
+        rows = graph_paths.fact_lines(source, split_names(split))
+        sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
+        request = texts.from_graph(
+            name, graph, sources, rules=rules, limit=limit, seed=seed, side=side, grader=grader,
+            unanswered=unanswered or None,
+        )  # fmt: skip
+        made = send(client, request, sources)
+        if as_json:
+            print_json(made)
+        else:
+            counts = made["counts"]
+            typer.echo(f"dataset {made['name']}: {made['items']} of {counts['available']} questions")
+            print_facts(
+                (name, f"{count} {what}".strip())
+                for name, count, what in (
+                    ("answers", counts["answers"], ""),
+                    ("graph", counts["answered_by_graph"], "questions have an answer in the graph itself"),
+                    ("unnamed", counts["unnamed_answers"], "questions have only answers that the graph does not name"),
+                    ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
+                    ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
+                    ("documents", counts["with_documents"], "questions have gold documents"),
+                    *(("left out", count, DESCRIPTIONS[reason]) for reason, count in counts["left_out"].items()),
+                )
+                if count
+            )
+            pipeline = f"rulerag --set rules={rules}" if rules else "hybrid"
+            job = f"--name N --dataset {made['name']} --corpus {graph} --pipeline {pipeline}"
+            typer.echo(f"  next: mathrag job submit {job} --wait")
+
+
+TrainingRules = Annotated[str, typer.Option(help="Rule bank that the dataset was made with.")]
+As = Annotated[
+    texts.TrainingForm,
+    typer.Option(
+        "--as", help="Form of a line: pairs, triplets (retrievers), instructions, messages (generators; TRL)."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="File to write.")]
+TrainingSeed = Annotated[int, typer.Option(min=0, help="Seed for all random draws.")]
+Graph = Annotated[str | None, typer.Option(help="Graph that the rules were mined from, if the bank was imported.")]
+Cot = Annotated[bool, typer.Option("--cot", help="With messages: begin the reply with the rule and the document.")]
+
+
+@dataset.command("training-data")
+def training_data(
+    name: Dataset,
+    rules: TrainingRules,
+    out: Out,
+    form: As = "pairs",
+    limit: DrawLimit = None,
+    seed: TrainingSeed = 0,
+    graph: Graph = None,
+    cot: Cot = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write training data from the questions that rules lead to, as JSON lines."""
+    with report_errors(as_json=as_json), Client() as client:
+        if cot and form != "messages":
+            raise Failed("usage", f"--cot: lines of --as {form} have no reply", hint="use --as messages")
+        request = texts.training_data(name, rules, form, limit=limit, seed=seed, graph=graph, cot=cot)
+        if not save(client, request, out, force=force):
+            return
+        with out.open("rb") as file:
+            count = sum(1 for _ in file)
+        if as_json:
+            print_json({"dataset": name, "file": str(out), "as": form, "lines": count})
+        else:
+            typer.echo(f"{count} {form} are in {out}")

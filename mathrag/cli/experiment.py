@@ -1,35 +1,30 @@
 """`mathrag experiment`: grids of jobs from a YAML file, and their comparison."""
 
-import uuid
-from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from mathrag.cli import plan as cli_plan
+from mathrag.cli.api import list_and_print, send_and_print
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.job import Key, Wait, measure_heads, warn
-from mathrag.cli.output import AsJson, Exit, print_facts, print_json, print_table, report_errors
+from mathrag.cli.job import Key, Wait, measure_heads
+from mathrag.cli.output import AsJson, Exit, print_facts, print_json, print_table, print_warnings, report_errors
+from mathrag.cli.plan import print_plan as print_loads
 from mathrag.cli.references import Measure
 from mathrag.client import experiments
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.experiments import Experiment
-from mathrag.client.request import MOST_OF_A_PAGE, Request
+from mathrag.client.request import Json, Request
 from mathrag.client.waiting import follow_experiment
 from shared.messages import format_count
 from shared.pages.formatting import format_accuracy, format_counts, format_mean
-
-# Print an experiment for a person: its progress, its cells, and their results.
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
 ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY")
 
 
-def describe_progress(found: Experiment) -> str:
+def describe_progress(found: Json) -> str:
     """Return a line such as "gate-or-not  running  jobs 3 completed, 1 running  samples 350/400  eta 12 s"."""
     counts = found["request_counts"]
     jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
@@ -38,7 +33,7 @@ def describe_progress(found: Experiment) -> str:
     return "  ".join([found["name"], found["state"], f"jobs {jobs or 'none'}", samples, *eta])
 
 
-def follow(client: Client, name: str, *, silent: bool = False) -> Experiment:
+def follow(client: Client, name: str, *, silent: bool = False) -> Json:
     """Print the experiment's progress, unless `silent`, until it has ended; return its last state."""
     last_line = ""
     for found in follow_experiment(client, name):
@@ -61,12 +56,12 @@ def print_plan(found: Any) -> None:
     chosen = found["plan"]["chosen"]
     if chosen:
         typer.echo(f"for these calls: {chosen['loads']} model loads, {chosen['seconds']:.0f} s ({chosen['basis']})")
-    cli_plan.print_plan(found["plan"])
+    print_loads(found["plan"])
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
 
 
-def print_experiment(found: Experiment) -> None:
+def print_experiment(found: Json) -> None:
     """Print every cell with its job, and why cells were refused."""
     typer.echo(describe_progress(found))
     print_table(CELLS, [
@@ -85,23 +80,26 @@ def print_report(found: Any) -> None:
     """Print a row for each cell, the comparisons, the cost and the notes."""
     typer.echo(f"{found['name']}: {found['state']}")
     extra = measure_heads(found["measure"])
-    print_table((*ROWS, *extra, "GATE"), [_make_report_row(row, others=len(extra)) for row in found["rows"]])
-    for title, compared in _list_comparisons(found["comparisons"]):
+    rows = []
+    for row in found["rows"]:
+        result = row["result"]
+        accuracy = format_accuracy(result["accuracy"]) if result else row["refused"] or row["state"]
+        measured = [format_mean(result["measured"]) if result else None] * len(extra)
+        gate = result["gate"]["strategy"] if result and result["gate"] else None
+        rows.append((row["dataset"], row["variant"], format_point(row), row["seed"], accuracy, *measured, gate))
+    print_table((*ROWS, *extra, "GATE"), rows)
+    comparisons = found["comparisons"]
+    datasets = list(comparisons["datasets"].items()) if comparisons else []
+    together = [("ALL DATASETS" if datasets else "SYSTEM", comparisons["pooled"])] if comparisons else []
+    for title, compared in datasets + together:
         typer.echo()
         print_table((title, "AGAINST", "ITEMS", "VERDICT"), [
             (pair["left"], pair["right"], pair["items"], pair["words"]) for pair in compared["pairs"]
         ])  # fmt: skip
     print_facts([("calls made", format_counts(found["calls_made"]) or "none"), ("model loads", found["model_loads"])])
-    pooled = found["comparisons"]["pooled"]["notes"] if found["comparisons"] else []
+    pooled = comparisons["pooled"]["notes"] if comparisons else []
     for note in [*found["notes"], *pooled]:
         typer.echo(f"  note: {note}")
-
-
-def _list_comparisons(found: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the comparisons with their titles: each dataset, then all datasets together."""
-    if found is not None:
-        yield from found["datasets"].items()
-        yield "ALL DATASETS" if found["datasets"] else "SYSTEM", found["pooled"]
 
 
 def format_point(cell: Any) -> str:
@@ -109,17 +107,6 @@ def format_point(cell: Any) -> str:
     return " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in cell["point"].items()) or "-"
 
 
-def _make_report_row(row: Any, others: int) -> tuple[object, ...]:
-    result = row["result"]
-    result_text = format_accuracy(result["accuracy"]) if result else row["refused"] or row["state"]
-    gate = result["gate"]["strategy"] if result and result["gate"] else None
-    notes = [format_mean(result["measured"]) if result else None] * others
-    return row["dataset"], row["variant"], format_point(row), row["seed"], result_text, *notes, gate
-
-
-# `mathrag experiment`: run, watch, resume and compare a grid of jobs from a YAML file.
-
-T = TypeVar("T")
 experiment = typer.Typer()
 
 File = Annotated[Path, typer.Argument(help="YAML or JSON file; `mathrag experiment schema` prints its schema.")]
@@ -141,8 +128,8 @@ def plan(file: File, reuse: Reuse = None, as_json: AsJson = False) -> None:
 def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
     """Submit all jobs of an experiment, or none if one is invalid; they run in the background."""
     with report_errors(as_json=as_json), Client() as client:
-        made = client.send(experiments.submit(_read_body(file, reuse), key or str(uuid.uuid4())))
-        warn(made)
+        made = client.send(experiments.submit(_read_body(file, reuse), key=key))
+        print_warnings(made)
         if wait:
             _watch(client, made["id"], as_json)
         elif as_json:
@@ -158,26 +145,27 @@ def list_experiments(
     limit: Annotated[int, typer.Option(help="Number of experiments to list.")] = 50, as_json: AsJson = False
 ) -> None:
     """List experiments, newest first."""
-    with report_errors(as_json=as_json), Client() as client:
-        found = list(islice(client.all(experiments.list_experiments(min(limit, MOST_OF_A_PAGE))), limit))
-        if as_json:
-            print_json(found)
-        elif found:
-            print_table(("ID", "NAME", "STATE", "CELLS", "JOBS"), map(_make_row, found))
-        else:
-            typer.echo("No experiments yet: mathrag experiment run --help")
+
+    def make_row(found: Json) -> tuple[object, ...]:
+        jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
+        return found["id"][:8], found["name"], found["state"], found["cells"], jobs
+
+    list_and_print(
+        experiments.list_experiments(), ("ID", "NAME", "STATE", "CELLS", "JOBS"), make_row, as_json,
+        limit=limit, nothing="No experiments yet: mathrag experiment run --help",
+    )  # fmt: skip
 
 
 @experiment.command()
 def show(name: Name, as_json: AsJson = False) -> None:
     """Show every cell of an experiment as it is now."""
-    _send_and_print(experiments.get(name), printing=print_experiment, as_json=as_json)
+    send_and_print(experiments.get(name), print_experiment, as_json)
 
 
 @experiment.command()
 def report(name: Name, measure: Measure = None, as_json: AsJson = False) -> None:
     """Show the results of every cell, and how they differ from the baseline."""
-    _send_and_print(experiments.report(name, measure), printing=print_report, as_json=as_json)
+    send_and_print(experiments.report(name, measure=measure), print_report, as_json)
 
 
 @experiment.command()
@@ -190,13 +178,13 @@ def watch(name: Name, as_json: AsJson = False) -> None:
 @experiment.command(cls=Mutation)
 def cancel(name: Name, as_json: AsJson = False) -> None:
     """Cancel every job that has not ended. Repeating it changes nothing."""
-    _change(name, "cancel", "show", as_json)
+    _change(experiments.cancel(name), "show", as_json)
 
 
 @experiment.command(cls=Mutation)
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Requeue the jobs that failed or were cancelled; completed ones are not run again."""
-    _change(name, "resume", "watch", as_json)
+    _change(experiments.resume(name), "watch", as_json)
 
 
 @experiment.command("schema")
@@ -239,30 +227,14 @@ def read(file: Path) -> Any:
 
 def _watch(client: Client, name: str, as_json: bool) -> None:
     found = follow(client, name, silent=as_json)
-    if as_json:
-        print_json(found)
-    else:
-        print_experiment(found)
+    print_json(found) if as_json else print_experiment(found)
     if found["state"] != "completed":
         raise typer.Exit(Exit.FINDING)
 
 
-def _send_and_print(request: Request[T], printing: Callable[[T], None], as_json: bool) -> None:
-    with report_errors(as_json=as_json), Client() as client:
-        found = client.send(request)
-        print_json(found) if as_json else printing(found)
+def _change(request: Request[Json], next_verb: str, as_json: bool) -> None:
+    def print_change(changed: Json) -> None:
+        typer.echo(describe_progress(changed))
+        typer.echo(f"  next: mathrag experiment {next_verb} {changed['name']}")
 
-
-def _change(name: str, verb: Literal["cancel", "resume"], next_verb: str, as_json: bool) -> None:
-    with report_errors(as_json=as_json), Client() as client:
-        changed = client.send(experiments.change(name, verb))
-        if as_json:
-            print_json(changed)
-        else:
-            typer.echo(describe_progress(changed))
-            typer.echo(f"  next: mathrag experiment {next_verb} {changed['name']}")
-
-
-def _make_row(found: Experiment) -> tuple[object, ...]:
-    jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
-    return found["id"][:8], found["name"], found["state"], found["cells"], jobs
+    send_and_print(request, print_change, as_json)

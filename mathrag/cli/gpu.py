@@ -1,6 +1,6 @@
 """`mathrag gpu`: inspect, drain, release and retry devices."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,7 +9,7 @@ from mathrag.cli.output import AsJson, print_facts, print_json, report_errors
 from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.service import Device
+from mathrag.client.request import Json
 from shared.messages import format_count
 
 MAX_FLIPS = 5
@@ -39,16 +39,16 @@ def drain(
 ) -> None:
     """Unload a device's models and load none until it is released; jobs wait and do not fail."""
     with report_errors(as_json=as_json), Client() as client:
-        name = device or _find_only_device(client)
-        _print_change(client.send(service.drain(name, reason)), "is drained", as_json)
+        found = client.send(service.drain(device or _find_only_device(client), reason=reason))
+        _print_change(found, "is drained", as_json)
 
 
 @gpu.command(cls=Mutation)
 def release(device: DeviceName = None, as_json: AsJson = False) -> None:
     """Let a drained device load models again; waiting jobs continue."""
     with report_errors(as_json=as_json), Client() as client:
-        name = device or _find_only_device(client)
-        _print_change(client.send(service.release(name)), "is released", as_json)
+        found = client.send(service.release(device or _find_only_device(client)))
+        _print_change(found, "is released", as_json)
 
 
 @gpu.command(cls=Mutation)
@@ -62,11 +62,8 @@ def retry(device: DeviceName = None, as_json: AsJson = False) -> None:
 
 def _find_only_device(client: Client) -> str:
     if client.shows:
-        raise Failed(
-            "usage",
-            "DEVICE is missing; looking it up would send a request",
-            hint="name the device; mathrag gpu lists them",
-        )
+        problem = "DEVICE is missing; looking it up would send a request"
+        raise Failed("usage", problem, hint="name the device; mathrag gpu lists them")
     names = [found["device"] for found in client.send(service.list_devices())]
     if len(names) != 1:
         found = f"there are {len(names)}: {', '.join(names)}" if names else "there is none"
@@ -74,7 +71,7 @@ def _find_only_device(client: Client) -> str:
     return str(names[0])
 
 
-def _print_change(found: Device, message: str, as_json: bool) -> None:
+def _print_change(found: Json, message: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
@@ -82,37 +79,32 @@ def _print_change(found: Device, message: str, as_json: bool) -> None:
         typer.echo("  next: mathrag gpu")
 
 
-def print_device(found: Device) -> None:
+def print_device(found: Json) -> None:
     """Print the device's models, memory, guard and latest flips."""
     memory, guard, drain = found["memory"], found["guard"], found["drain"]
     typer.echo(f"{found['device']}: {found['state']}{', drained' if drain else ''}")
     measured = f", {memory['measured']} measured" if memory["measured"] is not None else ""
+    if guard["reachable"]:
+        calls = format_count(guard["in_flight"], "call")
+        guarded = f"{guard['state']}, epoch {guard['epoch']}, {calls} in flight"
+    else:
+        guarded = f"does not answer: {guard['detail']}"
     print_facts(
         [
             ("drained", drain and f"since {drain['since'][:19]}: {drain['reason'] or 'no reason given'}"),
             ("models", ", ".join(model["name"] for model in found["models"]) or "none"),
             ("memory MiB", f"{memory['declared']} declared{measured}, of {memory['budget'] or 'an unknown budget'}"),
             ("remark", memory.get("remark")),
-            ("guard", _guard(guard)),
+            ("guard", guarded),
         ]
     )
     for flip in found["flips"][:MAX_FLIPS]:
-        typer.echo(f"  {'flip':<16}{_flip(flip)}")
+        models = ", ".join(flip["models"]) or "nothing"
+        took = f", loaded in {flip['load_s']} s" if flip["load_s"] is not None else ""
+        reason = f": {flip['reason']}" if flip["reason"] else ""
+        when = f"epoch {flip['epoch']}, {flip['wanted_at'][:19]}"
+        print_facts([("flip", f"{when}: {models}, because {flip['cause']}{took}, {flip['state']}{reason}")])
     if drain:
         typer.echo(f"  next: mathrag gpu release {found['device']}")
     elif found["state"] == "quarantined":
         typer.echo(f"  next: mathrag gpu retry {found['device']}")
-
-
-def _guard(guard: Any) -> str:
-    if not guard["reachable"]:
-        return f"does not answer: {guard['detail']}"
-    return f"{guard['state']}, epoch {guard['epoch']}, {format_count(guard['in_flight'], 'call')} in flight"
-
-
-def _flip(flip: Any) -> str:
-    models = ", ".join(flip["models"]) or "nothing"
-    took = f", loaded in {flip['load_s']} s" if flip["load_s"] is not None else ""
-    reason = f": {flip['reason']}" if flip["reason"] else ""
-    when = f"epoch {flip['epoch']}, {flip['wanted_at'][:19]}"
-    return f"{when}: {models}, because {flip['cause']}{took}, {flip['state']}{reason}"

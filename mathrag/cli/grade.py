@@ -21,8 +21,6 @@ from shared.processes.grading_pool import DEADLINE_S, GradingPool, Verdict
 from shared.rag.grading import get_grader
 from shared.replies import Failure, Graded
 
-# Answers to grade, as JSON lines from a file or a pipe: one at a time, as they arrive.
-
 STDIN = "-"
 LONGEST = 1 << 20
 """Largest length of a line in bytes, as in an upload."""
@@ -80,14 +78,11 @@ async def read_answers(file: BinaryIO, source: str) -> AsyncIterator[AnswerLine]
         if len(line) > LONGEST:
             raise Failed("invalid_line", f"{name}, line {number}: the line is longer than {LONGEST} bytes")
         if line.strip():
-            yield AnswerLine(number, _read(line.removeprefix(_BYTE_ORDER_MARK), f"{name}, line {number}"))
-
-
-def _read(line: bytes, where: str) -> GradeInput:
-    try:
-        return _ANSWER.decode(line)
-    except msgspec.MsgspecError as error:
-        raise Failed("invalid_line", f"{where}: {error}", f"write one object per line, such as {EXAMPLE}") from error
+            try:
+                yield AnswerLine(number, _ANSWER.decode(line.removeprefix(_BYTE_ORDER_MARK)))
+            except msgspec.MsgspecError as error:
+                hint = f"write one object per line, such as {EXAMPLE}"
+                raise Failed("invalid_line", f"{name}, line {number}: {error}", hint) from error
 
 
 async def _read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -111,8 +106,6 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
         return await reader.readline()
     return b"x" * (LONGEST + 1)  # what the reader has dropped was too long
 
-
-# `mathrag grade`: grade the answers in a file without a service, as a job would grade them.
 
 AHEAD = 16
 """Answers that are read ahead of the one that is printed next, for each process."""
@@ -210,13 +203,9 @@ async def _grade_in_order(
             yield line, await task
         await reading
     finally:
-        await _cancel(reading, *started)
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        for each in (reading, *started):
+            each.cancel()
+        await asyncio.gather(reading, *started, return_exceptions=True)
 
 
 def _describe(line: AnswerLine, result: GradedLine) -> str:

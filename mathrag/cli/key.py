@@ -9,8 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from mathrag.cli.output import AsJson, print_json, print_table, report_errors
-from mathrag.cli.references import DataDir
+from mathrag.cli.output import AsJson, DataDir, print_json, print_table, report_errors
 from mathrag.client.errors import Failed
 from mathrag.stack.backup import find_database_url
 from shared.access.filters import keys_required
@@ -49,11 +48,8 @@ def rotate(name: Name, grace: Grace = "24h", data_dir: DataDir = None, as_json: 
     """Replace a key by a new one; the old one stays valid for --grace."""
     with report_errors(as_json=as_json):
         span = _parse_duration("--grace", grace)
-        _show(
-            name,
-            _run_on_database(data_dir, lambda database: keys.rotate_key(database, LOCAL, name, span)),
-            as_json=as_json,
-        )
+        made = _run_on_database(data_dir, lambda database: keys.rotate_key(database, LOCAL, name, span))
+        _show(name, made, as_json=as_json)
 
 
 @key.command()
@@ -75,7 +71,11 @@ def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         if as_json:
             print_json(found)
         else:
-            print_table(("NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"), map(_make_row, found))
+            rows = []
+            for each in found:
+                expires, used = (at and f"{at:%Y-%m-%d %H:%M}" for at in (each.expires_at, each.used_at))
+                rows.append((each.name, each.prefix, ",".join(each.scopes), each.state, expires, used))
+            print_table(("NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"), rows)
 
 
 def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:
@@ -84,10 +84,8 @@ def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable
         try:
             return await work(database)
         except (SQLAlchemyError, OSError) as error:
-            reason = str(error).partition("\n")[0]
-            raise Failed(
-                "unreachable", f"the database failed: {reason}", hint="see its log, and check MATHRAG_DATABASE_URL"
-            ) from error
+            message = "the database failed: " + str(error).partition("\n")[0]
+            raise Failed("unreachable", message, hint="see its log, and check MATHRAG_DATABASE_URL") from error
         finally:
             await database.close()
 
@@ -107,8 +105,3 @@ def _show(name: str, made: str, *, as_json: bool) -> None:
     else:
         typer.echo(made)
         typer.echo(f"This is the key of {name!r}; it cannot be shown again.", err=True)
-
-
-def _make_row(found: keys.ApiKey) -> tuple[object, ...]:
-    expires, used = (at and f"{at:%Y-%m-%d %H:%M}" for at in (found.expires_at, found.used_at))
-    return found.name, found.prefix, ",".join(found.scopes), found.state, expires, used

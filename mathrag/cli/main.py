@@ -12,75 +12,65 @@ gc.set_threshold(100_000)
 EMBEDDED = "embedded"
 """The extra that starts a stack on this machine."""
 ENTRIES = (
-    CommandEntry(
-        "up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED
-    ),
+    CommandEntry("up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED),
     CommandEntry(
         "open",
-        "up",
         "Open the web pages in a browser and print their address; starts the stack if it is not running.",
         PlainCommand,
         EMBEDDED,
+        module="up",
     ),
-    CommandEntry("down", "stack", "Stop the stack that `mathrag up` started; its data are kept.", PlainCommand),
+    CommandEntry("down", "Stop the stack that `mathrag up` started; its data are kept.", PlainCommand, module="stack"),
     CommandEntry(
         "scale",
-        "stack",
         "Change the number of workers of the running stack, without stopping anything else.",
         PlainCommand,
+        module="stack",
     ),
     CommandEntry(
         "status",
-        "stack",
         "Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs.",
         PlainCommand,
+        module="stack",
     ),
     CommandEntry(
-        "doctor",
         "doctor",
         "Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one.",
         PlainCommand,
     ),
     CommandEntry(
         "demo",
-        "demo",
         "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
         PlainCommand,
         EMBEDDED,
     ),
     CommandEntry(
-        "audit", "sample", "Check a job's database rows against the invariants; exits with 1 if one is violated."
+        "audit", "Check a job's database rows against the invariants; exits with 1 if one is violated.", module="sample"
     ),
     CommandEntry(
-        "plan",
         "plan",
         "Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed.",
     ),
     CommandEntry(
-        "search", "search_and_chat", "Search a corpus for documents that match a question; nothing is stored."
+        "search", "Search a corpus for documents that match a question; nothing is stored.", module="search_and_chat"
     ),
     CommandEntry(
         "chat",
-        "search_and_chat",
         "Ask one question, follow its progress, and print the answer with the documents it is based on.",
+        module="search_and_chat",
     ),
     CommandEntry(
-        "grade",
         "grade",
         "Grade the answers in a file, in its order, without a service; --json prints one object per line.",
         PlainCommand,
     ),
     CommandEntry(
-        "mcp",
-        "mcp",
-        "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).",
-        PlainCommand,
+        "mcp", "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).", PlainCommand
     ),
     CommandEntry(
-        "purge", "purge", "Permanently delete ended jobs, and the model calls that no job uses any more.", PlainCommand
+        "purge", "Permanently delete ended jobs, and the model calls that no job uses any more.", PlainCommand
     ),
     CommandEntry(
-        "backup",
         "backup",
         "Write the database and the indexes of a running stack to one file, while its jobs run.",
         PlainCommand,
@@ -88,53 +78,37 @@ ENTRIES = (
     ),
     CommandEntry(
         "restore",
-        "backup",
         "Restore a backup into a new data directory; jobs that were in flight continue at the next `mathrag up`.",
         PlainCommand,
         EMBEDDED,
+        module="backup",
     ),
     CommandEntry(
-        "completion",
-        "completion",
-        "Print the completion script for a shell, to load in the shell's start-up file.",
-        PlainCommand,
+        "completion", "Print the completion script for a shell, to load in the shell's start-up file.", PlainCommand
     ),
-    CommandEntry("corpus", "corpus", "Upload, index, inspect and delete corpora: the documents that jobs search."),
-    CommandEntry("dataset", "dataset", "Upload, inspect and delete datasets: the questions that jobs answer."),
-    CommandEntry("graph", "graph", "Upload, inspect and delete knowledge graphs; each is also a corpus."),
-    CommandEntry("rules", "rules", "Mine rules from graphs; import and export rule banks."),
+    CommandEntry("corpus", "Upload, index, inspect and delete corpora: the documents that jobs search."),
+    CommandEntry("dataset", "Upload, inspect and delete datasets: the questions that jobs answer."),
+    CommandEntry("graph", "Upload, inspect and delete knowledge graphs; each is also a corpus."),
+    CommandEntry("rules", "Mine rules from graphs; import and export rule banks."),
+    CommandEntry("job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."),
+    CommandEntry("experiment", "Run grids of jobs from a YAML file, and compare them."),
+    CommandEntry("sample", "Inspect single answers with everything they are based on."),
+    CommandEntry("label", "Label documents and answers, and compare the labels with the judge or the grader."),
+    CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
+    CommandEntry("model", "List the models that jobs can use.", module="catalog"),
+    CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),
+    CommandEntry("gpu", "Inspect, drain, release and retry devices."),
+    CommandEntry("report", "Write reports that open in a browser without a server."),
+    CommandEntry("key", "Create, list, rotate and revoke API keys.", PlainCommand),
+    CommandEntry("service", "Have systemd run the stack.", PlainCommand, module="stack"),
+    CommandEntry("config", "Check and show settings; change the configuration while the services run.", PlainCommand),
     CommandEntry(
-        "job", "job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."
-    ),
-    CommandEntry("experiment", "experiment", "Run grids of jobs from a YAML file, and compare them."),
-    CommandEntry("sample", "sample", "Inspect single answers with everything they are based on."),
-    CommandEntry("label", "label", "Label documents and answers, and compare the labels with the judge or the grader."),
-    CommandEntry("pipeline", "catalog", "List the pipelines that jobs can use."),
-    CommandEntry("model", "catalog", "List the models that jobs can use."),
-    CommandEntry("plugin", "catalog", "List plug-ins, and create a package for a new one."),
-    CommandEntry("gpu", "gpu", "Inspect, drain, release and retry devices."),
-    CommandEntry("report", "report", "Write reports that open in a browser without a server."),
-    CommandEntry("key", "key", "Create, list, rotate and revoke API keys.", PlainCommand),
-    CommandEntry("service", "stack", "Have systemd run the stack.", PlainCommand),
-    CommandEntry(
-        "config",
-        "config",
-        "Check and show settings; change the configuration while the services run.",
-        PlainCommand,
-    ),
-    CommandEntry(
-        "reproduce",
         "reproduce",
         "Repeat the paper's experiment with your own models, or grade its published answers.",
         PlainCommand,
         EMBEDDED,
     ),
-    CommandEntry(
-        "retrieval",
-        "retrieval",
-        "Measure and tune document retrieval, without models or a running stack.",
-        PlainCommand,
-    ),
+    CommandEntry("retrieval", "Measure and tune document retrieval, without models or a running stack.", PlainCommand),
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -15,11 +16,11 @@ from mathrag.client.errors import Failed, Shown, failure
 from mathrag.client.jobs import Job
 from shared.installation import install_command
 
-# Print JSON for programs and aligned columns for people.
-
 MAX_CHARACTERS = 300
 """Characters of a long text that are printed."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 def print_json(value: Any) -> None:
@@ -29,26 +30,25 @@ def print_json(value: Any) -> None:
 
 def print_lines_as_json(chunks: Iterable[bytes]) -> None:
     """Print JSON lines as one array, each as soon as it arrives."""
-    separator, lines = "[", _split_lines(chunks)
-    for line in lines:
-        typer.echo(separator + line.decode(), nl=False)
-        separator = ",\n "
-    typer.echo("]" if separator != "[" else "[]")
-
-
-def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
+    separator, rest = "[", b""
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from whole
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            typer.echo(separator + line.decode(), nl=False)
+            separator = ",\n "
+    typer.echo("]" if separator != "[" else "[]")
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print columns as wide as their widest cell, with numbers right-aligned and None as "-"."""
-    cells = [list(head), *([_format_cell(value) for value in row] for row in rows)]
+    cells = [list(head), *(["-" if value is None else str(value) for value in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     for row in cells:
-        typer.echo("  ".join(_align(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        aligned = (
+            cell.rjust(width) if cell.replace(".", "").isdecimal() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        )
+        typer.echo("  ".join(aligned).rstrip())
 
 
 def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
@@ -94,12 +94,10 @@ def describe_unserved(job: Job) -> str:
     return f"{problem}: restore the model and restart the guard, or cancel and submit again" if names else ""
 
 
-def _format_cell(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _align(cell: str, width: int) -> str:
-    return cell.rjust(width) if cell.replace(".", "").isdecimal() else cell.ljust(width)
+def print_warnings(answer: Any) -> None:
+    """Print the warnings that came with the accepted request on standard error."""
+    for warning in answer.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
 
 
 # Exit codes and error messages of commands. The table of exit codes does not change: scripts may rely on it.
@@ -160,12 +158,8 @@ CODES = {
     "forbidden": Exit.REFUSED,
 }
 """Every kind of error there is; one that a newer server has made up counts as internal."""
-
-
 SETTINGS_READERS = ("pydantic_core", "pydantic_settings", "yaml")
 """Packages whose exceptions say that settings are wrong."""
-
-
 OWN = ("mathrag", "migrations", "services", "shared", "world")
 """Our packages: a module of theirs that is missing is a defect, one of others was not installed."""
 
@@ -189,7 +183,15 @@ def report_errors(*, as_json: bool, extra: str = "server") -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
-        _end(_to_failure(error, extra), as_json=as_json)
+        failed = _to_failure(error, extra)
+        if as_json:
+            problem = {"kind": failed.kind, "message": failed.message, "hint": failed.hint}
+            typer.echo(msgspec.json.encode({"error": problem}).decode(), err=True)
+        else:
+            typer.echo(f"error: {failed.message}", err=True)
+            if failed.hint:
+                typer.echo(f"  fix: {failed.hint}", err=True)
+        raise typer.Exit(CODES.get(failed.kind, Exit.INTERNAL)) from None
 
 
 def is_not_installed(error: Exception) -> bool:
@@ -216,24 +218,6 @@ def _to_failure(error: Exception, extra: str) -> Failed:
     return failure(error)
 
 
-def exit_code(failed: Failed) -> Exit:
-    """Return the exit code of an error; kinds that a newer server adds count as internal."""
-    return CODES.get(failed.kind, Exit.INTERNAL)
-
-
-def _end(failed: Failed, *, as_json: bool) -> None:
-    if as_json:
-        error = {"kind": failed.kind, "message": failed.message, "hint": failed.hint}
-        typer.echo(msgspec.json.encode({"error": error}).decode(), err=True)
-    else:
-        typer.echo(f"error: {failed.message}", err=True)
-        if failed.hint:
-            typer.echo(f"  fix: {failed.hint}", err=True)
-    raise typer.Exit(exit_code(failed)) from None
-
-
-# Asks a person for confirmation before something is deleted.
-
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -253,8 +237,6 @@ def confirm(question: str, *, as_json: bool) -> None:
     if not typer.confirm(question):
         raise typer.Exit(Exit.FINDING)
 
-
-# Parse parameters as they are written on a command line: `gate.tau=0.3`.
 
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3.")]
 Model = Annotated[
@@ -284,6 +266,15 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
     return tree
 
 
+def split_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Split texts of the form `key=value` into a dictionary.
+
+    Raises:
+        Failed: one is not of this form.
+    """
+    return dict(split_pair(text, option) for text in texts or [])
+
+
 def split_pair(text: str, option: str) -> tuple[str, str]:
     """Split `key=value` into key and value.
 
@@ -295,8 +286,6 @@ def split_pair(text: str, option: str) -> tuple[str, str]:
         raise Failed("usage", f"{option} {text}: not of the form key=value", hint="write it as key=value")
     return key, value
 
-
-# Stand-ins for commands whose packages are not installed: help and error name the command that installs them.
 
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 

@@ -14,7 +14,9 @@ from mathrag.cli.output import (
     print_table,
     report_errors,
     split_pair,
+    split_pairs,
 )
+from mathrag.cli.references import QuestionLimit, Repeats
 from mathrag.client import jobs, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -40,10 +42,8 @@ def plan(
     dataset: Annotated[str | None, typer.Option(help="Dataset of a job that is not submitted yet.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Pipeline of that job.")] = None,
     corpus: Annotated[str | None, typer.Option(help="Corpus that the job searches.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Number of questions, from the first (default: all).")
-    ] = None,
-    repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
+    limit: QuestionLimit = None,
+    repeats: Repeats = 1,
     settings: Set = None,
     model: Model = None,
     models: Models = None,
@@ -59,45 +59,31 @@ def plan(
 ) -> None:
     """Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed."""
     with report_errors(as_json=as_json), Client() as client:
-        job = _make_job(dataset, pipeline, corpus, repeats, settings, model)
-        if job is not None and limit is not None:
-            job["limit"] = limit
-        hypothetical_models = [_parse_model(text, context, parallel, kv, calls) for text in models or []]
-        if sum((reference is not None, job is not None, bool(hypothetical_models))) != 1:
+        if (dataset is None) != (pipeline is None):
+            raise Failed("usage", "a job needs both --dataset and --pipeline")
+        hypothetical_models = []
+        for text in models or []:
+            role, name = split_pair(text, "--models")
+            preset, _, quantisation = name.partition(":")
+            hypothetical = {"role": role, "preset": preset, "context": context, "parallel": parallel, "kv": kv}
+            quantised = {"quantisation": quantisation} if quantisation else {}
+            hypothetical_models.append({**hypothetical, "calls": calls, **quantised})
+        if sum((reference is not None, dataset is not None, bool(hypothetical_models))) != 1:
             raise Failed("usage", "give exactly one of: a job, --dataset with --pipeline, or --models")
         if reference is not None:
             found = client.send(jobs.plan(reference))
         else:
+            job = {
+                "name": "plan", "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
+                "params": parse_parameters(settings or []), "models": split_pairs(model, "--model"),
+                **({} if limit is None else {"limit": limit}),
+            }  # fmt: skip
             devices = [{"id": f"gpu:{number}", "budget_mib": mib} for number, mib in enumerate(budget or [])]
-            body = {**({"job": job} if job else {"models": hypothetical_models}), "devices": devices}
-            found = client.send(texts.plan(body))
-        if as_json:
-            print_json(found)
-        else:
-            print_plan(found)
+            planned = {"job": job} if dataset is not None else {"models": hypothetical_models}
+            found = client.send(texts.plan({**planned, "devices": devices}))
+        print_json(found) if as_json else print_plan(found)
         if found["chosen"] is None and found["others"]:
             raise typer.Exit(Exit.FINDING)
-
-
-def _make_job(
-    dataset: str | None, pipeline: str | None, corpus: str | None, repeats: int, settings: Any, model: Any
-) -> dict[str, Any] | None:
-    """Return the body of the unsubmitted job; None if no job is described."""
-    if dataset is None and pipeline is None:
-        return None
-    if dataset is None or pipeline is None:
-        raise Failed("usage", "a job needs both --dataset and --pipeline")
-    return {
-        "name": "plan", "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
-        "params": parse_parameters(settings or []), "models": dict(split_pair(text, "--model") for text in model or []),
-    }  # fmt: skip
-
-
-def _parse_model(text: str, context: int, parallel: int, kv: str, calls: int) -> dict[str, Any]:
-    role, model = split_pair(text, "--models")
-    preset, _, quantisation = model.partition(":")
-    wanted = {"role": role, "preset": preset, "context": context, "parallel": parallel, "kv": kv, "calls": calls}
-    return {**wanted, **({"quantisation": quantisation} if quantisation else {})}
 
 
 def print_plan(found: Any) -> None:
@@ -109,11 +95,14 @@ def print_plan(found: Any) -> None:
     if found["chosen"] is not None:
         residencies = found["chosen"]["residencies"]
         print_table(HEAD, [_make_residency_row(number, residency) for number, residency in enumerate(residencies, 1)])
-        for time in sorted({_describe_basis(each) for residency in residencies for each in residency["models"]}):
-            typer.echo(f"  {time}")
+        for basis in sorted({_describe_basis(each) for residency in residencies for each in residency["models"]}):
+            typer.echo(f"  {basis}")
     if found["others"]:
         typer.echo("Other options:")
-        print_table(OTHERS, [_make_option_row(option) for option in found["others"]])
+        print_table(OTHERS, [
+            (each["name"], each["loads"], each["flips"], f"{each['seconds']:.1f}", each["refused"])
+            for each in found["others"]
+        ])  # fmt: skip
 
 
 def _make_residency_row(number: int, residency: Any) -> tuple[object, ...]:
@@ -131,7 +120,3 @@ def _describe_basis(model: Any) -> str:
         f"{model['name']}: memory {model['basis']}; a load {load['basis']} ({load['source']});"
         f" a call {call['basis']} ({call['source']})"
     )
-
-
-def _make_option_row(option: Any) -> tuple[object, ...]:
-    return option["name"], option["loads"], option["flips"], f"{option['seconds']:.1f}", option["refused"]

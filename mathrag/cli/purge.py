@@ -10,8 +10,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from mathrag.cli.output import AsJson, Yes, confirm, print_json, print_table, report_errors
-from mathrag.cli.references import DataDir
+from mathrag.cli.output import AsJson, DataDir, Yes, confirm, print_json, print_table, report_errors
 from mathrag.client.errors import Failed
 from mathrag.stack.backup import owner_url
 from shared.messages import format_count

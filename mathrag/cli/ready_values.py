@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 WHOLE = re.compile(r"-?[0-9]{1,9}")
 
@@ -20,6 +20,8 @@ class ReadyValues:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if type(value) is wanted:
+            return value
+        if get_origin(wanted) is Literal and value in get_args(wanted):
             return value
         if wanted is Path and type(value) is str:
             return Path(value)

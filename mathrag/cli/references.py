@@ -1,7 +1,6 @@
 """Arguments and options that name a job, dataset, corpus, graph or pipeline, with shell completion."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +17,7 @@ def _complete_jobs(incomplete: str) -> list[tuple[str, str]]:
     """Return ids and names of the newest jobs with their pipelines and states, for a shell."""
     try:
         with Client(timeout_s=OFFERED_S) as client:
-            found = client.send(jobs.list_jobs(limit=100))["data"]
+            found = client.send(jobs.list_jobs().limited(100))["data"]
     except Exception:  # noqa: BLE001 - an error message would garble the line that is being typed
         return []
     complete = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}
@@ -40,7 +39,6 @@ def _complete_names_of(request: Request[Any]) -> Callable[[str], list[str]]:
     return complete
 
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
 REFERENCE = "Name, id, or the first characters of the id (four or more)."
 JobReference = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_complete_jobs)]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=REFERENCE, autocompletion=_complete_jobs)]
@@ -53,36 +51,19 @@ Baseline = Annotated[
 Measure = Annotated[
     str | None, typer.Option(help="Measure: `exact`, `score`, or `answer@K` such as answer@10 (default: accuracy).")
 ]
-Dataset = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="Name of the dataset.", autocompletion=_complete_names_of(texts.list_texts("datasets"))
-    ),
-]
-Corpus = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="Name of the corpus.", autocompletion=_complete_names_of(texts.list_texts("corpora"))
-    ),
-]
-Graph = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="Name of the graph.", autocompletion=_complete_names_of(graphs.list_graphs())),
-]
-DatasetOption = Annotated[
-    str,
-    typer.Option(
-        "--dataset", help="Dataset to run on.", autocompletion=_complete_names_of(texts.list_texts("datasets"))
-    ),
-]
-CorpusOption = Annotated[
-    str | None,
-    typer.Option("--corpus", help="Corpus to search.", autocompletion=_complete_names_of(texts.list_texts("corpora"))),
-]
-_PIPELINE = typer.Option(
-    "--pipeline",
-    help="Pipeline that answers; see `mathrag pipeline`.",
-    autocompletion=_complete_names_of(service.pipelines()),
-)
+_DATASETS = _complete_names_of(texts.list_datasets())
+_CORPORA = _complete_names_of(texts.list_corpora())
+_GRAPHS = _complete_names_of(graphs.list_graphs())
+_PIPELINES = _complete_names_of(service.pipelines())
+Dataset = Annotated[str, typer.Argument(metavar="NAME", help="Name of the dataset.", autocompletion=_DATASETS)]
+Corpus = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.", autocompletion=_CORPORA)]
+Graph = Annotated[str, typer.Argument(metavar="NAME", help="Name of the graph.", autocompletion=_GRAPHS)]
+DatasetOption = Annotated[str, typer.Option("--dataset", help="Dataset to run on.", autocompletion=_DATASETS)]
+CorpusOption = Annotated[str | None, typer.Option("--corpus", help="Corpus to search.", autocompletion=_CORPORA)]
+_PIPELINE = typer.Option("--pipeline", help="Pipeline that answers; see `mathrag pipeline`.", autocompletion=_PIPELINES)
 PipelineOption = Annotated[str | None, _PIPELINE]
 RequiredPipelineOption = Annotated[str, _PIPELINE]
+QuestionLimit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="Number of questions, from the first (default: all).")
+]
+Repeats = Annotated[int, typer.Option("--repeats", help="How often each question is asked.")]

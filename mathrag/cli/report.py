@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-import msgspec
 import typer
 
-from mathrag.cli.job import Force, RowFormat, export_files
+from mathrag.cli.job import ForceFiles, export_files
 from mathrag.cli.output import AsJson, print_json, report_errors
 from mathrag.cli.references import Jobs
 from mathrag.client import experiments
@@ -32,7 +31,7 @@ def bundle(
     jobs: Jobs = [],  # noqa: B006 - read, and never written
     experiment: Experiment = None,
     title: Title = None,
-    force: Force = False,
+    force: ForceFiles = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a report of ended jobs for any browser: tables, figures, comparisons and every sample.
@@ -49,19 +48,22 @@ def bundle(
 
         check_installed()
         found = client.send(experiments.report(experiment)) if experiment else None
-        folders = list(fetch_jobs(client, list(jobs or _list_members(found)), out / "data"))
+        cells = found["rows"] if found else []
+        members = jobs or [cell["job"] for cell in cells if cell["job"] and cell["result"]]
+        folders = list(fetch_jobs(client, members, out / "data"))
         if client.shows:
             return
         comparison = None if found else compare_with_first(client, [each.id for each in folders])
-        bundle_title = title or experiment or _make_title([each.name for each in folders])
-        index = write(out, [each.folder for each in folders], bundle_title, comparison, found)
+        names = [each.name for each in folders]
+        together = ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more jobs"
+        index = write(out, [each.folder for each in folders], title or experiment or together, comparison, found)
         if as_json:
             print_json({"folder": str(out), "open": str(index), "jobs": [each.id for each in folders]})
         else:
             typer.echo(f"{format_count(len(folders), 'job')}: open {index}")
 
 
-class FetchedJob(msgspec.Struct, frozen=True):
+class FetchedJob(NamedTuple):
     """A job whose files were downloaded."""
 
     id: str
@@ -75,9 +77,9 @@ def fetch_jobs(client: Client, references: Sequence[str], data: Path) -> Iterato
         job = client.send(api.get(reference))
         folder = data / make_slug(job["name"], job["id"])
         folder.mkdir(parents=True, exist_ok=True)
-        for part in export_files(job["id"], RowFormat.JSONL):
-            client.save(part.request, folder / part.file)
-        client.save(api.file(job["id"], "results", format=RowFormat.CSV.value), folder / "results.csv")
+        for name, request in export_files(job["id"], "jsonl").items():
+            client.save(request, folder / name)
+        client.save(api.results_file(job["id"], format="csv"), folder / "results.csv")
         yield FetchedJob(job["id"], job["name"], folder)
 
 
@@ -87,16 +89,8 @@ def make_slug(name: str, id_: str) -> str:
     return f"{plain or 'job'}-{id_[:8]}"
 
 
-def _list_members(found: Any) -> list[str]:
-    return list(dict.fromkeys(cell["job"] for cell in found["rows"] if cell["job"] and cell["result"]))
-
-
 def compare_with_first(client: Client, ids: Sequence[str]) -> Any:
     """Return the comparison of every job with the first; None for one job, or for too many."""
     if not 1 < len(ids) <= MOST_COMPARED:
         return None
-    return client.send(api.compare(list(ids), ids[0]))
-
-
-def _make_title(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more jobs"
+    return client.send(api.compare(ids, baseline=ids[0]))

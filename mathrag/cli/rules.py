@@ -1,71 +1,33 @@
 """`mathrag rules`: rule banks, mined and imported."""
 
 import re
-import sys
 import time
-from collections.abc import Iterator
-from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mathrag.cli import progress
+from mathrag.cli.api import list_and_print, save
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.output import AsJson, Exit, Yes, confirm, print_facts, print_json, print_table, report_errors
+from mathrag.cli.output import AsJson, Exit, Force, Yes, confirm, print_facts, print_json, print_table, report_errors
 from mathrag.client import rules as banks
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.request import MOST_OF_A_PAGE, Json
-from mathrag.client.rules import RuleBank
+from mathrag.client.request import Json
+from mathrag.client.uploads import File
 from shared.calls import Amie, TLogic
 from shared.messages import format_count
 from shared.pages.lines import format_atom, format_body
 
-# Format a rule on one line: `treats(X, Y) <= prescribed(X, Z), contains(Z, Y)`.
-
-
-def format_rule(rule: Any) -> str:
-    """Return the rule as text, head first; variables are X, Y, Z and then V3, V4."""
-    return f"{format_atom(rule['head'])} <= {format_body(rule)}"
-
-
-# `mathrag rules`: mine, import, export, inspect and delete rule banks.
-
 MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic)}
 SEALED_S = 0.2
 """Seconds between two polls of a bank whose job has ended and which is not sealed yet."""
-CHUNK = 1 << 20
 _UPLOAD = re.compile(r"^upload\b")
 rules = typer.Typer()
 
 
-class ImportFormat(StrEnum):
-    """What a file must be."""
-
-    AUTO = "auto"
-    AMIE = "amie"
-    JSON = "json"
-
-
-class ExportFormat(StrEnum):
-    """How a bank is written."""
-
-    AMIE = "amie"
-    JSON = "json"
-
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the rule bank.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new rule bank.")]
-From = Annotated[Path, typer.Option("--from", help="Rules as AMIE prints them, or an exported bank; may be gzipped.")]
-ImportOption = Annotated[ImportFormat, typer.Option("--format", help="Format of the file; auto takes either.")]
-Graph = Annotated[str | None, typer.Option(help="Refuse rules with relations that this graph lacks.")]
-ExportOption = Annotated[
-    ExportFormat, typer.Option("--format", help="json: everything, to import elsewhere; amie: AMIE's columns.")
-]
-Out = Annotated[Path | None, typer.Option(help="File to write (default: standard output).")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 @rules.command(cls=Mutation)
@@ -115,45 +77,63 @@ def mine(
         "min_confidence": min_confidence, "seed": seed,
     }  # fmt: skip
     with report_errors(as_json=as_json), Client() as client:
-        limits = _check_limits(miner, {limit: value for limit, value in options.items() if value is not None})
-        started = client.send(banks.mine(name, graph, {"miner": miner, **limits}))
+        limits = {limit: value for limit, value in options.items() if value is not None}
+        _check_limits(miner, limits)
+        checked: Any = miner
+        started = client.send(banks.mine(name, graph, checked, **limits))
         if not as_json:
             _print_started(started, wait)
         if wait:
-            _print(_follow(client, started, as_json), as_json)
+            _wait_until_mined(client, started, as_json)
         elif as_json:
             print_json(started)
 
 
-def _check_limits(miner: str, given: Json) -> Json:
-    """Check the limits of a miner, and return them.
+def _check_limits(miner: str, limits: Json) -> None:
+    """Check that there is this miner, and that it has these limits.
 
     Raises:
-        Failed: there is no such miner, or it has no such limit.
+        Failed: there is none, or it has not.
     """
     if miner not in MINERS:
         raise Failed("usage", f"--miner {miner}: there is no such miner", hint=f"choose one of {', '.join(MINERS)}")
     known = MINERS[miner].__struct_fields__
-    for limit in given:
+    for limit in limits:
         if limit not in known:
             hint = f"its limits are {', '.join(map(_format_option, known))}"
             raise Failed("usage", f"{_format_option(limit)}: the miner {miner} has no such limit", hint=hint)
-    return given
 
 
 def _format_option(limit: str) -> str:
     return f"--{limit.replace('_', '-')}"
 
 
-def _follow(client: Client, started: RuleBank, as_json: bool) -> RuleBank:
-    """Follow the mining until the bank is ready or has failed, and return the bank."""
-    bank: RuleBank = started
+def _print_started(started: Json, wait: bool) -> None:
+    """Print the memory that mining needs; without --wait also how to follow it, or the existing bank."""
+    if started["state"] == "mining":
+        memory = f"needs at most {started['memory_mib']} MiB"
+        typer.echo(f"mining rule bank {started['name']} from {started['relations']} relations; {memory}")
+        if not wait:
+            typer.echo(f"  next: mathrag job watch {(started['job'] or '')[:8]}")
+    elif not wait:
+        _print_bank(started)
+
+
+def _wait_until_mined(client: Client, bank: Json, as_json: bool) -> None:
+    """Follow the mining until the bank is ready or has failed, and print it; exit with a finding unless it is ready."""
     if bank["state"] == "mining" and bank["job"] is not None:
         progress.watch(client, bank["job"], progress.Silent() if as_json else progress.choose_view())
     while bank["state"] == "mining":
         bank = client.send(banks.get(bank["name"]))
         time.sleep(SEALED_S if bank["state"] == "mining" else 0)
-    return bank
+    if as_json:
+        print_json(bank)
+    else:
+        _print_bank(bank)
+        if bank["state"] == "ready" and not bank["rules"]:
+            typer.echo("  no rule is within the limits; lower them: mathrag rules mine --help")
+    if bank["state"] != "ready":
+        raise typer.Exit(Exit.FINDING)
 
 
 @rules.command("list")
@@ -161,14 +141,11 @@ def list_banks(
     limit: Annotated[int, typer.Option(help="Number of banks to list.")] = 50, as_json: AsJson = False
 ) -> None:
     """List rule banks, newest first."""
-    with report_errors(as_json=as_json), Client() as client:
-        found = list(islice(client.all(banks.list_rule_banks(min(limit, MOST_OF_A_PAGE))), limit))
-        if as_json:
-            print_json(found)
-        elif found:
-            print_table(("NAME", "GRAPH", "MINER", "STATE", "RULES"), map(_make_row, found))
-        else:
-            typer.echo("No rule banks yet: mathrag rules mine --help")
+    fields = ("name", "graph", "miner", "state", "rules")
+    list_and_print(
+        banks.list_rule_banks(), [field.upper() for field in fields], lambda bank: [bank[field] for field in fields],
+        as_json, limit=limit, nothing="No rule banks yet: mathrag rules mine --help",
+    )  # fmt: skip
 
 
 @rules.command()
@@ -182,17 +159,20 @@ def show(
     """Show a rule bank and its first rules."""
     with report_errors(as_json=as_json), Client() as client:
         bank = client.send(banks.get(name))
-        request = banks.rules(name, min(limit, MOST_OF_A_PAGE), head=head, min_confidence=str(min_confidence))
-        found = list(islice(client.all(request), limit))
+        found = client.first(banks.list_rules(name, head=head, min_confidence=min_confidence), limit)
         if as_json:
             print_json({**bank, "first": found})
             return
         _print_bank(bank)
         if found:
             typer.echo()
-            print_table(
-                ("CONFIDENCE", "SUPPORT", "RULE"), [(*_format_figures(rule), format_rule(rule)) for rule in found]
-            )
+            rows = []
+            for rule in found:
+                pca = rule.get("pca_confidence")
+                confidence = f"{rule['confidence'] if pca is None else pca:.3f}"
+                # On one line, head first: `treats(X, Y) <= prescribed(X, Z), contains(Z, Y)`.
+                rows.append((confidence, rule["support"], f"{format_atom(rule['head'])} <= {format_body(rule)}"))
+            print_table(("CONFIDENCE", "SUPPORT", "RULE"), rows)
 
 
 @rules.command(cls=Mutation)
@@ -210,16 +190,20 @@ def delete(name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
 
 @rules.command("import", cls=Mutation)
 def import_bank(
-    name: NewName,
-    source: From,
-    format: ImportOption = ImportFormat.AUTO,  # noqa: A002
-    graph: Graph = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new rule bank.")],
+    source: Annotated[
+        Path, typer.Option("--from", help="Rules as AMIE prints them, or an exported bank; may be gzipped.")
+    ],
+    format: Annotated[  # noqa: A002
+        Literal["auto", "amie", "json"], typer.Option("--format", help="Format of the file; auto takes either.")
+    ] = "auto",
+    graph: Annotated[str | None, typer.Option(help="Refuse rules with relations that this graph lacks.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import the rules of a file as a rule bank. Importing the same again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         try:
-            bank = client.send(banks.import_bank(name, _read_chunks(source), graph, format.value))
+            bank = client.send(banks.import_bank(name, File(source), graph, format))
         except Failed as failed:  # the server calls the file its upload
             message = _UPLOAD.sub(lambda _: str(source), failed.message)
             raise Failed(failed.kind, message, failed.hint) from failed
@@ -230,86 +214,31 @@ def import_bank(
         typer.echo(f"  next: mathrag rules show {name}")
 
 
-def _read_chunks(source: Path) -> Iterator[bytes]:
-    with source.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
 @rules.command()
 def export(
     name: Name,
-    format: ExportOption = ExportFormat.JSON,  # noqa: A002
-    out: Out = None,
+    format: Annotated[  # noqa: A002
+        Literal["amie", "json"],
+        typer.Option("--format", help="json: everything, to import elsewhere; amie: AMIE's columns."),
+    ] = "json",
+    out: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a rule bank to a file or to standard output."""
     with report_errors(as_json=as_json), Client() as client:
-        request = banks.export_bank(name, format.value)
-        if out is None:
-            sys.stdout.buffer.writelines(client.stream(request))
-            sys.stdout.buffer.flush()
-            return
-        if out.exists() and not force:
-            raise Failed("conflict", f"{out} already exists", hint="choose another file, or --force")
-        client.save(request, out)
-        if client.shows:
+        if not save(client, banks.export_bank(name, format=format), out, force=force):
             return
         if as_json:
-            print_json({"bank": name, "file": str(out), "format": format.value})
+            print_json({"bank": name, "file": str(out), "format": format})
         else:
             typer.echo(f"rule bank {name} is in {out}")
 
 
-def _print(bank: RuleBank, as_json: bool) -> None:
-    """Print the mined bank; exit with a finding unless it is ready."""
-    if as_json:
-        print_json(bank)
-    else:
-        _print_bank(bank)
-        if bank["state"] == "ready" and not bank["rules"]:
-            typer.echo("  no rule is within the limits; lower them: mathrag rules mine --help")
-    if bank["state"] != "ready":
-        raise typer.Exit(Exit.FINDING)
-
-
-def _print_started(started: banks.MinedBank, wait: bool) -> None:
-    """Print the memory that mining needs; without --wait also how to follow it, or the existing bank."""
-    if started["state"] == "mining":
-        memory = f"needs at most {started['memory_mib']} MiB"
-        typer.echo(f"mining rule bank {started['name']} from {started['relations']} relations; {memory}")
-        if not wait:
-            typer.echo(f"  next: mathrag job watch {(started['job'] or '')[:8]}")
-    elif not wait:
-        _print_bank(started)
-
-
-def _print_bank(bank: RuleBank) -> None:
+def _print_bank(bank: Json) -> None:
     typer.echo(f"rule bank {bank['name']} is {bank['state']}")
-    limits = ", ".join(f"{limit} {_format_limit(value)}" for limit, value in bank["limits"].items() if limit != "miner")
-    print_facts(
-        [
-            ("reason", bank["reason"]),
-            ("graph", bank["graph"]),
-            ("miner", bank["miner"]),
-            ("limits", limits),
-            ("relations", bank["relations"]),
-            ("rules", bank["rules"]),
-            ("hash", bank["hash"]),
-            ("job", bank["job"]),
-        ]
-    )
-
-
-def _format_limit(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-
-
-def _format_figures(rule: Any) -> tuple[str, object]:
-    pca = rule.get("pca_confidence")
-    return f"{rule['confidence'] if pca is None else pca:.3f}", rule["support"]
-
-
-def _make_row(bank: RuleBank) -> tuple[object, ...]:
-    return bank["name"], bank["graph"], bank["miner"], bank["state"], bank["rules"]
+    words = {"True": "yes", "False": "no"}
+    limits = [f"{limit} {words.get(str(value), value)}" for limit, value in bank["limits"].items() if limit != "miner"]
+    print_facts((name, bank[name]) for name in ("reason", "graph", "miner"))
+    print_facts([("limits", ", ".join(limits))])
+    print_facts((name, bank[name]) for name in ("relations", "rules", "hash", "job"))

@@ -1,16 +1,16 @@
 """`mathrag sample` and `mathrag audit`: inspect samples, and check a job's rows."""
 
 from datetime import datetime
-from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
+from mathrag.cli.api import list_and_print, send_and_print
 from mathrag.cli.output import AsJson, Exit, print_facts, print_json, print_table, report_errors
 from mathrag.cli.references import JobReference
 from mathrag.client import jobs
 from mathrag.client.client import Client
-from mathrag.client.request import MOST_OF_A_PAGE
+from mathrag.client.request import Json
 from mathrag.client.service import summarise_audit
 from shared.pages.lines import describe_rules, name_rules
 
@@ -30,21 +30,15 @@ def list_samples(
     as_json: AsJson = False,
 ) -> None:
     """List samples of a job, in dataset order."""
-    with report_errors(as_json=as_json), Client() as client:
-        only = {name: "true" for name, is_requested in (("differing", differing), ("wrong", wrong)) if is_requested}
-        found = list(islice(client.all(jobs.samples(reference, min(limit, MOST_OF_A_PAGE), **only)), limit))
-        if as_json:
-            print_json(found)
-        else:
-            print_table(
-                ("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT", "STRICT", "ENDING"), map(_make_row, found)
-            )
+    only: dict[str, Any] = {"differing": differing or None, "wrong": wrong or None}
 
+    def make_row(found: Json) -> tuple[object, ...]:
+        correct, strict = ({True: "yes", False: "no"}.get(found[grader]) for grader in ("correct", "strict"))
+        place = (found["index"], found["repeat"], found["state"])
+        return *place, found["answer"], found["gold"], correct, strict, found["ending"]
 
-def _make_row(found: Any) -> tuple[object, ...]:
-    correct, strict = ({True: "yes", False: "no"}.get(found[grader]) for grader in ("correct", "strict"))
-    place = (found["index"], found["repeat"], found["state"])
-    return *place, found["answer"], found["gold"], correct, strict, found["ending"]
+    head = ("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT", "STRICT", "ENDING")
+    list_and_print(jobs.samples(reference, **only), head, make_row, as_json, limit=limit)
 
 
 @sample.command()
@@ -56,22 +50,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a sample: its calls, which model answered them, when, and in which epoch."""
-    with report_errors(as_json=as_json), Client() as client:
-        found = client.send(jobs.sample(reference, index, repeat, prompts=prompts))
-        if as_json:
-            print_json(found)
-        else:
-            print_sample(found)
+    send_and_print(jobs.sample(reference, index, repeat=repeat, prompts=prompts), print_sample, as_json)
 
 
 def audit(reference: JobReference, as_json: AsJson = False) -> None:
     """Check a job's database rows against the invariants; exits with 1 if one is violated."""
     with report_errors(as_json=as_json), Client() as client:
         found = client.send(jobs.audit(reference))
-        if as_json:
-            print_json(found)
-        else:
-            print_audit(reference, found)
+        print_json(found) if as_json else print_audit(reference, found)
         if not found["clean"]:
             raise typer.Exit(Exit.FINDING)
 
@@ -114,21 +100,9 @@ def print_sample(found: Any) -> None:
         if prompt := step.get("prompt"):
             typer.echo(f"\nprompt {step['position']}.{step['slot']} {step['role']}\n{prompt}".rstrip())
     typer.echo()
-    head = (
-        "STEP",
-        "ROLE",
-        "KEY",
-        "MODEL",
-        "OUTCOME",
-        "RATING",
-        "TOKENS",
-        "EPOCH",
-        "AT ONCE",
-        "LAPSES",
-        "SECONDS",
-        "FROM",
-    )
-    print_table(head, [_make_step_row(step) for step in found["steps"]])
+    answered = ("OUTCOME", "RATING", "TOKENS", "EPOCH", "AT ONCE", "LAPSES", "SECONDS")
+    rows = [_make_step_row(step) for step in found["steps"]]
+    print_table(("STEP", "ROLE", "KEY", "MODEL", *answered, "FROM"), rows)
 
 
 def describe_verdict(verdict: Any) -> str:

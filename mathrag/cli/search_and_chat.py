@@ -15,11 +15,10 @@ from mathrag.cli.output import (
     print_json,
     report_errors,
     shorten,
-    split_pair,
+    split_pairs,
 )
 from mathrag.cli.references import CorpusOption, PipelineOption
-from mathrag.client import jobs
-from mathrag.client import texts as texts_module
+from mathrag.client import jobs, texts
 from mathrag.client.client import Client
 from shared.messages import format_count
 from shared.pages.formatting import format_counts, take_last_line
@@ -43,14 +42,12 @@ def search(
     """Search a corpus for documents that match a question; nothing is stored."""
     with report_errors(as_json=as_json), Client() as client:
         body = {
-            "question": question, "corpus": corpus or _find_only_corpus(client), "mode": mode, "k": k,
-            "enhance": enhance, "rerank": rerank, "crag": crag, "params": parse_parameters(settings or []),
+            "question": question, "corpus": corpus or texts.only(client.send(texts.list_corpora().limited(5))),
+            "mode": mode, "k": k, "enhance": enhance, "rerank": rerank, "crag": crag,
+            "params": parse_parameters(settings or []),
         }  # fmt: skip
-        found = client.send(texts_module.search(body))
-        if as_json:
-            print_json(found)
-        else:
-            print_hits(found)
+        found = client.send(texts.search(body))
+        print_json(found) if as_json else print_hits(found)
 
 
 def chat(
@@ -65,14 +62,13 @@ def chat(
     with report_errors(as_json=as_json), Client() as client:
         body = {
             "question": question, "corpus": corpus, "pipeline": pipeline, "params": parse_parameters(settings or []),
-            "models": dict(split_pair(text, "--model") for text in model or []), "wait_s": 0,
+            "models": split_pairs(model, "--model"), "wait_s": 0,
         }  # fmt: skip
-        reply = client.send(texts_module.chat(body))
+        reply = client.send(texts.chat(body))
         if not as_json:
             price = reply["price"]
             loads = f", {format_count(price['loads'], 'model')} to load first" if price["loads"] else ""
-            announce_chat = f"{reply['pipeline']}: {format_counts(price['calls']) or 'no calls'} at most{loads}"
-            typer.echo(announce_chat, err=True)
+            typer.echo(f"{reply['pipeline']}: {format_counts(price['calls']) or 'no calls'} at most{loads}", err=True)
         ended = progress.watch(client, reply["job"], progress.Silent() if as_json else progress.choose_view())
         answered = client.send(jobs.sample(reply["job"], 0))
         if as_json:
@@ -81,10 +77,6 @@ def chat(
             print_answer(answered)
         if ended["state"] != "completed" or answered["outcome"] is None:
             raise typer.Exit(Exit.FINDING)
-
-
-def _find_only_corpus(client: Client) -> str:
-    return texts_module.only(client.send(texts_module.list_texts("corpora", limit=5)))
 
 
 def print_hits(found: Any) -> None:

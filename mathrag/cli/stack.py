@@ -5,29 +5,25 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mathrag.cli.output import AsJson, Exit, print_json, report_errors
+from mathrag.cli.output import AsJson, DataDir, Exit, print_json, report_errors
 from mathrag.client import address
 from mathrag.client.address import configured_data_dir
 from mathrag.client.errors import Failed
 from mathrag.stack import control
 from shared.errors import Conflict, Unavailable
 
-# `mathrag down`, `mathrag scale` and `mathrag status`: stop, scale and show the embedded stack on this machine.
-
 STOP_S = 120.0
 POLL_S = 0.1
 SCALE_S = 600
 FAILED_STARTS = 3
 """Failed starts of a new worker after which `mathrag scale` waits no longer; the supervisor goes on trying."""
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
 
 
 def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -86,9 +82,7 @@ def scale(numbers: Numbers, data_dir: DataDir = None, timeout: Patience = SCALE_
             workers = {service: len(_list_workers(now, service)) for service in control.SERVICES}
             print_json({"workers": workers, "data_dir": str(directory)})
         else:
-            typer.echo(_format_row("NAME", "PHASE", "PID", "PORT", "RESTARTS"))
-            for child in (child for service in control.SERVICES for child in _list_workers(now, service)):
-                typer.echo(_format_child(child))
+            _print_children(child for service in control.SERVICES for child in _list_workers(now, service))
 
 
 def parse_scale(entries: Sequence[str], *, least: int) -> dict[str, int]:
@@ -188,7 +182,11 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         if as_json:
             print_json({"running": running, "data_dir": str(directory), "warning": warning, "stack": last})
         elif running:
-            typer.echo(_make_table(last) if last else f"Starting on {directory}.")
+            if last is None:
+                typer.echo(f"Starting on {directory}.")
+            else:
+                typer.echo(f"{last.phase} at {last.url} (supervisor {last.pid})\n")
+                _print_children(last.children)
             typer.echo(f"\nwarning: {warning}; the table may be old" if warning else "", nl=bool(warning))
         else:
             typer.echo(f"Nothing runs on {directory}. Start it with `mathrag up`.")
@@ -200,22 +198,11 @@ def resolve_directory(given: Path | None) -> Path:
     return (given or configured_data_dir()).absolute()
 
 
-def _make_table(now: address.State) -> str:
-    title = f"{now.phase} at {now.url} (supervisor {now.pid})"
-    return "\n".join(
-        [title, "", _format_row("NAME", "PHASE", "PID", "PORT", "RESTARTS"), *map(_format_child, now.children)]
-    )
+def _print_children(children: Iterable[address.ChildState]) -> None:
+    rows = [(each.name, each.phase, each.pid or "-", each.port or "-", each.restarts) for each in children]
+    for name, phase, pid, port, restarts in (("NAME", "PHASE", "PID", "PORT", "RESTARTS"), *rows):
+        typer.echo(f"  {name:<14}{phase:<14}{pid!s:>8}{port!s:>8}{restarts!s:>10}")
 
-
-def _format_child(child: address.ChildState) -> str:
-    return _format_row(child.name, child.phase, child.pid or "-", child.port or "-", child.restarts)
-
-
-def _format_row(name: str, phase: str, pid: object, port: object, restarts: object) -> str:
-    return f"  {name:<14}{phase:<14}{pid!s:>8}{port!s:>8}{restarts!s:>10}"
-
-
-# `mathrag service`: have systemd run the stack.
 
 UNIT = "mathrag.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
@@ -280,7 +267,8 @@ def install(
         if show:
             typer.echo(unit, nl=False)
             return
-        path = (_find_user_folder() if user else SYSTEM_FOLDER) / UNIT
+        home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        path = (home / "systemd" / "user" if user else SYSTEM_FOLDER) / UNIT
         if path.exists() and not force:
             raise Failed("conflict", f"`{path}` exists", "add --force to replace it, or --print to compare")
         try:
@@ -342,7 +330,3 @@ def _quote(word: str) -> str:
     """Return a word of a command or of the environment, quoted for systemd."""
     escaped = _escape(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _find_user_folder() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"

@@ -18,9 +18,9 @@ import typer
 import yaml
 
 from mathrag.cli import stack
-from mathrag.cli.config import find_missing_file
-from mathrag.cli.output import AsJson, print_json, report_errors
-from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
+from mathrag.cli.config_findings import find_missing_file
+from mathrag.cli.output import AsJson, DataDir, print_json, report_errors
+from mathrag.cli.stack import POLL_S, parse_scale, resolve_directory
 from mathrag.client import address
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import control, privacy, redis
@@ -31,15 +31,11 @@ from shared.errors import Conflict, Unavailable
 from shared.settings import Settings, load
 from shared.telemetry import logs
 
-# `mathrag up`: start the embedded stack on this machine.
-
 _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 600
-
 SCALABLE = {"judge": "judges", "generator": "generators"}
 """Settings under `workers` by service."""
-
 ERROR = "error: "
 FIX = "  fix: "
 
@@ -131,16 +127,10 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
                 other = wanted + 1 if wanted < redis.HIGHEST else wanted - 1
                 raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {other}")
             if reason == errno.EACCES:
-                raise Failed(
-                    "invalid",
-                    f"port {wanted} can be used by root only",
-                    hint="choose one above 1023: mathrag up --port 8080",
-                )
-            raise Failed(
-                "invalid",
-                f"`host`: {settings.host!r} is not an address of this machine",
-                hint="use 127.0.0.1, or 0.0.0.0 for all",
-            )
+                hint = "choose one above 1023: mathrag up --port 8080"
+                raise Failed("invalid", f"port {wanted} can be used by root only", hint=hint)
+            message = f"`host`: {settings.host!r} is not an address of this machine"
+            raise Failed("invalid", message, hint="use 127.0.0.1, or 0.0.0.0 for all")
     built = build(settings, data_dir=directory, port=wanted)
     built.check_servers()
     return built
@@ -161,22 +151,21 @@ def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable
     supervisor = Supervisor(
         built.table(), workers=built.workers(), data_dir=built.data_dir, url=built.url, ready=ready, running=running
     )
+
+    async def run_until_signal() -> None:
+        running = asyncio.create_task(supervisor.run())
+
+        def cancel_once() -> None:
+            # A second signal must not interrupt the orderly stop.
+            if not running.cancelling():
+                running.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, cancel_once)
+        await running
+
     with suppress(asyncio.CancelledError):
-        asyncio.run(_run_until_signal(supervisor))
-
-
-async def _run_until_signal(supervisor: Supervisor) -> None:
-    loop = asyncio.get_running_loop()
-    running = asyncio.create_task(supervisor.run())
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, _cancel_once, running)
-    await running
-
-
-def _cancel_once(task: asyncio.Task[None]) -> None:
-    # A second signal must not interrupt the orderly stop.
-    if not task.cancelling():
-        task.cancel()
+        asyncio.run(run_until_signal())
 
 
 class _Starting:
@@ -215,8 +204,12 @@ def _wait_running(
     child: "subprocess.Popen[bytes]", built: Stack, log: Path, timeout_s: int, starting: _Starting
 ) -> None:
     deadline = time.monotonic() + timeout_s
-    while not (now := _read_state_of(child.pid, built.data_dir)) or now.phase != "running":
+    while True:
+        now = address.read_state(built.data_dir)
+        now = now if now is not None and now.pid == child.pid else None  # else it is what an earlier stack has left
         starting.show(now)
+        if now is not None and now.phase == "running":
+            return
         if child.poll() is not None:
             # Like `up` in the foreground, the detached supervisor ended with an error and its fix; they are in its log.
             lines = log.read_text(errors="replace").splitlines()
@@ -236,13 +229,6 @@ def _wait_running(
                 hint=f"look again with `mathrag status --data-dir {built.data_dir}`; what it does is in {log}",
             )
         time.sleep(POLL_S)
-    starting.show(now)
-
-
-def _read_state_of(pid: int, data_dir: Path) -> address.State | None:
-    """Return the state that this supervisor process has written; None if it has not yet."""
-    now = address.read_state(data_dir)
-    return now if now is not None and now.pid == pid else None
 
 
 def _print_ready(name: str, seconds: float) -> None:
@@ -264,8 +250,6 @@ MathRAG-Gate runs at {built.url}
   check  mathrag status --data-dir {built.data_dir}
   stop   {stop}""")
 
-
-# A stack for one run: configured by its preset, with data below the run's folder, stopped at the end.
 
 CONFIGURATION = "mathrag.yaml"
 DATA = "stack"
@@ -315,39 +299,25 @@ def _set_environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-# `mathrag open`: open the web pages of a stack, starting it first if it does not run.
-
-
 def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A001 - the command's name
     """Open the web pages in a browser and print their address; starts the stack if it is not running."""
     with report_errors(as_json=as_json):
-        directory = _find_stack(resolve_directory(data_dir))
+        directory = resolve_directory(data_dir)
+        # A demo or reproduction has its stack below its folder, with its own settings.
+        if (directory / CONFIGURATION).is_file() and (directory / DATA).is_dir():
+            os.environ["MATHRAG_CONFIG"] = str(directory / CONFIGURATION)
+            directory /= DATA
         if control.find_holder(directory) is None:
-            up(detach=True, data_dir=directory, port=_choose_port(), as_json=as_json)
+            settings = load()
+            port = settings.port if redis.is_free(settings.port, settings.host) else 0
+            up(detach=True, data_dir=directory, port=port, as_json=as_json)
         running = address.read_state(directory)
         if running is None or running.phase != "running":
-            raise Failed(
-                "unavailable", f"the stack on {directory} is not ready", hint=f"mathrag status --data-dir {directory}"
-            )
-        has_display = sys.platform in ("darwin", "win32") or bool(
-            os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        )
+            hint = f"mathrag status --data-dir {directory}"
+            raise Failed("unavailable", f"the stack on {directory} is not ready", hint=hint)
+        has_display = any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))) or sys.platform in ("darwin", "win32")
         opened = has_display and webbrowser.open(running.url)
         if as_json:
             print_json({"url": running.url, "opened": opened})
         else:
             typer.echo(f"{'Opened' if opened else 'Open'} {running.url}")
-
-
-def _find_stack(directory: Path) -> Path:
-    """Return the stack's folder: that of a demo or reproduction has it below, with its own settings."""
-    if not ((directory / CONFIGURATION).is_file() and (directory / DATA).is_dir()):
-        return directory
-    os.environ["MATHRAG_CONFIG"] = str(directory / CONFIGURATION)
-    return directory / DATA
-
-
-def _choose_port() -> int:
-    """Return the port of the settings; 0, which picks a free one, if it is taken."""
-    settings = load()
-    return settings.port if redis.is_free(settings.port, settings.host) else 0

@@ -1,25 +1,30 @@
 """What `mathrag corpus`, `dataset`, `graph` and `job import` do alike: upload files, show and delete."""
 
-from collections.abc import Iterator
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mathrag.cli.output import AsJson, Exit, confirm, print_facts, print_json, report_errors, shorten
-from mathrag.cli.references import DataDir
+from mathrag.cli.api import send_and_print
+from mathrag.cli.output import (
+    AsJson,
+    DataDir,
+    Exit,
+    confirm,
+    print_facts,
+    print_json,
+    print_warnings,
+    report_errors,
+    shorten,
+)
 from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.request import MOST_OF_A_PAGE, Request, T
-from mathrag.client.uploads import Sources
+from mathrag.client.request import Json, Page, Request, T
+from mathrag.client.uploads import File, Sources
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.messages import format_count
-
-# Upload files for the `create` commands of corpora, datasets and graphs, and report the result.
 
 Name = Annotated[str, typer.Argument(help="Name by which jobs refer to it.")]
 From = Annotated[
@@ -36,29 +41,30 @@ FormatOption = Annotated[
     Format, typer.Option("--format", help="Format of a file; auto detects it from the first bytes.")
 ]
 Delimiter = Annotated[str | None, typer.Option(help="CSV delimiter: comma, semicolon or tab (default: detected).")]
-
-
 ReaderOption = Annotated[
     str | None, typer.Option("--reader", help="Plug-in of the service that reads the file; see `mathrag plugin list`.")
 ]
-CHUNK = 1 << 20
+Splits = Annotated[list[str], typer.Option("--split", help="Split of the folder; separate several by commas.")]
+EntryLimit = Annotated[int, typer.Option(min=1, help="Number of entries to show.")]
+
+
+def split_names(splits: list[str]) -> list[str]:
+    """Return the names in `--split` options, of which each may have several, separated by commas."""
+    return [name for each in splits for name in each.split(",") if name]
 
 
 def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, reader: str, **declared: str) -> Any:
     """Send a file unchanged; a reader plug-in of the service parses it."""
-    made = client.send(texts.upload(kind, _read_chunks(file), name, reader=reader, **declared))
+    made = client.send(texts.upload(kind, File(file), name, reader=reader, **declared))
     return {**made, "rejected_lines": [{"source": str(file), **line} for line in made["rejected_lines"]]}
-
-
-def _read_chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
-        yield from iter(partial(opened.read, CHUNK), b"")
 
 
 def upload(client: Client, kind: texts.Kind, name: str, sources: Sources, **declared: str) -> Any:
     """Stream documents or items from disk, and return what the server stored, with local file names."""
-    options = {"format": "jsonl", "skip_empty": str(sources.skip_empty).lower(), "on_error": sources.on_error.value}
-    return sources.complete(send(client, texts.upload(kind, sources, name, **options, **declared), sources))
+    request = texts.upload(
+        kind, sources, name, format="jsonl", skip_empty=sources.skip_empty, on_error=sources.on_error, **declared
+    )
+    return sources.complete(send(client, request, sources))
 
 
 def send(client: Client, request: Request[T], sources: Sources) -> T:
@@ -72,8 +78,7 @@ def send(client: Client, request: Request[T], sources: Sources) -> T:
 
 def report(made: Any, message: str, following: str, as_json: bool) -> None:
     """Print what was stored and what was rejected; exit with a finding if lines were rejected."""
-    for warning in made.get("warnings", ()):
-        typer.echo(f"warning: {warning}", err=True)
+    print_warnings(made)
     if as_json:
         print_json(made)
     else:
@@ -88,29 +93,23 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-# The `show`, `preview` and `delete` commands that corpora and datasets share.
+def show(request: Request[Json], following: str, as_json: AsJson) -> None:
+    """Print the counts and the content hash of a corpus or dataset, and the command to run next."""
 
-Limit = Annotated[int, typer.Option(min=1, help="Number of entries to show.")]
-
-
-def show(kind: texts.Kind, name: str, following: str, as_json: AsJson) -> None:
-    """Print the counts and the content hash, and the command to run next."""
-    with report_errors(as_json=as_json), Client() as client:
-        found = client.send(texts.get(kind, name))
-        if as_json:
-            print_json(found)
-            return
+    def print_counts(found: Json) -> None:
         typer.echo(found["name"])
         print_facts(
             (key, found[key]) for key in ("items", "documents", "indexed", "hash", "created_at") if key in found
         )
         typer.echo(f"  next: {following}")
 
+    send_and_print(request, print_counts, as_json)
 
-def preview(kind: texts.Kind, name: str, fields: tuple[str, ...], limit: int, as_json: AsJson) -> None:
-    """Print the given fields of the first `limit` entries."""
+
+def preview(request: Request[Page[Json]], fields: tuple[str, ...], limit: int, as_json: AsJson) -> None:
+    """Print the given fields of the first `limit` documents or items."""
     with report_errors(as_json=as_json), Client() as client:
-        rows = list(islice(client.all(texts.entries(kind, name, min(limit, MOST_OF_A_PAGE))), limit))
+        rows = client.first(request, limit)
         if as_json:
             print_json(rows)
             return

@@ -44,19 +44,6 @@ class Alphas(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-class AnswerAt(msgspec.Struct, frozen=True, kw_only=True):
-    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
-    `graded` samples have one."""
-
-    value: float | None = None
-    low: float
-    high: float
-    items: int
-    correct: int
-    graded: int
-    bootstrap: Interval | None = None
-
-
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Results of a job; all cells that share the job show the same."""
 
@@ -200,17 +187,6 @@ class ChangedSample(msgspec.Struct, frozen=True, kw_only=True):
     right: AnsweredSide
 
 
-class ChangedSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of changed samples, with the totals over all pages."""
-
-    left_name: str
-    right_name: str
-    gained: int
-    lost: int
-    data: tuple[ChangedSample, ...] = ()
-    next_cursor: str | None = None
-
-
 class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer, or the job that will have it."""
 
@@ -340,20 +316,6 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     graph: str | None = None
 
 
-class CorpusDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A corpus with its indexes and text lengths."""
-
-    id: int
-    name: str
-    hash: str
-    documents: int
-    indexed: bool
-    created_at: str
-    graph: str | None = None
-    indexes: tuple[IndexDetails, ...] = ()
-    texts: TextSizes
-
-
 class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of a corpus in full."""
 
@@ -369,21 +331,6 @@ class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     id: str
     meta: dict[str, object] = {}
-
-
-class CorpusUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """The corpus, and which lines of the upload were left out of it."""
-
-    id: int
-    name: str
-    hash: str
-    documents: int
-    indexed: bool
-    created_at: str
-    graph: str | None = None
-    skipped: int
-    rejected: int
-    rejected_lines: tuple[Rejected, ...] = ()
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -449,34 +396,6 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     items: int
     created_at: str
     grader: str | None = None
-
-
-class DatasetDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset with the counts of its items."""
-
-    id: int
-    name: str
-    hash: str
-    items: int
-    created_at: str
-    grader: str | None = None
-    counts: ItemCounts
-
-
-class DatasetUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """The dataset, and which lines of the upload were left out of it."""
-
-    id: int
-    name: str
-    hash: str
-    items: int
-    created_at: str
-    grader: str | None = None
-    skipped: int
-    rejected: int
-    rejected_lines: tuple[Rejected, ...] = ()
-    alternatives: int
-    warnings: tuple[str, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -556,17 +475,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class DocumentPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of a corpus, with texts up to 4,000 characters."""
-
-    id: str | None = None
-    hash: str
-    problem: str
-    text: str
-    truncated: bool
-    index: int
-
-
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's request to keep the device empty."""
 
@@ -615,14 +523,6 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the stream: three lines, followed by an empty one."""
-
-    event: str
-    data: str
-    id: str
-
-
 class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses of what belongs to an experiment."""
 
@@ -658,45 +558,6 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     comparisons: Comparisons | None = None
     notes: tuple[str, ...] = ()
-
-
-class ExperimentView(msgspec.Struct, frozen=True, kw_only=True):
-    """An experiment with the addresses of what belongs to it."""
-
-    id: str
-    name: str
-    state: str
-    cells: int
-    refused: int
-    jobs: dict[str, int] = {}
-    created_at: str
-    ended_at: str | None = None
-    baseline: str | None = None
-    request_counts: RequestCounts
-    eta_seconds: int | None = None
-    grid: tuple[Cell, ...] = ()
-    links: ExperimentLinks
-    warnings: tuple[str, ...] = ()
-
-
-class ExportedLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """A label with its task: a line of an export."""
-
-    number: int
-    labeller: str
-    at: str
-    blind: bool
-    value: int | str | None = None
-    abstained: bool
-    note: str
-    set: str
-    what: str
-    item: int | None = None
-    repeat: int
-    document: str | None = None
-    answer: str | None = None
-    system: int | str
-    counts: bool
 
 
 ExtractedBy = str
@@ -803,25 +664,6 @@ class GradingParams(msgspec.Struct, frozen=True, kw_only=True):
     rubric: str = ""
     rating: int = 4
     decoding: Decoding | None = None
-
-
-class GraphUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """The graph, and counts of the upload."""
-
-    id: int
-    name: str
-    hash: str
-    facts: int
-    entities: int
-    relations: int
-    time_unit: str | None = None
-    first_time: str | None = None
-    last_time: str | None = None
-    largest: tuple[RelationSize, ...] = ()
-    corpus: str
-    created_at: str
-    repeated: int
-    documents: int
 
 
 class GuardState(msgspec.Struct, frozen=True, kw_only=True):
@@ -1221,45 +1063,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     remark: str | None = None
 
 
-class MinedBank(msgspec.Struct, frozen=True, kw_only=True):
-    """The bank, and the memory that mining it takes."""
-
-    id: int
-    name: str
-    state: str
-    hash: str | None = None
-    graph: str | None = None
-    graph_hash: str | None = None
-    miner: str
-    limits: dict[str, object] = {}
-    relations: int | None = None
-    rules: int
-    job: str | None = None
-    reason: str | None = None
-    created_at: str
-    sealed_at: str | None = None
-    memory_mib: int
-
-
-class ModelDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, and the measurements of it."""
-
-    name: str
-    driver: str
-    default_for: tuple[str, ...] = ()
-    context: int
-    parallel: int
-    footprint_mib: int
-    registered: bool
-    digest: str | None = None
-    version: str | None = None
-    warning: str | None = None
-    device: str | None = None
-    resident: tuple[str, ...] = ()
-    server: str
-    records: ModelRecords
-
-
 class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that names the model."""
 
@@ -1411,24 +1214,6 @@ class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-class PipelineDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline, step by step, with the parameters that it reads."""
-
-    name: str
-    summary: str
-    calibrated: bool
-    needs_corpus: bool
-    roles: tuple[str, ...] = ()
-    params: Params
-    hash: str
-    changed: tuple[Change, ...] = ()
-    plugin: PluginPin | None = None
-    about: str
-    calibration: tuple[PipelineStep, ...] = ()
-    steps: tuple[PipelineStep, ...] = ()
-    parameters: tuple[ParameterView, ...] = ()
-
-
 class PipelineStep(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of a pipeline that do not depend on each other's replies and are answered together."""
 
@@ -1569,18 +1354,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     documents: dict[str, Document] = {}
     residencies: tuple[Residency, ...] = ()
-
-
-class QuestionUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """The dataset, and what it is made of."""
-
-    id: int
-    name: str
-    hash: str
-    items: int
-    created_at: str
-    grader: str | None = None
-    counts: Counts
 
 
 class RatingWorth(msgspec.Struct, frozen=True, kw_only=True):
@@ -1746,42 +1519,6 @@ class ResidentModel(msgspec.Struct, frozen=True, kw_only=True):
     measured_mib: float | None = None
 
 
-class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An ended sample with its models' replies."""
-
-    index: int
-    repeat: int
-    custom_id: str | None = None
-    question: str
-    gold: str | None = None
-    subject: str | None = None
-    level: str | None = None
-    state: str
-    answer: str | None = None
-    extraction: str | None = None
-    truncated: bool
-    correct: bool | None = None
-    strict: bool | None = None
-    grading_failure: str | None = None
-    failure: str | None = None
-    detail: str | None = None
-    context: tuple[str, ...] = ()
-    duplicates: int
-    unscored: bool
-    ended_at: str | None = None
-    ending: str | None = None
-    ending_reason: str | None = None
-    truncated_by: str | None = None
-    score: float | None = None
-    text: str | None = None
-    prompt: str | None = None
-    judged: tuple[str, ...] = ()
-    ratings: tuple[int, ...] = ()
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    seconds: float = 0.0
-
-
 class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     """Means over the items with relevant documents; repeats of one item count once."""
 
@@ -1805,23 +1542,6 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True):
 
     enabled: bool = False
     threshold: float = 0.5
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell, and the results of its job."""
-
-    index: int
-    dataset: str
-    corpus: str | None = None
-    variant: str
-    pipeline: str
-    point: dict[str, object] = {}
-    seed: int
-    job: str | None = None
-    job_name: str | None = None
-    state: str
-    refused: str | None = None
-    result: Answered | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -1858,27 +1578,6 @@ class RuleBank(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     created_at: str
     sealed_at: str | None = None
-
-
-class RuleBankDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A bank with its head relations and jobs."""
-
-    id: int
-    name: str
-    state: str
-    hash: str | None = None
-    graph: str | None = None
-    graph_hash: str | None = None
-    miner: str
-    limits: dict[str, object] = {}
-    relations: int | None = None
-    rules: int
-    job: str | None = None
-    reason: str | None = None
-    created_at: str
-    sealed_at: str | None = None
-    heads: tuple[HeadRules, ...] = ()
-    followed_by: tuple[ModelJob, ...] = ()
 
 
 class RuleFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -1976,28 +1675,6 @@ class SearchFusion(msgspec.Struct, frozen=True, kw_only=True):
     rrf_k: int | None = None
     normaliser: str | None = None
     weights: dict[str, float] = {}
-
-
-class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was found."""
-
-    id: str | None = None
-    hash: str
-    problem: str
-    text: str
-    truncated: bool
-    rank: int
-    score: float
-    dense_rank: int | None = None
-    dense_score: float | None = None
-    sparse_rank: int | None = None
-    sparse_score: float | None = None
-    fused: float | None = None
-    contributions: dict[str, float] | None = None
-    relevance: float | None = None
-    paths: dict[str, int] | None = None
-    quality: float | None = None
-    features: dict[str, float] | None = None
 
 
 class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -2259,6 +1936,151 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     said: str
     since: str
     next_try: str | None = None
+
+
+class AnswerAt(Accuracy, frozen=True, kw_only=True):
+    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
+    `graded` samples have one."""
+
+    bootstrap: Interval | None = None
+
+
+class CorpusDetails(Corpus, frozen=True, kw_only=True):
+    """A corpus with its indexes and text lengths."""
+
+    indexes: tuple[IndexDetails, ...] = ()
+    texts: TextSizes
+
+
+class CorpusUpload(Corpus, frozen=True, kw_only=True):
+    """The corpus, and which lines of the upload were left out of it."""
+
+    skipped: int
+    rejected: int
+    rejected_lines: tuple[Rejected, ...] = ()
+
+
+class DatasetDetails(Dataset, frozen=True, kw_only=True):
+    """A dataset with the counts of its items."""
+
+    counts: ItemCounts
+
+
+class DatasetUpload(Dataset, frozen=True, kw_only=True):
+    """The dataset, and which lines of the upload were left out of it."""
+
+    skipped: int
+    rejected: int
+    rejected_lines: tuple[Rejected, ...] = ()
+    alternatives: int
+    warnings: tuple[str, ...] = ()
+
+
+class DocumentPreview(Shown, frozen=True, kw_only=True):
+    """A document of a corpus, with texts up to 4,000 characters."""
+
+    index: int
+
+
+class ExperimentView(Entry, frozen=True, kw_only=True):
+    """An experiment with the addresses of what belongs to it."""
+
+    baseline: str | None = None
+    request_counts: RequestCounts
+    eta_seconds: int | None = None
+    grid: tuple[Cell, ...] = ()
+    links: ExperimentLinks
+    warnings: tuple[str, ...] = ()
+
+
+class ExportedLabel(Label, frozen=True, kw_only=True):
+    """A label with its task: a line of an export."""
+
+    set: str
+    what: str
+    item: int | None = None
+    repeat: int
+    document: str | None = None
+    answer: str | None = None
+    system: int | str
+    counts: bool
+
+
+class GraphUpload(StoredGraph, frozen=True, kw_only=True):
+    """The graph, and counts of the upload."""
+
+    repeated: int
+    documents: int
+
+
+class MinedBank(RuleBank, frozen=True, kw_only=True):
+    """The bank, and the memory that mining it takes."""
+
+    memory_mib: int
+
+
+class ModelDetails(ModelView, frozen=True, kw_only=True):
+    """A model, and the measurements of it."""
+
+    server: str
+    records: ModelRecords
+
+
+class PipelineDetails(PipelineView, frozen=True, kw_only=True):
+    """A pipeline, step by step, with the parameters that it reads."""
+
+    about: str
+    calibration: tuple[PipelineStep, ...] = ()
+    steps: tuple[PipelineStep, ...] = ()
+    parameters: tuple[ParameterView, ...] = ()
+
+
+class QuestionUpload(Dataset, frozen=True, kw_only=True):
+    """The dataset, and what it is made of."""
+
+    counts: Counts
+
+
+class ResultRow(SampleRow, frozen=True, kw_only=True):
+    """An ended sample with its models' replies."""
+
+    text: str | None = None
+    prompt: str | None = None
+    judged: tuple[str, ...] = ()
+    ratings: tuple[int, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+class Row(Cell, frozen=True, kw_only=True):
+    """One cell, and the results of its job."""
+
+    result: Answered | None = None
+
+
+class RuleBankDetails(RuleBank, frozen=True, kw_only=True):
+    """A bank with its head relations and jobs."""
+
+    heads: tuple[HeadRules, ...] = ()
+    followed_by: tuple[ModelJob, ...] = ()
+
+
+class SearchHit(Shown, frozen=True, kw_only=True):
+    """A document that was found."""
+
+    rank: int
+    score: float
+    dense_rank: int | None = None
+    dense_score: float | None = None
+    sparse_rank: int | None = None
+    sparse_score: float | None = None
+    fused: float | None = None
+    contributions: dict[str, float] | None = None
+    relevance: float | None = None
+    paths: dict[str, int] | None = None
+    quality: float | None = None
+    features: dict[str, float] | None = None
 
 
 class JobOptions(TypedDict, total=False):

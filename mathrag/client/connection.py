@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -16,7 +17,7 @@ import msgspec
 from mathrag.client.address import is_local
 from mathrag.client.address import url as url_of_stack
 from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
-from mathrag.client.request import Page, Request, T
+from mathrag.client.request import MOST_OF_A_PAGE, Page, Request, T
 from shared.errors import MathragError
 from shared.headers import authorization
 
@@ -380,6 +381,10 @@ class Connection:
             if page["next_cursor"] is None:
                 return
             request = request.after(page["next_cursor"])
+
+    def first(self, request: Request[Page[T]], count: int) -> list[T]:
+        """Return the first `count` entries of a paged list."""
+        return list(islice(self.all(request.limited(min(count, MOST_OF_A_PAGE))), count))
 
     def stream(self, request: Request[bytes], *, retries: int = 0) -> Iterator[bytes]:
         """Yield the bytes of the answer as they arrive; after the first byte, nothing is retried."""

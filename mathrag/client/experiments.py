@@ -1,6 +1,6 @@
 """Requests for experiments, which are grids of jobs."""
 
-from typing import Literal, TypedDict
+from collections.abc import Mapping
 
 from mathrag.client.request import Json, Page, Request, once, segment
 
@@ -8,52 +8,46 @@ PATH = "/v1/experiments"
 ENDED = ("completed", "failed", "cancelled", "purged")
 
 
-class Experiment(TypedDict):
-    """An experiment as it is now; `grid` has its cells where it is asked for alone."""
-
-    id: str
-    name: str
-    state: str
-    cells: int
-    jobs: dict[str, int]
-    """How many in each state."""
-    request_counts: dict[str, int]
-    eta_seconds: float | None
-    grid: list[Json]
-    created_at: str
-    ended_at: str
-
-
 def at(reference: str) -> str:
     """Return the path of an experiment, named by its name, its id, or the first characters of the id."""
     return f"{PATH}/{segment(reference)}"
 
 
-def plan(document: Json) -> Request[Json]:
-    """Request the numbers of jobs, samples and calls and the time of an experiment, without submitting it."""
+def plan(document: Mapping[str, object]) -> Request[Json]:
+    """Estimate the jobs, samples, calls and time of an experiment without submitting it."""
     return Request(method="POST", path=f"{PATH}/plan", body=document, is_idempotent=True)
 
 
-def submit(document: Json, key: str | None = None) -> Request[Experiment]:
-    """Submit all jobs of an experiment; a second request with the same key returns the same experiment."""
+def submit(document: Mapping[str, object], *, key: str | None = None) -> Request[Json]:
+    """Submit all jobs of an experiment, or none if one is invalid.
+
+    Args:
+        document: the fields of a YAML file for `mathrag experiment run` (docs/how-to/experiments.md).
+        key: idempotency key; the same key returns the same experiment, None submits a new one.
+    """
     return Request(method="POST", path=PATH, body=document, headers=once(key))
 
 
-def list_experiments(limit: int) -> Request[Page[Experiment]]:
-    """Request a page of experiments, newest first."""
-    return Request(path=PATH, query={"limit": limit})
+def list_experiments() -> Request[Page[Json]]:
+    """List all experiments, newest first."""
+    return Request(path=PATH)
 
 
-def get(reference: str) -> Request[Experiment]:
-    """Request the present state of an experiment, with every cell."""
-    return Request(path=at(reference))
+def get(experiment: str) -> Request[Json]:
+    """Fetch an experiment as it is now, with every cell."""
+    return Request(path=at(experiment))
 
 
-def change(reference: str, verb: Literal["cancel", "resume"]) -> Request[Experiment]:
-    """Cancel or resume an experiment and return its state after that."""
-    return Request(method="POST", path=f"{at(reference)}/{verb}", is_idempotent=True)
+def report(experiment: str, *, measure: str | None = None) -> Request[Json]:
+    """Show a row for each cell, and the comparisons of cells."""
+    return Request(path=f"{at(experiment)}/report", query={"measure": measure})
 
 
-def report(reference: str, measure: str | None = None) -> Request[Json]:
-    """Request the report: a row for each cell, and comparisons; `measure` None means accuracy."""
-    return Request(path=f"{at(reference)}/report", query={"measure": measure})
+def cancel(experiment: str) -> Request[Json]:
+    """Cancel all jobs of an experiment that have not ended."""
+    return Request(method="POST", path=f"{at(experiment)}/cancel", is_idempotent=True)
+
+
+def resume(experiment: str) -> Request[Json]:
+    """Resume the paused jobs of an experiment, and submit the missing ones."""
+    return Request(method="POST", path=f"{at(experiment)}/resume", is_idempotent=True)

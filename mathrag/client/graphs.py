@@ -1,65 +1,30 @@
 """Requests for knowledge graphs, which are uploaded as JSON lines of facts and phrases."""
 
 from collections.abc import Iterable
-from typing import TypedDict
 
-from mathrag.client.request import INDEXED_S, Page, Request, segment
+from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
 
-
-class RelationSize(TypedDict):
-    """A relation and its number of facts."""
-
-    relation: str
-    facts: int
+PATH = "/v1/graphs"
 
 
-class Graph(TypedDict):
-    """A graph."""
-
-    name: str
-    hash: str
-    facts: int
-    entities: int
-    relations: int
-    time_unit: str | None
-    first_time: str | None
-    last_time: str | None
-    largest: list[RelationSize]
-    corpus: str
-    created_at: str
-
-
-class GraphUpload(Graph):
-    """A graph, and what became of its upload."""
-
-    repeated: int
-    documents: int
-
-
-class Deleted(TypedDict):
-    """What is gone, and which corpus is left."""
-
-    deleted: str
-    corpus: str
-    hint: str
-
-
-def upload(lines: Iterable[bytes], name: str, *, inverse: bool = False) -> Request[GraphUpload]:
+def upload(lines: Iterable[bytes], name: str, *, inverse: bool = False) -> Request[Json]:
     """Store facts under a name; the answer comes when graph and corpus can be used."""
-    query = {"name": name, "inverse": str(inverse).lower()}
-    return Request(method="POST", path="/v1/graphs", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True)
+    return Request(
+        method="POST", path=PATH, lines=lines, query={"name": name, "inverse": inverse}, timeout_s=INDEXED_S,
+        is_idempotent=True,
+    )  # fmt: skip
 
 
-def list_graphs(limit: int | None = None) -> Request[Page[Graph]]:
-    """Request a page of graphs, newest first."""
-    return Request(path="/v1/graphs", query={"limit": limit})
+def list_graphs() -> Request[Page[Json]]:
+    """List all graphs, newest first."""
+    return Request(path=PATH)
 
 
-def get(name: str) -> Request[Graph]:
-    """Request the counts, times and hash of a graph."""
-    return Request(path=f"/v1/graphs/{segment(name)}")
+def get(name: str) -> Request[Json]:
+    """Fetch counts, times and hash of a graph, and its most frequent relations."""
+    return Request(path=f"{PATH}/{segment(name)}")
 
 
-def delete(name: str) -> Request[Deleted]:
-    """Delete it; its corpus stays."""
-    return Request(method="DELETE", path=f"/v1/graphs/{segment(name)}")
+def delete(name: str) -> Request[Json]:
+    """Delete a graph; its corpus stays."""
+    return Request(method="DELETE", path=f"{PATH}/{segment(name)}")

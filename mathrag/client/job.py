@@ -1,14 +1,12 @@
 """A job as an object: its samples, grades, report, and how to wait for it."""
 
-import html
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from fractions import Fraction
 from html import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
-from uuid import uuid4
+from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 import msgspec
 from anyio import to_thread
@@ -18,11 +16,12 @@ from mathrag.client.answers import Audit, JobView, PlanView, Provenance, Request
 from mathrag.client.async_connection import AsyncConnection
 from mathrag.client.connection import Connection
 from mathrag.client.errors import Invalid, JobFailed, require
+from mathrag.client.jobs import RowFormat
 from mathrag.client.operations import Described, Group, P, aentries_of, alines_of, entries_of, is_async, lines_of
-from mathrag.client.request import MOST_OF_A_PAGE, Request, SampleFilters
+from mathrag.client.request import Request, SampleFilters
 from mathrag.client.waiting import Waiting, afollow, await_end, follow, wait_for_end
-from shared.pages import lines as lines_module
 from shared.pages.formatting import format_accuracy, format_headline
+from shared.pages.lines import build_lines
 from shared.statistics.intervals import Interval, bootstrap, estimate_share
 
 if TYPE_CHECKING:
@@ -31,37 +30,41 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# The samples of a job: one by one as the API lists them, or as a table of those that have ended.
-
 IN_MEMORY = 16 << 20
 """Bytes of a table that are not put on disk on their way."""
-Places = set[tuple[int, int]]
-"""Index and repeat of samples."""
 
 
-class Samples:
+C = TypeVar("C", bound=Connection | AsyncConnection)
+
+
+class SamplesOf(Generic[C]):
+    """What both clients' samples have in common."""
+
+    def __init__(self, client: C, job: str, filters: SampleFilters) -> None:
+        self._client = client
+        self._filters = filters
+        self._listing = jobs.samples(job, **filters)
+        self._results = jobs.results_file(job, format="parquet")
+
+
+class Samples(SamplesOf[Connection]):
     """Samples of a job; each iteration and each table sends new requests.
 
     Iteration yields all samples that match the filters, whatever their state. A table has those that have ended, with
     texts, tokens and seconds of the models.
     """
 
-    def __init__(self, client: "Connection", job: str, filters: SampleFilters) -> None:
-        self._client = client
-        self._job = job
-        self._filters = filters
-
     def __iter__(self) -> Iterator[SampleRow]:
-        return entries_of(self._client, listing(self._job, self._filters), SampleRow)
+        return entries_of(self._client, self._listing, SampleRow)
 
     def to_arrow(self) -> "pa.Table":
         """Return the rows as an Arrow table."""
         require("pyarrow", "to_arrow")
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
-            for piece in self._client.stream(parquet(self._job), retries=self._client.retries):
+            for piece in self._client.stream(self._results, retries=self._client.retries):
                 file.write(piece)
-            table = read(file)
-        return only(table, {(each.index, each.repeat) for each in self}) if self._filters else table
+            table = _read_table(file)
+        return _select(table, {(each.index, each.repeat) for each in self}) if self._filters else table
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return the rows as a pandas data frame."""
@@ -74,25 +77,20 @@ class Samples:
         return polars.from_arrow(self.to_arrow())
 
 
-class AsyncSamples:
+class AsyncSamples(SamplesOf[AsyncConnection]):
     """Samples for the asynchronous client, like `Samples`; tables are awaited."""
 
-    def __init__(self, client: "AsyncConnection", job: str, filters: SampleFilters) -> None:
-        self._client = client
-        self._job = job
-        self._filters = filters
-
     def __aiter__(self) -> AsyncIterator[SampleRow]:
-        return aentries_of(self._client, listing(self._job, self._filters), SampleRow)
+        return aentries_of(self._client, self._listing, SampleRow)
 
     async def to_arrow(self) -> "pa.Table":
         """Return the rows as an Arrow table."""
         require("pyarrow", "to_arrow")
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
-            async for piece in self._client.stream(parquet(self._job), retries=self._client.retries):
+            async for piece in self._client.stream(self._results, retries=self._client.retries):
                 file.write(piece)
-            table = await to_thread.run_sync(read, file)
-        return only(table, {(each.index, each.repeat) async for each in self}) if self._filters else table
+            table = await to_thread.run_sync(_read_table, file)
+        return _select(table, {(each.index, each.repeat) async for each in self}) if self._filters else table
 
     async def to_pandas(self) -> "pd.DataFrame":
         """Return the rows as a pandas data frame."""
@@ -105,31 +103,18 @@ class AsyncSamples:
         return polars.from_arrow(await self.to_arrow())
 
 
-def listing(job: str, filters: SampleFilters) -> Request[Any]:
-    """Return the request for a job's samples."""
-    return jobs.samples(job, MOST_OF_A_PAGE, **filters)
-
-
-def parquet(job: str) -> Request[bytes]:
-    """Return the request for the job's results as Parquet."""
-    return jobs.file(job, "results", format="parquet")
-
-
-def read(file: IO[bytes]) -> "pa.Table":
-    """Read the table in a Parquet file."""
-    from pyarrow import parquet as pq
+def _read_table(file: IO[bytes]) -> "pa.Table":
+    from pyarrow import parquet
 
     file.seek(0)
-    return pq.read_table(file)
+    return parquet.read_table(file)
 
 
-def only(table: "pa.Table", places: Places) -> "pa.Table":
-    """Return the rows of these samples."""
+def _select(table: "pa.Table", places: set[tuple[int, int]]) -> "pa.Table":
+    """Return the rows of the samples with these indexes and repeats."""
     rows = zip(table["index"].to_pylist(), table["repeat"].to_pylist(), strict=True)
     return table.filter([row in places for row in rows])
 
-
-# Grade answers by a function of the caller, in addition to the server's grader.
 
 Grader = Callable[[ResultRow], bool | float | None]
 """Returns the grade of an answer: True, False, a number from 0 to 1, or None if it cannot decide."""
@@ -204,10 +189,7 @@ def grade(rows: Iterable[ResultRow], grader: Grader) -> LocalGrades:
         by_item.setdefault(each.index, []).append(each.value)
     means = Counter(sum(map(Fraction, values), Fraction(0)) / len(values) for values in by_item.values())
     mean = (None if all(each.value in (0, 1) for each in verdicts) else bootstrap([means])) or estimate_share(means)
-    return LocalGrades(
-        accuracy=mean,
-        items=len(by_item), verdicts=tuple(verdicts), undecided=undecided,
-    )  # fmt: skip
+    return LocalGrades(accuracy=mean, items=len(by_item), verdicts=tuple(verdicts), undecided=undecided)
 
 
 def _compute_value(row: ResultRow, grader: Grader) -> float | None:
@@ -228,8 +210,6 @@ def _compute_value(row: ResultRow, grader: Grader) -> float | None:
     return value
 
 
-# A job's report as a notebook shows it: the headline, the interval as a bar, and every figure.
-
 BAR = (
     '<div style="position:relative;height:.8em;max-width:24em;background:#8883;border-radius:.4em">'
     '<div style="position:absolute;left:{left:.2f}%;width:{width:.2f}%;height:100%;background:#48a8;'
@@ -244,7 +224,7 @@ class Report(answers.Report, frozen=True, kw_only=True):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Name and value of each figure that the report has, as `mathrag job report` prints them."""
-        for name, value in lines_module.build_lines(self._to_json()):
+        for name, value in build_lines(self._to_json()):
             if value not in (None, ""):
                 yield name, str(value)
 
@@ -291,11 +271,6 @@ def _draw_parts(title: str, figures: Mapping[str, answers.Accuracy]) -> str:
     return f"<details><summary>{title}</summary>{_draw_table(rows)}</details>"
 
 
-# A job as an object: its state as last fetched, and its operations.
-
-C = TypeVar("C", bound="Connection | AsyncConnection")
-
-
 class JobHandle(Generic[C]):
     """What both clients' jobs have in common."""
 
@@ -335,7 +310,7 @@ class JobHandle(Generic[C]):
 
     def _repr_html_(self) -> str:
         """Return the description as HTML, for a notebook."""
-        return f"<code>{html.escape(repr(self))}</code>"
+        return f"<code>{escape(repr(self))}</code>"
 
     def _check(self) -> None:
         if self.has_ended and self.state != "completed":
@@ -381,15 +356,15 @@ class Job(JobHandle[Connection]):
 
     def sample(self, index: int, *, repeat: int = 0, prompts: bool = False) -> Provenance:
         """Fetch one sample with all its calls; `prompts` adds the prompts of models."""
-        return self._client.read(jobs.sample(self.id, index, repeat, prompts=prompts), Provenance)
+        return self._client.read(jobs.sample(self.id, index, repeat=repeat, prompts=prompts), Provenance)
 
     def results(self, *, prompts: bool = False) -> Iterator[ResultRow]:
         """Yield every sample that has ended so far, with the texts of models."""
         return lines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
 
-    def save_results(self, file: str | Path, *, format: Literal["jsonl", "csv", "parquet"] | None = None) -> None:  # noqa: A002
+    def save_results(self, file: str | Path, *, format: RowFormat | None = None) -> None:  # noqa: A002
         """Write the results to a file, in `format`, else as its suffix says, else as Parquet; an error leaves none."""
-        request = jobs.results_file(self.id, Path(file), format)
+        request = jobs.results_for(self.id, Path(file), format)
         self._client.save(request, Path(file), retries=self._client.retries)
 
     def report(self) -> Report:
@@ -412,30 +387,27 @@ class Job(JobHandle[Connection]):
         self, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
     ) -> Self:
         """Change name, rank or metadata; omitted fields stay."""
-        return self._update(jobs.amend(self.id, name=name, rank=rank, metadata=metadata))
+        return self._update(jobs.change(self.id, name=name, rank=rank, metadata=metadata))
 
     def cancel(self) -> Self:
         """Cancel the job: none of its remaining calls start."""
-        return self._update(jobs.change(self.id, "cancel"))
+        return self._update(jobs.cancel(self.id))
 
     def pause(self) -> Self:
         """Pause the job: no call starts until it is resumed."""
-        return self._update(jobs.change(self.id, "pause"))
+        return self._update(jobs.pause(self.id))
 
     def resume(self) -> Self:
         """Continue the paused job."""
-        return self._update(jobs.change(self.id, "resume"))
+        return self._update(jobs.resume(self.id))
 
     def requeue(self) -> "Job":
         """Submit the job again, as a new job that computes only what failed."""
-        return Job(self._client, self._client.read(jobs.requeue(self.id, str(uuid4())), JobView))
+        return read_job(self._client, jobs.requeue(self.id))
 
     def _update(self, request: Request[Any]) -> Self:
         self.view = self._client.read(request, JobView)
         return self
-
-
-# A job as an object, for the asynchronous client.
 
 
 class AsyncJob(JobHandle[AsyncConnection]):
@@ -467,20 +439,15 @@ class AsyncJob(JobHandle[AsyncConnection]):
 
     async def sample(self, index: int, *, repeat: int = 0, prompts: bool = False) -> Provenance:
         """Fetch one sample with all its calls."""
-        return await self._client.read(jobs.sample(self.id, index, repeat, prompts=prompts), Provenance)
+        return await self._client.read(jobs.sample(self.id, index, repeat=repeat, prompts=prompts), Provenance)
 
     def results(self, *, prompts: bool = False) -> AsyncIterator[ResultRow]:
         """Yield every sample that has ended so far, with the texts of models."""
         return alines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
 
-    async def save_results(
-        self,
-        file: str | Path,
-        *,
-        format: Literal["jsonl", "csv", "parquet"] | None = None,  # noqa: A002
-    ) -> None:
+    async def save_results(self, file: str | Path, *, format: RowFormat | None = None) -> None:  # noqa: A002
         """Write the results to a file, in `format`, else as its suffix says, else as Parquet; an error leaves none."""
-        request = jobs.results_file(self.id, Path(file), format)
+        request = jobs.results_for(self.id, Path(file), format)
         await self._client.save(request, Path(file), retries=self._client.retries)
 
     async def report(self) -> Report:
@@ -503,30 +470,27 @@ class AsyncJob(JobHandle[AsyncConnection]):
         self, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
     ) -> Self:
         """Change name, rank or metadata; omitted fields stay."""
-        return await self._update(jobs.amend(self.id, name=name, rank=rank, metadata=metadata))
+        return await self._update(jobs.change(self.id, name=name, rank=rank, metadata=metadata))
 
     async def cancel(self) -> Self:
         """Cancel the job: none of its remaining calls start."""
-        return await self._update(jobs.change(self.id, "cancel"))
+        return await self._update(jobs.cancel(self.id))
 
     async def pause(self) -> Self:
         """Pause the job: no call starts until it is resumed."""
-        return await self._update(jobs.change(self.id, "pause"))
+        return await self._update(jobs.pause(self.id))
 
     async def resume(self) -> Self:
         """Continue the paused job."""
-        return await self._update(jobs.change(self.id, "resume"))
+        return await self._update(jobs.resume(self.id))
 
     async def requeue(self) -> "AsyncJob":
         """Submit the job again, as a new job that computes only what failed."""
-        return AsyncJob(self._client, await self._client.read(jobs.requeue(self.id, str(uuid4())), JobView))
+        return await aread_job(self._client, jobs.requeue(self.id))
 
     async def _update(self, request: Request[Any]) -> Self:
         self.view = await self._client.read(request, JobView)
         return self
-
-
-# Operations that return jobs as objects, whose methods send further requests.
 
 
 class JobOperation(Described[P, JobView]):
@@ -543,7 +507,7 @@ class JobOperation(Described[P, JobView]):
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        ask = _amake_job if is_async(instance) else _ask
+        ask = aread_job if is_async(instance) else read_job
         return self.describe_method(lambda *a, **k: ask(instance.client, self.describe(*a, **k)), Job)
 
 
@@ -563,19 +527,21 @@ class JobListing(Described[P, JobView]):
         return self.describe_method(lambda *a, **k: each(instance.client, self.describe(*a, **k)), Iterator[Job])
 
 
-def _ask(client: "Connection", request: Request[Any]) -> Job:
+def read_job(client: Connection, request: Request[Any]) -> Job:
+    """Send a request, and return the job that is its answer."""
     return Job(client, client.read(request, JobView))
 
 
-def _yield_jobs(client: "Connection", request: Request[Any]) -> Iterator[Job]:
+def _yield_jobs(client: Connection, request: Request[Any]) -> Iterator[Job]:
     for view in entries_of(client, request, JobView):
         yield Job(client, view)
 
 
-async def _amake_job(client: "AsyncConnection", request: Request[Any]) -> AsyncJob:
+async def aread_job(client: AsyncConnection, request: Request[Any]) -> AsyncJob:
+    """Send a request, and return the job that is its answer."""
     return AsyncJob(client, await client.read(request, JobView))
 
 
-async def _ayield_jobs(client: "AsyncConnection", request: Request[Any]) -> AsyncIterator[AsyncJob]:
+async def _ayield_jobs(client: AsyncConnection, request: Request[Any]) -> AsyncIterator[AsyncJob]:
     async for view in aentries_of(client, request, JobView):
         yield AsyncJob(client, view)

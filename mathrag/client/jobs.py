@@ -1,17 +1,40 @@
 """Requests for jobs and their results."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Protocol, Unpack, cast
 
-from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, once, segment, without_none
+from mathrag.client.request import (
+    INDEXED_S,
+    JobFilters,
+    Json,
+    Page,
+    Request,
+    SampleFilters,
+    Value,
+    once,
+    segment,
+    without_none,
+)
 
 PATH = "/v1/jobs"
+COMPARISON = "/v1/comparison"
 ENDED = ("completed", "failed", "cancelled")
-ROW_FORMATS = ("jsonl", "csv", "parquet")
-"""Formats of results, which are also the suffixes of their files."""
+RowFormat = Literal["jsonl", "csv", "parquet"]
+"""A format of results, which is also the suffix of their file."""
 Job = Json
 """A job as JSON; `answers.JobView` has its fields."""
+TRUST = 0.9
+"""The server's default."""
+
+
+class HasId(Protocol):
+    """A job as an object."""
+
+    @property
+    def id(self) -> str:
+        """The id by which the API finds the job."""
+        ...
 
 
 def at(reference: str) -> str:
@@ -20,97 +43,151 @@ def at(reference: str) -> str:
 
 
 def submit(body: Json, key: str | None = None) -> Request[Job]:
-    """Request a new job; repeated with the same key, the request returns the same job."""
+    """Submit a job; repeated with the same key, the request returns the same job."""
     return Request(method="POST", path=PATH, body=body, headers=once(key))
 
 
 def import_answers(lines: Iterable[bytes], name: str, dataset: str, **options: Value | None) -> Request[Job]:
-    """Request a job that grades the answers of another system."""
+    """Grade the answers of another system by a job."""
     query = {"name": name, "dataset": dataset, "format": "jsonl", **options}
     return Request(method="POST", path=f"{PATH}/import", lines=lines, query=query, timeout_s=INDEXED_S)
 
 
-def list_jobs(limit: int, **filters: Any) -> Request[Page[Job]]:
-    """Request a page of jobs, newest first or in the order of `sort`."""
-    return Request(path=PATH, query={"limit": limit, **filters})
+def list_jobs(**filters: Unpack[JobFilters]) -> Request[Page[Job]]:
+    """List the jobs, newest first unless `sort` is given."""
+    return Request(path=PATH, query=cast("Mapping[str, Value | None]", filters))
 
 
-def get(reference: str) -> Request[Job]:
-    """Request the job as it is now."""
-    return Request(path=at(reference))
+def get(job: str) -> Request[Job]:
+    """Fetch a job as it is now, by its id, the first characters of its id, or its name."""
+    return Request(path=at(job))
 
 
-def change(reference: str, verb: Literal["cancel", "pause", "resume"]) -> Request[Job]:
-    """Request to cancel, pause or resume a job; the answer is the job afterwards."""
-    return Request(method="POST", path=f"{at(reference)}/{verb}", is_idempotent=True)
-
-
-def amend(
-    reference: str, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
+def change(
+    job: str, *, name: str | None = None, rank: int | None = None, metadata: Mapping[str, str] | None = None
 ) -> Request[Job]:
-    """Request to change a job's name, rank or metadata, whatever its version; None leaves a field as it is."""
+    """Change a job's name, rank or metadata, whatever its state; omitted fields stay."""
     body = without_none({"name": name, "rank": rank, "metadata": None if metadata is None else dict(metadata)})
-    return Request(method="PATCH", path=at(reference), body=body, headers={"If-Match": "*"}, is_idempotent=True)
+    return Request(method="PATCH", path=at(job), body=body, headers={"If-Match": "*"}, is_idempotent=True)
 
 
-def results(reference: str, *, prompts: bool = False) -> Request[bytes]:
-    """Request every sample that has ended so far, as JSON lines."""
-    return file(reference, "results", format="jsonl", prompts=prompts)
+def cancel(job: str) -> Request[Job]:
+    """Cancel a job: none of its remaining calls start."""
+    return Request(method="POST", path=f"{at(job)}/cancel", is_idempotent=True)
 
 
-def requeue(reference: str, key: str | None = None) -> Request[Job]:
-    """Request a new job with the same content as an ended one."""
-    return Request(method="POST", path=f"{at(reference)}/requeue", headers=once(key))
+def pause(job: str) -> Request[Job]:
+    """Pause a job: no call of it starts until it is resumed."""
+    return Request(method="POST", path=f"{at(job)}/pause", is_idempotent=True)
 
 
-def events(id_: str, last: str | None) -> Request[bytes]:
-    """Request the stream of the job's changes after the event `last`."""
+def resume(job: str) -> Request[Job]:
+    """Resume a paused job."""
+    return Request(method="POST", path=f"{at(job)}/resume", is_idempotent=True)
+
+
+def requeue(job: str, *, key: str | None = None) -> Request[Job]:
+    """Submit an ended job again, as a new job that computes only what failed."""
+    return Request(method="POST", path=f"{at(job)}/requeue", headers=once(key))
+
+
+def events(job: str, last: str | None) -> Request[bytes]:
+    """Open the stream of the job's changes after the event `last`."""
     headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
-    return Request(path=f"{at(id_)}/events", headers=headers)
+    return Request(path=f"{at(job)}/events", headers=headers)
 
 
-def report(reference: str) -> Request[Json]:
-    """Request the report: accuracy, failures and cost."""
-    return Request(path=f"{at(reference)}/report")
+def report(job: str) -> Request[Json]:
+    """Fetch the report: accuracy with its interval, failures and cost."""
+    return Request(path=f"{at(job)}/report")
 
 
-def plan(reference: str) -> Request[Json]:
-    """Request the plan of residencies for the job's remaining calls."""
-    return Request(path=f"{at(reference)}/plan")
+def audit(job: str) -> Request[Json]:
+    """Check a job's rows against the invariants."""
+    return Request(path=f"{at(job)}/audit")
 
 
-def audit(reference: str) -> Request[Json]:
-    """Request the audit of the job's rows."""
-    return Request(path=f"{at(reference)}/audit")
+def plan(job: str) -> Request[Json]:
+    """Fetch the plan of a job: on which devices its remaining calls will run, and when."""
+    return Request(path=f"{at(job)}/plan")
 
 
-def calibration(reference: str, trust: float, judged_by: str | None) -> Request[Json]:
-    """Request the thresholds for `crag`."""
-    return Request(path=f"{at(reference)}/calibration", query={"trust": str(trust), "judged_by": judged_by})
+def calibration(job: str, *, trust: float = TRUST, judged_by: str | None = None) -> Request[Json]:
+    """Compute thresholds for `crag` from a job whose lists are labelled, or judged by the judge of another job."""
+    return Request(path=f"{at(job)}/calibration", query={"trust": trust, "judged_by": judged_by})
 
 
-def compare(references: list[str], baseline: str | None, measure: str | None = None) -> Request[Json]:
-    """Request the comparison of jobs on their common items; `measure` None means accuracy."""
-    return Request(path="/v1/comparison", query={"job": references, "baseline": baseline, "measure": measure})
+def samples(job: str, **filters: Unpack[SampleFilters]) -> Request[Page[Json]]:
+    """List all samples in dataset order, whatever their states."""
+    return Request(path=f"{at(job)}/samples", query=cast("Mapping[str, Value | None]", filters))
 
 
-def file(reference: str, name: str = "", **query: Value | None) -> Request[bytes]:
-    """Request the job itself, or its `report`, `results`, `provenance` or `audit`, as bytes."""
-    return Request(path=f"{at(reference)}/{name}" if name else at(reference), query=query)
+def sample(job: str, index: int, *, repeat: int = 0, prompts: bool = False) -> Request[Json]:
+    """Fetch a sample with all its calls; `prompts` adds the prompts of models."""
+    return Request(path=f"{at(job)}/samples/{index}", query={"repeat": repeat, "prompts": prompts or None})
 
 
-def results_file(reference: str, path: Path, format: str | None) -> Request[bytes]:  # noqa: A002
-    """Request the results in a format, else in that of the file's name, else as Parquet."""
-    named = path.suffix.lower().removeprefix(".")
-    return file(reference, "results", format=format or (named if named in ROW_FORMATS else "parquet"))
+def results(job: str, *, prompts: bool = False) -> Request[bytes]:
+    """Yield every sample that has ended, with the texts of models; `prompts` adds those of the generator."""
+    return results_file(job, prompts=prompts)
 
 
-def samples(reference: str, limit: int | None = None, **only: Any) -> Request[Page[Json]]:
-    """Request samples in dataset order; `only` has filters such as `wrong="true"` or `ending="logic"`."""
-    return Request(path=f"{at(reference)}/samples", query={"limit": limit, **only})
+def results_file(
+    job: str,
+    *,
+    format: RowFormat = "jsonl",  # noqa: A002 - what the API calls it
+    prompts: bool = False,
+) -> Request[bytes]:
+    """Download the results as the bytes of a file."""
+    return file(job, "results", format=format, prompts=prompts or None)
 
 
-def sample(reference: str, index: int, repeat: int | None = None, *, prompts: bool = False) -> Request[Json]:
-    """Request one sample with its calls."""
-    query: dict[str, Any] = {"repeat": repeat, "prompts": "true" if prompts else None}
-    return Request(path=f"{at(reference)}/samples/{index}", query=query)
+def results_for(job: str, path: Path, format: RowFormat | None) -> Request[bytes]:  # noqa: A002
+    """Download the results in a format, else in that of the file's name, else as Parquet."""
+    named: dict[str, RowFormat] = {".jsonl": "jsonl", ".csv": "csv"}
+    return results_file(job, format=format or named.get(path.suffix.lower(), "parquet"))
+
+
+def provenance(job: str) -> Request[bytes]:
+    """Download the hash-chained records of an ended job as JSON lines."""
+    return file(job, "provenance")
+
+
+def file(job: str, name: str = "", **query: Value | None) -> Request[bytes]:
+    """Download the job itself, or its `report`, `results`, `provenance` or `audit`, as bytes."""
+    return Request(path=f"{at(job)}/{name}" if name else at(job), query=query)
+
+
+def compare(
+    references: Sequence[str | HasId], *, baseline: str | None = None, measure: str | None = None
+) -> Request[Json]:
+    """Compare jobs on the items that they have in common, with intervals and tests.
+
+    Args:
+        references: at least two jobs, as objects or by id or name.
+        baseline: the job that all others are compared with; None compares each pair.
+        measure: "accuracy" (the default), "exact", "score" or "answer@K".
+    """
+    jobs = list(map(reference_of, references))
+    return Request(path=COMPARISON, query={"job": jobs, "baseline": baseline, "measure": measure})
+
+
+def changed_samples(
+    left: str | HasId, right: str | HasId, *, only: Literal["changed", "gained", "lost"] = "changed"
+) -> Request[Page[Json]]:
+    """List the samples that exactly one of two jobs has right; "gained" are those that `left` has right."""
+    query = {"left": reference_of(left), "right": reference_of(right), "only": only}
+    return Request(path=f"{COMPARISON}/samples", query=query)
+
+
+def compared_sample(left: str | HasId, right: str | HasId, index: int, *, repeat: int = 0) -> Request[Json]:
+    """Fetch sample `index` of the left job beside the right job's sample of the same question."""
+    return Request(
+        path=f"{COMPARISON}/samples/{index}",
+        query={"left": reference_of(left), "right": reference_of(right), "repeat": repeat},
+    )
+
+
+def reference_of(job: str | HasId) -> str:
+    """Return the id or name by which the API finds a job."""
+    return job if isinstance(job, str) else job.id

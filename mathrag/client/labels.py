@@ -1,55 +1,12 @@
 """Requests for label sets: draw, label, export, and compare with the judge or the grader."""
 
-from typing import Any, TypedDict
+from typing import Literal
 
 from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
 
 PATH = "/v1/labels/sets"
-OPEN = {True: None, False: "false"}
+BLIND = {True: None, False: False}
 """Value of the query's field `blind`; blind is the default."""
-
-
-class Labeller(TypedDict):
-    """A labeller's progress."""
-
-    labeller: str
-    labels: int
-    abstained: int
-    same: int
-
-
-class LabelSet(TypedDict):
-    """A set as it is now."""
-
-    name: str
-    what: str
-    job: str
-    job_name: str
-    purged: bool
-    seed: int
-    eligible: int
-    tasks: int
-    hash: str
-    instructions: str
-    scale: list[Any]
-    labellers: list[Labeller]
-
-
-class Task(TypedDict):
-    """A task to label."""
-
-    number: int
-    item: int | None
-    content: Json
-    system: Any
-
-
-class NextTask(TypedDict):
-    """The next task of a labeller, and how many are done; the task is None when all are."""
-
-    task: Task | None
-    done: int
-    tasks: int
 
 
 def at(name: str) -> str:
@@ -57,42 +14,52 @@ def at(name: str) -> str:
     return f"{PATH}/{segment(name)}"
 
 
-def create(name: str, job: str, what: str, size: int, seed: int) -> Request[LabelSet]:
-    """Request a new label set from an ended job; repeated, the request returns the existing set."""
+def create(
+    name: str, job: str, what: Literal["documents", "relevance", "answers"], *, size: int = 100, seed: int = 0
+) -> Request[Json]:
+    """Draw a set of tasks from an ended job; repeating it returns the existing set."""
     body = {"name": name, "job": job, "what": what, "size": size, "seed": seed}
     return Request(method="POST", path=PATH, body=body, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def list_label_sets(limit: int | None = None) -> Request[Page[LabelSet]]:
-    """Request a page of label sets, newest first."""
-    return Request(path=PATH, query={"limit": limit})
+def list_label_sets() -> Request[Page[Json]]:
+    """List all label sets, newest first."""
+    return Request(path=PATH)
 
 
-def get(name: str) -> Request[LabelSet]:
-    """Request the label set as it is now."""
+def get(name: str) -> Request[Json]:
+    """Fetch a set with the progress of its labellers."""
     return Request(path=at(name))
 
 
-def next_task(name: str, *, blind: bool = True) -> Request[NextTask]:
-    """Request the first task that the owner of the API key has not labelled."""
-    return Request(path=f"{at(name)}/next", query={"blind": OPEN[blind]})
+def next_task(name: str, *, blind: bool = True) -> Request[Json]:
+    """Fetch the first task that the owner of this key has not labelled; `blind` hides the results of the system."""
+    return Request(path=f"{at(name)}/next", query={"blind": BLIND[blind]})
 
 
-def give(name: str, number: int, label: Json) -> Request[Json]:
-    """Request to add a label with the fields `value` or `abstained`, `blind` and `note`."""
-    return Request(method="POST", path=f"{at(name)}/tasks/{number}/labels", body=label)
+def task(name: str, number: int, *, blind: bool = True) -> Request[Json]:
+    """Show a task of a label set."""
+    return Request(path=f"{at(name)}/tasks/{number}", query={"blind": BLIND[blind]})
+
+
+def give(name: str, number: int, value: int | str | None, *, blind: bool = True, note: str = "") -> Request[Json]:
+    """Label a task for the owner of this key; None means that the labeller cannot decide."""
+    label = {"abstained": True} if value is None else {"value": value}
+    return Request(
+        method="POST", path=f"{at(name)}/tasks/{number}/labels", body={**label, "note": note, "blind": blind}
+    )
 
 
 def export(name: str) -> Request[bytes]:
-    """Request all labels, one JSON object per line."""
+    """Download every label of a set with its task."""
     return Request(path=f"{at(name)}/export", timeout_s=INDEXED_S)
 
 
-def agreement(name: str, seed: int, *, blind: bool = True) -> Request[Json]:
-    """Request kappa, alpha and confusion matrices, with intervals."""
-    return Request(path=f"{at(name)}/agreement", query={"seed": seed, "blind": OPEN[blind]}, timeout_s=INDEXED_S)
+def agreement(name: str, *, seed: int = 0, blind: bool = True) -> Request[Json]:
+    """Measure how labellers agree with each other and with the judge or grader, with intervals."""
+    return Request(path=f"{at(name)}/agreement", query={"seed": seed, "blind": BLIND[blind]}, timeout_s=INDEXED_S)
 
 
 def calibration(name: str) -> Request[Json]:
-    """Request the calibration of the judge's ratings by the set's labels."""
+    """Show how the judge's ratings map to the set's labels."""
     return Request(path=f"{at(name)}/calibration")

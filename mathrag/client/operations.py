@@ -25,7 +25,7 @@ import msgspec
 
 from mathrag.client.connection import LARGEST, NOT_OURS, A, decode
 from mathrag.client.errors import TooLarge
-from mathrag.client.request import Request
+from mathrag.client.request import MOST_OF_A_PAGE, Request
 
 if TYPE_CHECKING:
     from mathrag.client.async_connection import AsyncConnection
@@ -152,6 +152,7 @@ def is_async(group: Group[Any]) -> bool:
 
 def entries_of(client: "Connection", request: Request[Any], entry: type[A]) -> Iterator[A]:
     """Yield every entry of a list, fetching page after page."""
+    request = request.limited(MOST_OF_A_PAGE)
     while True:
         page = client.read(request, Page[entry])  # type: ignore[valid-type]
         yield from page.data
@@ -162,6 +163,7 @@ def entries_of(client: "Connection", request: Request[Any], entry: type[A]) -> I
 
 async def aentries_of(client: "AsyncConnection", request: Request[Any], entry: type[A]) -> AsyncIterator[A]:
     """Yield every entry of a list, like `entries_of`."""
+    request = request.limited(MOST_OF_A_PAGE)
     while True:
         page = await client.read(request, Page[entry])  # type: ignore[valid-type]
         for each in page.data:

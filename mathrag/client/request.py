@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 import msgspec
 
 from mathrag.client.errors import Failed
-
-# A request to the API as a value, which both clients send; its type parameter is the type of the answer.
 
 T = TypeVar("T")
 Value = str | int | float | bool | Enum | list[str]
@@ -77,8 +76,13 @@ class Request(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if self.lines is not None:
             return found | {"content": _join_lines(self.lines), "headers": LINES | found["headers"]}
         if self.body is not None:
-            return found | {"content": msgspec.json.encode(self.body), "headers": JSON | found["headers"]}
+            body = dict(self.body) if isinstance(self.body, Mapping) else self.body
+            return found | {"content": msgspec.json.encode(body), "headers": JSON | found["headers"]}
         return found
+
+    def limited(self, limit: int) -> "Request[T]":
+        """Return the request for pages of at most `limit` entries."""
+        return msgspec.structs.replace(self, query={"limit": limit, **self.query})
 
     def after(self, cursor: str) -> "Request[T]":
         """Return the request for the page at this cursor."""
@@ -96,8 +100,8 @@ def without_none(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def once(key: str | None) -> dict[str, str]:
-    """Return the header by which the server carries out a repeated request only once; empty without a key."""
-    return {IDEMPOTENCY_KEY: key} if key else {}
+    """Return the header by which the server carries out a repeated request only once; without a key, a new one."""
+    return {IDEMPOTENCY_KEY: key or str(uuid4())}
 
 
 def _format_value(value: Value) -> str | list[str]:
@@ -118,9 +122,6 @@ def _join_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
             piece.clear()
     if piece:
         yield bytes(piece)
-
-
-# What lists of jobs and samples can be narrowed by.
 
 
 class JobFilters(TypedDict, total=False):

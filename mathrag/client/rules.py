@@ -1,34 +1,13 @@
 """Requests for rule banks: mine, import, export, inspect and delete."""
 
 from collections.abc import Iterable
-from typing import TypedDict
+from typing import Literal
 
-from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, segment
+from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
 
 PATH = "/v1/rules"
 CONTENT = {"content-type": "application/octet-stream"}
 """The server tells the format from the first line."""
-
-
-class RuleBank(TypedDict):
-    """A bank as it is now."""
-
-    name: str
-    state: str
-    hash: str | None
-    graph: str | None
-    miner: str
-    limits: Json
-    relations: int | None
-    rules: int
-    job: str | None
-    reason: str | None
-
-
-class MinedBank(RuleBank):
-    """A bank that was asked for, and what mining it takes."""
-
-    memory_mib: int
 
 
 def at(name: str) -> str:
@@ -36,30 +15,46 @@ def at(name: str) -> str:
     return f"{PATH}/{segment(name)}"
 
 
-def mine(name: str, graph: str, mining: Json) -> Request[MinedBank]:
-    """Request the bank of these rules, and start a job that mines it if there is none."""
-    body = {"name": name, "graph": graph, "mining": mining}
+def mine(name: str, graph: str, miner: Literal["amie", "tlogic"], **limits: object) -> Request[Json]:
+    """Mine a bank by a job, whose id is `job` of the answer; repeating it returns the same bank.
+
+    Args:
+        name: name of the bank.
+        graph: name of the graph to mine.
+        miner: name of the mining method.
+        limits: limits of the miner, such as `min_support=2`.
+    """
+    body = {"name": name, "graph": graph, "mining": {"miner": miner, **limits}}
     return Request(method="POST", path=PATH, body=body, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def list_rule_banks(limit: int | None = None) -> Request[Page[RuleBank]]:
-    """Request a page of rule banks, newest first."""
-    return Request(path=PATH, query={"limit": limit})
+def list_rule_banks() -> Request[Page[Json]]:
+    """List all rule banks, newest first."""
+    return Request(path=PATH)
 
 
-def get(name: str) -> Request[RuleBank]:
-    """Request the present state of a bank."""
+def get(name: str) -> Request[Json]:
+    """Fetch state, limits and hash of a bank, and the relations that its rules lead to."""
     return Request(path=at(name))
 
 
-def rules(name: str, limit: int | None = None, **only: Value | None) -> Request[Page[Json]]:
-    """Request rules in the bank's order; `only` has filters such as `head="treats"` or `min_confidence="0.5"`."""
-    return Request(path=f"{at(name)}/rules", query={"limit": limit, **only})
-
-
-def delete(name: str) -> Request[RuleBank]:
+def delete(name: str) -> Request[Json]:
     """Delete a bank with its rules."""
     return Request(method="DELETE", path=at(name))
+
+
+def list_rules(
+    name: str,
+    *,
+    head: str | None = None,
+    min_confidence: float | None = None,
+    min_support: int | None = None,
+    order: Literal["bank", "confidence"] = "bank",
+) -> Request[Page[Json]]:
+    """List the rules of a bank, filtered by head relation, least confidence and least support."""
+    filters = {"head": head, "min_confidence": min_confidence, "min_support": min_support}
+    # The server's own default is not sent.
+    return Request(path=f"{at(name)}/rules", query={**filters, "order": None if order == "bank" else order})
 
 
 def import_bank(
@@ -67,19 +62,14 @@ def import_bank(
     content: Iterable[bytes],
     graph: str | None = None,
     format: str = "auto",  # noqa: A002 - what the API calls it
-) -> Request[RuleBank]:
-    """Request to store the rules of a file as a bank; if given, `graph` must have all their relations."""
+) -> Request[Json]:
+    """Store the rules of a file as a bank; if given, `graph` must have all their relations."""
     return Request(
-        method="POST",
-        path=f"{PATH}/import",
-        lines=content,
-        query={"name": name, "format": format, "graph": graph},
-        headers=CONTENT,
-        timeout_s=INDEXED_S,
-        is_idempotent=True,
-    )
+        method="POST", path=f"{PATH}/import", lines=content, query={"name": name, "format": format, "graph": graph},
+        headers=CONTENT, timeout_s=INDEXED_S, is_idempotent=True,
+    )  # fmt: skip
 
 
-def export_bank(name: str, format: str) -> Request[bytes]:  # noqa: A002 - what the API calls it
-    """Request a bank as a file in AMIE's format or in ours."""
+def export_bank(name: str, *, format: Literal["json", "amie"] = "json") -> Request[bytes]:  # noqa: A002
+    """Download all rules of a bank as JSON lines or in AMIE's columns."""
     return Request(path=f"{at(name)}/export", query={"format": format}, timeout_s=INDEXED_S)

@@ -1,162 +1,117 @@
 """Requests for the service: its health, configuration, devices, models, pipelines, plug-ins, and audits."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from mathrag.client.request import Json, Page, Request, segment
 
-# Requests for the service's health.
-
-
-class Health(TypedDict):
-    """Results of checks, each as a `Check` of shared/check.py."""
-
-    checks: list[Json]
-
-
-def alive() -> Request[Any]:
-    """Request a sign of life from the process."""
-    return Request(path="/healthz")
-
-
-def readiness() -> Request[Health]:
-    """Request the readiness checks; the answer has the same form whether they pass or fail."""
-    return Request(path="/readyz", answers_anyway=True)
-
-
-def checks() -> Request[Health]:
-    """Request the server's checks of everything that a job needs."""
-    return Request(path="/v1/checks")
-
-
-# Parameters that jobs get which do not name them.
-
 CONFIGURATION = "/v1/configuration"
-
-
-def configuration() -> Request[Json]:
-    """Request the parameters that jobs get which do not name them."""
-    return Request(path=CONFIGURATION)
-
-
-def change_configuration(params: Json) -> Request[Json]:
-    """Change the given parameters, whatever the current version is; the others keep their values."""
-    return Request(method="PATCH", path=CONFIGURATION, body={"params": params}, headers={"If-Match": "*"})
-
-
-def restore_configuration(version: int) -> Request[Json]:
-    """Have an earlier version hold again."""
-    return Request(method="POST", path=f"{CONFIGURATION}/restore", body={"version": version}, headers={"If-Match": "*"})
-
-
-def list_configurations(limit: int) -> Request[Page[Json]]:
-    """Request the versions of the configuration, newest first."""
-    return Request(path=f"{CONFIGURATION}/history", query={"limit": limit})
-
-
-# Requests to inspect, drain, release and retry devices.
-
+ANY_VERSION = {"If-Match": "*"}
 DEVICES = "/v1/gpus"
 
 
-class Device(TypedDict):
-    """A device with its memory, models, guard and latest flips."""
-
-    device: str
-    state: str
-    memory: Json
-    guard: Json
-    drain: Json | None
-    models: list[Json]
-    flips: list[Json]
+def alive() -> Request[Json]:
+    """Check that the process answers."""
+    return Request(path="/healthz")
 
 
-def list_devices() -> Request[list[Device]]:
-    """Request all devices."""
+def readiness() -> Request[Json]:
+    """Run the readiness checks of the server."""
+    return Request(path="/readyz", answers_anyway=True)
+
+
+def checks() -> Request[Json]:
+    """Run the server's checks of everything that a job needs."""
+    return Request(path="/v1/checks")
+
+
+def now() -> Request[Json]:
+    """List the running and the waiting work."""
+    return Request(path="/v1/now")
+
+
+def settings() -> Request[list[Json]]:
+    """List every setting with its value, without secrets."""
+    return Request(path="/v1/settings")
+
+
+def configuration() -> Request[Json]:
+    """Fetch the default parameters of jobs."""
+    return Request(path=CONFIGURATION)
+
+
+def change_configuration(params: Mapping[str, object]) -> Request[Json]:
+    """Change default parameters, nested as a job's; None removes one."""
+    return Request(method="PATCH", path=CONFIGURATION, body={"params": params}, headers=ANY_VERSION)
+
+
+def restore_configuration(version: int) -> Request[Json]:
+    """Restore an earlier version of the defaults; version 0 is the shipped one."""
+    return Request(method="POST", path=f"{CONFIGURATION}/restore", body={"version": version}, headers=ANY_VERSION)
+
+
+def compare_configurations(left: int, right: int) -> Request[Json]:
+    """Show the differences of two versions of the defaults."""
+    return Request(path=f"{CONFIGURATION}/differences", query={"left": left, "right": right})
+
+
+def list_configurations() -> Request[Page[Json]]:
+    """List the versions of the defaults, newest first."""
+    return Request(path=f"{CONFIGURATION}/history")
+
+
+def list_devices() -> Request[list[Json]]:
+    """List the devices with the models that they hold."""
     return Request(path=DEVICES)
 
 
-def device(name: str) -> Request[Device]:
-    """Request the device of this name."""
+def device(name: str) -> Request[Json]:
+    """Show a device with its models, memory and latest flips."""
     return Request(path=f"{DEVICES}/{segment(name)}")
 
 
-def drain(name: str, reason: str | None) -> Request[Device]:
-    """Request that the device unload its models, and load none until it is released."""
+def drain(name: str, *, reason: str | None = None) -> Request[Json]:
+    """Have a device unload everything and load nothing until it is released."""
     return Request(method="POST", path=f"{DEVICES}/{segment(name)}/drain", body={"reason": reason}, is_idempotent=True)
 
 
-def release(name: str) -> Request[Device]:
-    """Request that a drained device be used again."""
+def release(name: str) -> Request[Json]:
+    """Let a drained device load models again."""
     return Request(method="POST", path=f"{DEVICES}/{segment(name)}/release", is_idempotent=True)
 
 
-def retry(name: str) -> Request[Device]:
-    """Request that a quarantined device be tried again at once."""
+def retry(name: str) -> Request[Json]:
+    """Have a quarantined device tried again at once."""
     return Request(method="POST", path=f"{DEVICES}/{segment(name)}/retry", is_idempotent=True)
 
 
-# Requests for the models, pipelines and plug-ins that jobs can use.
-
-
-class Model(TypedDict):
-    """A model that jobs can use."""
-
-    name: str
-    driver: str
-    default_for: list[str]
-    context: int
-    footprint_mib: int
-    registered: bool
-    digest: str | None
-    warning: str | None
-
-
-class Pipeline(TypedDict):
-    """A pipeline that jobs can use."""
-
-    name: str
-    hash: str
-    summary: str
-    changed: list[Json]
-    plugin: Json | None
-    """The plug-in that brings the pipeline; None if it is shipped."""
-
-
-class Plugin(TypedDict):
-    """A plug-in that is installed, or that a job waits for."""
-
-    kind: str
-    name: str
-    distribution: str
-    version: str
-    hash: str
-    state: str
-    detail: str
-    fix: str
-    jobs: list[str]
-
-
-def models() -> Request[list[Model]]:
-    """Request the configured models."""
+def models() -> Request[list[Json]]:
+    """List the configured models."""
     return Request(path="/v1/models")
 
 
-def pipelines() -> Request[list[Pipeline]]:
-    """Request the pipelines with their summaries."""
+def model(name: str) -> Request[Json]:
+    """Show a model with its versions, memory and speed."""
+    return Request(path=f"/v1/models/{segment(name)}")
+
+
+def pipelines() -> Request[list[Json]]:
+    """List the pipelines, each with a description."""
     return Request(path="/v1/pipelines")
 
 
-def plugins() -> Request[list[Plugin]]:
-    """Request the plug-ins that are installed or that jobs wait for, with their states."""
+def pipeline(name: str) -> Request[Json]:
+    """Show a pipeline with its steps, parameters and source."""
+    return Request(path=f"/v1/pipelines/{segment(name)}")
+
+
+def plugins() -> Request[list[Json]]:
+    """List the installed plug-ins, and the missing ones that jobs wait for."""
     return Request(path="/v1/plugins")
 
 
-# Summarise the result of an audit in a few words.
-
-
 def summarise_audit(violations: Sequence[Mapping[str, Any]]) -> str:
-    """Return a summary such as "clean" or "2 violations".
+    """Return a summary of an audit, such as "clean" or "2 violations".
 
     Findings that a changed pipeline explains are counted separately, because the rows may be right; audits exported by
     older releases do not mark them.

@@ -1,67 +1,66 @@
 """Requests for corpora and datasets, for training data, and for single questions."""
 
 from collections.abc import Iterable
-from typing import Literal, TypedDict
+from typing import Literal
 
 from mathrag.client.errors import Failed
 from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, segment
 
-# Requests for corpora and datasets, which are uploaded, listed and inspected in the same way.
-
 Kind = Literal["corpora", "datasets"]
-ENTRIES: dict[Kind, str] = {"corpora": "documents", "datasets": "items"}
+Side = Literal["object", "subject", "both"]
+"""Which end of a fact a question asks for."""
+TrainingForm = Literal["pairs", "triplets", "instructions", "messages"]
+"""The form of a line of training data."""
 
 
-class Named(TypedDict):
-    """A corpus or a dataset, by its name."""
-
-    name: str
-
-
-class Orphans(TypedDict):
-    """Indexes that nothing uses, and whether they were deleted."""
-
-    orphans: list[str]
-    deleted: bool
-
-
-def upload(kind: Kind, lines: Iterable[bytes], name: str, **options: str) -> Request[Json]:
-    """Request to store lines under a name; the answer counts the stored and the rejected ones."""
+def upload(kind: Kind, lines: Iterable[bytes], name: str, **options: Value | None) -> Request[Json]:
+    """Store lines under a name; the answer counts the stored and the rejected ones."""
     query = {"name": name, **options}
     return Request(method="POST", path=f"/v1/{kind}", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def list_texts(kind: Kind, limit: int | None = None) -> Request[Page[Json]]:
-    """Request a page of corpora or datasets, newest first."""
-    return Request(path=f"/v1/{kind}", query={"limit": limit})
+# Corpora.
 
 
-def get(kind: Kind, name: str) -> Request[Json]:
-    """Request the counts and the content hash."""
-    return Request(path=f"/v1/{kind}/{segment(name)}")
+def list_corpora() -> Request[Page[Json]]:
+    """List all corpora, newest first."""
+    return Request(path="/v1/corpora")
 
 
-def entries(kind: Kind, name: str, limit: int) -> Request[Page[Json]]:
-    """Request the first documents or items."""
-    return Request(path=f"/v1/{kind}/{segment(name)}/{ENTRIES[kind]}", query={"limit": limit})
+def get_corpus(name: str) -> Request[Json]:
+    """Fetch a corpus with its indexes and the lengths of its texts."""
+    return Request(path=f"/v1/corpora/{segment(name)}")
 
 
-def index(corpus: str) -> Request[Json]:
-    """Request to build the indexes that the current settings ask for."""
-    return Request(
-        method="POST", path=f"/v1/corpora/{segment(corpus)}/indexes", timeout_s=INDEXED_S, is_idempotent=True
-    )
+def documents(name: str) -> Request[Page[Json]]:
+    """List all documents in the corpus's order, with texts of up to 4,000 characters."""
+    return Request(path=f"/v1/corpora/{segment(name)}/documents")
 
 
-def contamination(corpus: str, dataset: str) -> Request[Json]:
-    """Request which questions of the dataset the corpus contains."""
+def document(name: str, hash: str) -> Request[Json]:  # noqa: A002 - what the API calls it
+    """Show a document in full, by its hash."""
+    return Request(path=f"/v1/corpora/{segment(name)}/documents/{segment(hash)}")
+
+
+def index(name: str) -> Request[Json]:
+    """Build the indexes that the present settings require; valid indexes are kept."""
+    return Request(method="POST", path=f"/v1/corpora/{segment(name)}/indexes", timeout_s=INDEXED_S, is_idempotent=True)
+
+
+def contamination(name: str, dataset: str) -> Request[Json]:
+    """Count the questions of a dataset whose own problem is in the corpus."""
     query = {"dataset": dataset}
-    return Request(path=f"/v1/corpora/{segment(corpus)}/contamination", query=query, timeout_s=INDEXED_S)
+    return Request(path=f"/v1/corpora/{segment(name)}/contamination", query=query, timeout_s=INDEXED_S)
 
 
-def orphans(*, delete: bool = False) -> Request[Orphans]:
-    """Request the unused indexes on Elasticsearch, or request to delete them."""
-    return Request(method="DELETE" if delete else "GET", path="/v1/indexes/orphans", timeout_s=INDEXED_S)
+def orphans() -> Request[Json]:
+    """List the indexes on Elasticsearch that nothing uses."""
+    return Request(path="/v1/indexes/orphans", timeout_s=INDEXED_S)
+
+
+def delete_orphans() -> Request[Json]:
+    """Delete the indexes on Elasticsearch that nothing uses, for good."""
+    return Request(method="DELETE", path="/v1/indexes/orphans", timeout_s=INDEXED_S)
 
 
 def only(corpora: Page[Json]) -> str:
@@ -80,55 +79,25 @@ def only(corpora: Page[Json]) -> str:
     raise Failed("not_found", "there is no corpus", hint="create one: mathrag corpus create")
 
 
-# The request for training data of a dataset.
+# Datasets, also those made from a graph, and training data.
 
 
-def training(dataset: str, rules: str, form: str, **options: Value | None) -> Request[bytes]:
-    """Request training data as JSON lines, from the questions that rules of a bank lead to."""
-    query = {"rules": rules, "as": form, **options}
-    return Request(path=f"/v1/datasets/{segment(dataset)}/training", query=query, timeout_s=INDEXED_S)
+def list_datasets() -> Request[Page[Json]]:
+    """List all datasets, newest first."""
+    return Request(path="/v1/datasets")
 
 
-# Datasets made from a graph.
+def get_dataset(name: str) -> Request[Json]:
+    """Fetch a dataset with the numbers of its items by subject and level."""
+    return Request(path=f"/v1/datasets/{segment(name)}")
 
 
-class LeftOut(TypedDict):
-    """Facts and questions that were left out, by reason."""
-
-    repeated: int
-    known: int
-    unknown_relation: int
-    unknown_entity: int
-    many_answers: int
-    answered: int
-    long: int
+def items(name: str) -> Request[Page[Json]]:
+    """List all questions with their expected answers, in the dataset's order."""
+    return Request(path=f"/v1/datasets/{segment(name)}/items")
 
 
-class Counts(TypedDict):
-    """Numbers of questions."""
-
-    available: int
-    answers: int
-    answered_by_graph: int
-    unnamed_answers: int
-    not_after_graph: int
-    with_leads: int
-    with_documents: int
-    left_out: LeftOut
-
-
-class QuestionSet(TypedDict):
-    """A dataset made from a graph, and its sources."""
-
-    name: str
-    hash: str
-    items: int
-    grader: str
-    created_at: str
-    counts: Counts
-
-
-def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value | None) -> Request[QuestionSet]:
+def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value | None) -> Request[Json]:
     """Store questions for held-out facts; `options`: `rules`, `limit`, `seed`, `side`, `grader`, `unanswered`."""
     query = {"name": name, "graph": graph, **options}
     return Request(
@@ -136,19 +105,34 @@ def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value |
     )
 
 
+def training_data(
+    name: str,
+    rules: str,
+    form: TrainingForm = "pairs",
+    *,
+    graph: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    cot: bool = False,
+) -> Request[bytes]:
+    """Download training data from the questions that rules of a bank lead to, line by line."""
+    query = {"rules": rules, "as": form, "limit": limit, "seed": seed, "graph": graph, "cot": cot}
+    return Request(path=f"/v1/datasets/{segment(name)}/training", query=query, timeout_s=INDEXED_S)
+
+
 # Single questions, and plans of jobs that are not submitted.
 
 
 def plan(body: Json) -> Request[Json]:
-    """Request a plan for a job that is not submitted, also for models that do not exist."""
+    """Plan a job that is not submitted, also for models that do not exist."""
     return Request(method="POST", path="/v1/plan", body=body, is_idempotent=True)
 
 
 def search(body: Json) -> Request[Json]:
-    """Request the documents that match a question."""
+    """Find the documents that match a question."""
     return Request(method="POST", path="/v1/search", body=body, is_idempotent=True)
 
 
 def chat(body: Json, timeout_s: float | None = None) -> Request[Json]:
-    """Request the answer to one question, which runs as a job."""
+    """Answer one question, by a job."""
     return Request(method="POST", path="/v1/chat", body=body, timeout_s=timeout_s)

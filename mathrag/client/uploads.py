@@ -12,9 +12,6 @@ import msgspec
 from mathrag.client.errors import Failed, Invalid
 from mathrag.client.request import PIECE_BYTES, Request
 from shared.ingest.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
-from shared.ingest.rows import Format as FileFormat
-
-# Send files line by line, and translate the server's line numbers back into files and lines.
 
 NOWHERE = "upload"
 """The server's name for the upload, used when nothing was sent that could be traced to a file."""
@@ -65,8 +62,7 @@ class Sources:
             if last is None or (source, line) != (last.source, last.line + self.sent - last.sent):
                 self._runs.append(_Run(self.sent, source, line))
             raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
-            json_line = raw if raw.endswith(b"\n") else raw + b"\n"
-            yield json_line
+            yield raw if raw.endswith(b"\n") else raw + b"\n"
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
@@ -86,7 +82,10 @@ class Sources:
 
     def complete(self, made: dict[str, Any]) -> dict[str, Any]:
         """Return the server's answer to an upload with file names, and with the lines that were not sent."""
-        lines = [{**line, **self._locate(line)} for line in made["rejected_lines"]]
+        lines = []
+        for line in made["rejected_lines"]:
+            source, number = self.where(line["line"])
+            lines.append({**line, "source": source, "line": number, "message": self.translate(line["message"])})
         return {
             **made,
             "skipped": made["skipped"] + self._skipped,
@@ -94,12 +93,6 @@ class Sources:
             "rejected_lines": [*(each._asdict() for each in self._rejected), *lines][:LISTED],
         }
 
-    def _locate(self, line: dict[str, Any]) -> dict[str, Any]:
-        source, number = self.where(line["line"])
-        return {"source": source, "line": number, "message": self.translate(line["message"])}
-
-
-# Stream uploads of files, folders or rows in memory, and restart an interrupted one from the beginning.
 
 Source = str | PathLike[str] | Iterable[Mapping[str, object]]
 """A file or folder, or rows: dictionaries with the fields that a line of JSON would have."""
@@ -149,10 +142,6 @@ class Upload:
     def lines(self, source: Source) -> Iterable[bytes]:
         """Return the lines; as an iterator, which is never sent twice, if the rows can be read only once."""
         return iter(self) if isinstance(source, Iterator) else self
-
-    def options(self) -> dict[str, str]:
-        """Return the query fields by which the server treats invalid lines as this client does."""
-        return {"format": "jsonl", "skip_empty": str(self._skip_empty).lower(), "on_error": self._on_error.value}
 
     def on(self, request: Request[Any]) -> Request[Any]:
         """Return `request`, changed so that its problems name this upload's files and lines."""
@@ -220,11 +209,6 @@ def require_file(source: Source, option: str) -> Path:
     return Path(source)
 
 
-def make_error_options(on_error: Unusable, *, skip_empty: bool) -> dict[str, str]:
-    """Return the query fields for the server's treatment of invalid lines."""
-    return {"skip_empty": str(skip_empty).lower(), "on_error": on_error}
-
-
 def rows_of(source: Source, read: Callable[[Path], Iterable[Row]]) -> Callable[[], Iterable[Row]]:
     """Return a function that yields the rows of a file or folder, read by `read`, or the given rows."""
     if isinstance(source, str | PathLike):
@@ -239,8 +223,3 @@ def _encode_line(number: int, row: Mapping[str, object]) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"{IN_MEMORY}, line {number}: cannot be written as JSON ({error})"
         raise Invalid("invalid", message, hint="a row is a dictionary of texts, numbers and lists") from error
-
-
-def file_format(name: Format) -> FileFormat:
-    """Return the readers' value of a format."""
-    return FileFormat(name)

@@ -9,9 +9,8 @@ import msgspec
 from mathrag.client import experiments, jobs
 from mathrag.client.connection import ANSWER_S
 from mathrag.client.errors import Failed, TimedOut, Unavailable, Unreachable
-from mathrag.client.experiments import Experiment
 from mathrag.client.jobs import Job
-from mathrag.client.request import Request
+from mathrag.client.request import Json, Request
 
 if TYPE_CHECKING:
     import httpx2
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from mathrag.client.async_connection import AsyncConnection
     from mathrag.client.connection import Connection
 
-
-# Follow jobs and experiments until they have ended: jobs by their stream of events, if the server has one.
 
 POLL_S = 0.5
 EXPERIMENT_POLL_S = 1.0
@@ -175,7 +172,7 @@ def follow_experiment(
     name: str,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Experiment]:
+) -> Iterator[Json]:
     """Yield the experiment after every poll until it has ended; outages of up to `RETURN_S` are waited for."""
     found = client.send(experiments.get(name))
     yield found
@@ -193,9 +190,8 @@ def follow_experiment(
             yield found
 
 
-# Wait for the end of a job or an experiment by polling with growing pauses.
-
 FIRST_S = 0.2
+"""First pause between two polls in seconds; the pauses grow up to `LONGEST_S`."""
 LONGEST_S = 2.0
 
 

@@ -37,12 +37,9 @@ NOT_EQUAL = "That is no proof that they are equal"
 
 def world(name: str, documents: int, misleading: int, questions: int) -> str:
     """Describe one set of documents."""
-    sentence = (
-        f"{misleading:,} of which mislead (wrong, or an answer without a reason)"
-        if misleading
-        else "none of which misleads"
-    )
-    return f"  {name:<12}{questions:,} questions, {documents:,} documents, {sentence}"
+    bad = f"{misleading:,} of which mislead (wrong, or an answer without a reason)"
+    sizes = f"{questions:,} questions, {documents:,} documents"
+    return f"  {name:<12}{sizes}, {bad if misleading else 'none of which misleads'}"
 
 
 def pipelines() -> str:
@@ -123,20 +120,16 @@ def _verdict(pair: Json) -> str:
 
 def question(rows: Mapping[str, Sequence[Json]]) -> tuple[int, str]:
     """Return index and text of a question that mathrag-gate answers right and most others wrong, else the first."""
-    at = max(range(len(rows["mathrag-gate"])), key=lambda index: _contrast(rows, index))
-    row = rows["mathrag-gate"][at]
+    gated = rows["mathrag-gate"]
+    wrong = [sum(samples[index]["correct"] is False for samples in rows.values()) for index in range(len(gated))]
+    at = max(range(len(gated)), key=lambda index: wrong[index] if gated[index]["correct"] else -1)
+    row = gated[at]
     lines = [f"  question {row['index']}:  {row['question']}", f"  right answer:  {row['gold']}"]
     for name, samples in rows.items():
         answer = samples[at]["answer"]
         graded = {True: "right", False: "wrong", None: "not graded"}[samples[at]["correct"]]
         lines.append(f"    {name:<14}{'no answer' if answer is None else answer:<12}{graded}")
     return row["index"], "\n".join(lines)
-
-
-def _contrast(rows: Mapping[str, Sequence[Json]], index: int) -> int:
-    if not rows["mathrag-gate"][index]["correct"]:
-        return -1
-    return sum(samples[index]["correct"] is False for samples in rows.values())
 
 
 def loads(jobs: Sequence[Json], together: Json, alone: Sequence[Json]) -> str:
@@ -169,20 +162,18 @@ def audits(violations: Mapping[str, Sequence[Any]]) -> str:
     wrong = {name: len(found) for name, found in violations.items() if found}
     if wrong:
         return f"  The audit found violations: {format_counts(wrong)}. `mathrag audit JOB` shows them."
-    return (
-        f"  `mathrag audit` checked what is stored of {len(violations)} jobs against its invariants: nothing is wrong."
-    )
+    checked = f"  `mathrag audit` checked what is stored of {len(violations)} jobs against its invariants"
+    return f"{checked}: nothing is wrong."
 
 
 def summary(pairs: Mapping[str, Json]) -> str:
     """Write the conclusion of each setting."""
-    return "\n".join(paragraph(f"{setting}: {_short(pair)}") for setting, pair in pairs.items())
-
-
-def _short(pair: Json) -> str:
-    if not pair["separable"]:
-        return "no difference between mathrag-gate and hybrid can be told from chance."
-    return f"reordering by reasoning {_verdict(pair)}, {points(pair)}."
+    nothing = "no difference between mathrag-gate and hybrid can be told from chance"
+    found = {
+        setting: f"reordering by reasoning {_verdict(pair)}, {points(pair)}" if pair["separable"] else nothing
+        for setting, pair in pairs.items()
+    }
+    return "\n".join(paragraph(f"{setting}: {conclusion}.") for setting, conclusion in found.items())
 
 
 def next_steps(data_dir: Path, setting: str, index: int) -> str:

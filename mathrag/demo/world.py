@@ -6,7 +6,7 @@ the shipped models were trained on other names and forms of questions (`tools/wo
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, Literal, NamedTuple, get_args
@@ -16,18 +16,17 @@ import msgspec
 from shared.errors import Invalid, NotFound
 from shared.rag.duplicates import has_same_words
 
-# How the documents of the world are worded: formally or plainly, in English or in Chinese.
-#
-# The form says nothing about the logic: any kind of document comes in any wording. A formal text has numbered steps,
-# connectives and a boxed answer, which is what the rules of `shared.rag.gate` look for; a plain one has none of them.
-
 Style = Literal["formal", "plain"]
 Language = Literal["en", "zh"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """The sentences of a document; ``{}`` stands for their content."""
+    """The sentences of a document, formal or plain, in English or in Chinese; ``{}`` stands for their content.
+
+    The form says nothing about the logic: any kind of document comes in any wording. A formal text has numbered steps,
+    connectives and a boxed answer, which is what the rules of `shared.rag.gate` look for; a plain one has none of them.
+    """
 
     definitions: Sequence[str]
     firsts: Sequence[str]
@@ -54,10 +53,6 @@ class Wording:
         """Write the whole text of a document without reasoning."""
         return self.bare_answer.format(result)
 
-    def join_sentences(self, *sentences: str) -> str:
-        """Join sentences with the separator."""
-        return self.gap.join(sentences)
-
 
 ENGLISH = Wording(
     definitions=("We use {}.", "By definition {}.", "Let {}."),
@@ -69,14 +64,9 @@ ENGLISH = Wording(
     gap=" ",
 )
 """Formal, but for the bare answer: what the first models were trained on."""
-DRESSED = Wording(
-    definitions=ENGLISH.definitions,
-    firsts=ENGLISH.firsts,
-    seconds=ENGLISH.seconds,
-    steps_around=ENGLISH.steps_around,
-    box=ENGLISH.box,
+DRESSED = replace(
+    ENGLISH,
     bare_answer="Step 1. Since it is asked for, we look it up. Step 2. Therefore the answer is \\boxed{{{}}}.",
-    gap=" ",
 )
 """Formal throughout: even an answer without reasoning has its steps, connectives and box."""
 PLAIN = Wording(
@@ -115,9 +105,8 @@ WORDINGS: dict[tuple[Language, Style], Wording] = {
 
 # Problems about made-up operators whose rule can only be read from a document.
 #
-# A name ("zorlo") and a rule ("(8+a)*b", last digit only) are paired at random, so no
-# model can know the pairing: it must be given a document that shows it.  Documents come in
-# five kinds, graded by their reasoning.  Standard library only.
+# A name ("zorlo") and a rule ("(8+a)*b", last digit only) are paired at random, so no model can know the pairing: it
+# must be given a document that shows it. Documents come in five kinds, graded by their reasoning.
 
 Kind = Literal["full", "steps", "rule", "wrong", "answer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -128,15 +117,9 @@ GRADES: dict[Kind, int] = {"full": 5, "steps": 4, "rule": 3, "wrong": 2, "answer
 _HEADS = "zor blim tak fen gru vol kip mar des lun pra quo sni wex yar hob jit cal nub rif"
 _TAILS = "po ta lo nix rum sel dak vor mi bex gan tus"
 HEADS, TAILS = tuple(_HEADS.split()), tuple(_TAILS.split())
-
-
-def _split_names(train: int = 180) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    names = [head + tail for head in HEADS for tail in TAILS]
-    Random(20).shuffle(names)  # every syllable is seen in training, the test pairs are not
-    return tuple(names[:train]), tuple(names[train:])
-
-
-TRAIN_NAMES, TEST_NAMES = _split_names()
+_NAMES = [head + tail for head in HEADS for tail in TAILS]
+Random(20).shuffle(_NAMES)  # every syllable is seen in training, the test pairs are not
+TRAIN_NAMES, TEST_NAMES = tuple(_NAMES[:180]), tuple(_NAMES[180:])
 
 TRAIN_TEMPLATES: tuple[str, ...] = (
     "What is {a} {name} {b}?",
@@ -269,20 +252,15 @@ def document(
     stated = followed = operator.rule
     if kind == "wrong":
         stated, followed = _contradiction(rng, operator.rule, a, b)
-    text = _text(rng, kind, wording, wording.definition(rng, operator.name, str(stated)), followed, a, b)
-    shown = None if kind in ("steps", "answer") else stated
-    return Document(kind, operator, a, b, problem, text, shown)
-
-
-def _text(rng: Random, kind: Kind, wording: Wording, defined: str, rule: Rule, a: int, b: int) -> str:
-    result = rule.result(a, b)
+    # The rule is drawn for every kind, so that the same seed makes the same world.
+    defined, result = wording.definition(rng, operator.name, str(stated)), followed.result(a, b)
     if kind == "answer":
-        return wording.answer(result)
-    if kind == "rule":
-        return wording.join_sentences(defined, wording.conclusion(result))
-    steps = wording.steps(rng, *rule.equations(a, b))
-    parts = [steps] if kind == "steps" else [defined, steps]
-    return wording.join_sentences(*parts, wording.conclusion(result))
+        return Document(kind, operator, a, b, problem, wording.answer(result), None)
+    parts = [] if kind == "steps" else [defined]
+    if kind != "rule":
+        parts.append(wording.steps(rng, *followed.equations(a, b)))
+    text = wording.gap.join([*parts, wording.conclusion(result)])
+    return Document(kind, operator, a, b, problem, text, None if kind == "steps" else stated)
 
 
 def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]:
@@ -294,8 +272,6 @@ def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]
         if visible and followed.result(a, b) != true.result(a, b):
             return stated, followed
 
-
-# Write the questions of a dataset.
 
 Pair = tuple[int, int]
 """The two digits in a text."""
@@ -326,11 +302,8 @@ def item(rng: Random, operator: Operator, a: int, b: int, language: Language = "
     return OperatorQuestion(operator, a, b, phrasing.format(name=operator.name, a=a, b=b), phrasing)
 
 
-# Knobs of the problem world: what kinds of documents there are, how they are worded, and what else a search finds.
-#
-# The files in `settings` were committed before anything was measured with them.
-
 SETTINGS = Path(__file__).parent / "settings"
+"""Files with settings, which were committed before anything was measured with them."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=20)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=5)]
@@ -529,19 +502,12 @@ def _take_pair(rng: Random, item: OperatorQuestion, free: list[Pair], *, near: b
     return best
 
 
-# Write a test corpus and dataset.
-#
-# ``corpus.jsonl`` holds the documents to retrieve from, ``dataset.jsonl`` the questions.
-# No question is about a name, or in a phrasing, that a model was trained on.
-
 #: The documents worth finding, as they let the generator answer: the rule with its steps, the rule, steps alone.
 GOLD: Mapping[Kind, int] = {"full": 3, "rule": 2, "steps": 1}
 
-Row = Mapping[str, object]
-
 
 class GeneratedCorpus(NamedTuple):
-    """Documents, and questions about their operators."""
+    """Documents, and questions about their operators: none has a name or a phrasing that a model was trained on."""
 
     documents: list[Document]
     items: list[OperatorQuestion]
@@ -592,46 +558,23 @@ def _build_operator(
     return GeneratedCorpus([*documents, *distractors(rng, setting, questions, free, language)], questions)
 
 
-def document_row(index: int, item: Document) -> Row:
-    """Make a line of ``corpus.jsonl``."""
-    meta = {"kind": item.kind, "operator": item.operator.name}
-    return {"id": document_id(index), "problem": item.problem, "text": item.text, "meta": meta}
-
-
-def document_id(index: int) -> str:
-    """Return the id of line ``index`` of ``corpus.jsonl``."""
-    return f"doc-{index:04}"
-
-
-def gold_documents(documents: Iterable[Document]) -> dict[str, dict[str, int]]:
-    """Return each operator's useful documents with their grades, by operator name."""
-    found: dict[str, dict[str, int]] = {}
-    for index, each in enumerate(documents):
-        if each.kind in GOLD:
-            found.setdefault(each.operator.name, {})[document_id(index)] = GOLD[each.kind]
-    return found
-
-
-def item_row(index: int, item: OperatorQuestion, gold: Mapping[str, int]) -> Row:
-    """Make a line of ``dataset.jsonl``; ``gold`` are the documents that help with it."""
-    return {
-        "id": f"item-{index:04}",
-        "question": item.question,
-        "answer": str(item.operator.rule.result(item.a, item.b)),
-        "subject": "operators",
-        "level": f"Level {item.operator.rule.level}",
-        "gold_documents": gold,
-    }
-
-
 def write(corpus: GeneratedCorpus, out: Path) -> None:
-    """Write both files to the folder ``out``, creating it."""
+    """Write `corpus.jsonl`, the documents to retrieve from, and `dataset.jsonl`, the questions, to the folder `out`."""
+    documents = []
+    gold: dict[str, dict[str, int]] = {}
+    for index, each in enumerate(corpus.documents):
+        id_, meta = f"doc-{index:04}", {"kind": each.kind, "operator": each.operator.name}
+        documents.append({"id": id_, "problem": each.problem, "text": each.text, "meta": meta})
+        if each.kind in GOLD:
+            gold.setdefault(each.operator.name, {})[id_] = GOLD[each.kind]
+    items = [
+        {
+            "id": f"item-{index:04}", "question": item.question,
+            "answer": str(item.operator.rule.result(item.a, item.b)), "subject": "operators",
+            "level": f"Level {item.operator.rule.level}", "gold_documents": gold[item.operator.name],
+        }
+        for index, item in enumerate(corpus.items)
+    ]  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    _write_rows(out / "corpus.jsonl", map(document_row, range(10**6), corpus.documents))
-    gold = gold_documents(corpus.documents)
-    rows = (item_row(index, item, gold[item.operator.name]) for index, item in enumerate(corpus.items))
-    _write_rows(out / "dataset.jsonl", rows)
-
-
-def _write_rows(path: Path, rows: Iterable[Row]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for name, rows in (("corpus", documents), ("dataset", items)):
+        (out / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

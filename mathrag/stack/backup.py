@@ -1,4 +1,4 @@
-"""Back up and restore a stack."""
+"""Back up a stack and restore it; the addresses of one that runs here; deletions as the owner of its database."""
 
 import asyncio
 import errno
@@ -23,17 +23,14 @@ from mathrag.client import address
 from mathrag.client.address import LOCK
 from mathrag.client.errors import Failed
 from mathrag.stack import control, postgres, privacy, process, redis
-from mathrag.stack import postgres as postgres_module
 from mathrag.stack.postgres import Postgres, list_schemas
 from mathrag.stack.redis import Redis
 from mathrag.stack.supervisor import LOGS
 from shared.errors import Conflict, Invalid, OutOfSpace, Unavailable
 from shared.installation import release
 from shared.runtime import purge
-from shared.settings import Device, Settings, load
+from shared.settings import Settings, load
 from shared.storage.database import Database
-
-# Addresses that an operator's shell uses without the API: the configured ones, or those of a stack that runs here.
 
 ADDRESSES = ("database_url", "redis_url", "retriever_url", "guard_url", "service_key")
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
@@ -56,32 +53,38 @@ def find_embedded(data_dir: Path) -> Postgres:
     Raises:
         Failed: none runs there.
     """
-    running = address.read_state(data_dir) if control.find_holder(data_dir) is not None else None
-    ports = [child.port for child in running.children if child.name == "postgres"] if running else []
-    if not ports or ports[0] is None:
+    port = _read_ports(data_dir).get("postgres")
+    if port is None:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
         raise Failed("unreachable", f"no PostgreSQL of a stack runs on {data_dir.absolute()}", hint=hint)
-    return Postgres(data_dir / "postgres", port=ports[0], passwords=postgres.load_passwords(data_dir))
+    return Postgres(data_dir / "postgres", port=port, passwords=postgres.load_passwords(data_dir))
 
 
 def add_running_addresses(settings: Settings, data_dir: Path | None) -> Settings:
     """Return `settings` with missing addresses filled in from the stack that runs on the data directory, if any."""
     directory = data_dir or settings.data_dir
-    now = address.read_state(directory) if control.find_holder(directory) is not None else None
-    ports = {} if now is None else {child.name: child.port for child in now.children}
-    if now is None:
-        addresses = {}
-    else:
+    ports = _read_ports(directory)
+    addresses = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if name in ports}
+    if ports:
         secret = postgres.load_passwords(directory)
-        found = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if ports.get(name)}
+        addresses["service_key"] = secret.service
         if port := ports.get("postgres"):
-            found["database_url"] = Postgres(directory / "postgres", port=port, passwords=secret).url()
+            addresses["database_url"] = Postgres(directory / "postgres", port=port, passwords=secret).url()
         if port := ports.get("redis"):
-            found["redis_url"] = Redis(directory / "redis", port=port, passwords=secret).url()
-        addresses = {**found, "service_key": secret.service}
+            addresses["redis_url"] = Redis(directory / "redis", port=port, passwords=secret).url()
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
-    devices = tuple(_set_guard_url(device, ports.get(name)) for name, device in list(settings.guards().items())[1:])
-    return settings.model_copy(update={**missing, "devices": devices, "data_dir": directory})
+    devices = []
+    for name, device in list(settings.guards().items())[1:]:
+        # A further device has the address of its local guard, unless it names one itself.
+        url = device.guard_url or (f"http://127.0.0.1:{ports[name]}" if name in ports else "")
+        devices.append(device.model_copy(update={"guard_url": url}))
+    return settings.model_copy(update={**missing, "devices": tuple(devices), "data_dir": directory})
+
+
+def _read_ports(data_dir: Path) -> dict[str, int]:
+    """Return the ports of the stack that runs on the data directory, by child; empty if none runs."""
+    running = address.read_state(data_dir) if control.find_holder(data_dir) is not None else None
+    return {child.name: child.port for child in running.children if child.port} if running else {}
 
 
 def list_variables(settings: Settings) -> dict[str, str]:
@@ -90,15 +93,6 @@ def list_variables(settings: Settings) -> dict[str, str]:
     if settings.devices:
         found["DEVICES"] = json.dumps([device.model_dump(mode="json") for device in settings.devices])
     return {f"MATHRAG_{name}": value for name, value in found.items()}
-
-
-def _set_guard_url(device: Device, port: int | None) -> Device:
-    """Return a further device with the address of its local guard, unless it names one itself."""
-    url = device.guard_url or (f"http://127.0.0.1:{port}" if port else "")
-    return device.model_copy(update={"guard_url": url})
-
-
-# Delete corpora and datasets as the owner of the database, the only role that may.
 
 
 def owner_url(settings: Settings, data_dir: Path | None) -> str:
@@ -120,20 +114,20 @@ def delete(owner_url: str, kind: purge.Kind, name: str) -> None:
     Raises:
         MathragError: there is no such corpus or dataset, or a job uses it.
     """
-    asyncio.run(_delete(owner_url, kind, name))
+
+    async def run() -> None:
+        owner = Database(owner_url, pinned=False)
+        try:
+            await purge.delete(owner, kind, name, getpass.getuser())
+        finally:
+            await owner.close()
+
+    asyncio.run(run())
 
 
-async def _delete(owner_url: str, kind: purge.Kind, name: str) -> None:
-    owner = Database(owner_url, pinned=False)
-    try:
-        await purge.delete(owner, kind, name, getpass.getuser())
-    finally:
-        await owner.close()
-
-
-# Back up the embedded stack to one zip file while it runs, and restore such a file into an empty data folder.
+# The backup is one zip file, which is written while the stack runs, and restored into an empty data folder.
 #
-# The file holds a manifest, a dump of the database, and the indexes, without which jobs in flight could not search.
+# It holds a manifest, a dump of the database, and the indexes, without which jobs in flight could not search.
 # Redis and the passwords of the servers are made again. Nothing in it is compressed by zip: `pg_dump` compresses its
 # dump, and an uncompressed archive cannot expand to more than its own size.
 
@@ -189,13 +183,18 @@ def back_up(data_dir: Path, file: Path, *, replace: bool) -> Manifest:
     with _write_complete(file) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         manifest = asyncio.run(_describe(server))
         archive.writestr(_make_member(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
-        with archive.open(_make_member(DUMP), "w", force_zip64=True) as member:
-            server.dump(member)
+        with archive.open(_make_member(DUMP), "w", force_zip64=True) as dump:
+            server.dump(dump)
         # Later than the dump, so every index that the dump refers to is there.
         # The files of finished indexes; folders with other names are unfinished, or not the retriever's.
         folders = (folder for folder in (data_dir / INDEXES).glob("*") if _SIGNATURE.fullmatch(folder.name))
         for path in sorted(path for folder in folders for path in folder.iterdir()):
-            _add_file(archive, path, path.relative_to(data_dir).as_posix())
+            member = _make_member(path.relative_to(data_dir).as_posix())
+            try:
+                with path.open("rb") as source, archive.open(member, "w", force_zip64=True) as copy:
+                    shutil.copyfileobj(source, copy, postgres.PIECE)
+            except FileNotFoundError as error:
+                raise Conflict("an index was replaced while it was read", hint="run the backup again") from error
     return manifest
 
 
@@ -212,38 +211,27 @@ def _write_complete(file: Path) -> Iterator[IO[bytes]]:
         draft.replace(file)
     except OSError as error:
         if error.errno in FULL:
-            raise OutOfSpace(
-                f"the disk of `{file}` is full; no backup was written", hint="free space, or name a file elsewhere"
-            ) from error
+            message = f"the disk of `{file}` is full; no backup was written"
+            raise OutOfSpace(message, hint="free space, or name a file elsewhere") from error
         raise
     finally:
         draft.unlink(missing_ok=True)
 
 
-async def _describe(server: postgres_module.Postgres) -> Manifest:
+async def _describe(server: postgres.Postgres) -> Manifest:
     database = Database(server.owner_url(), pinned=False, size=1)
     try:
         async with database.transaction() as connection:
             schema, size = (await connection.execute(SIZES)).one()
     except SQLAlchemyError as error:
-        reason = str(error).partition("\n")[0]
-        raise Unavailable(
-            f"the database cannot be read: {reason}", hint="try again when `mathrag status` shows that the stack runs"
-        ) from error
+        message = f"the database cannot be read: {str(error).partition(chr(10))[0]}"
+        raise Unavailable(message, hint="try again when `mathrag status` shows that the stack runs") from error
     finally:
         await database.close()
     version, commit = release()
     return Manifest(
         format=FORMAT, release=version, commit=commit, schema=schema, created=datetime.now(UTC), database_bytes=size
     )
-
-
-def _add_file(archive: ZipFile, path: Path, name: str) -> None:
-    try:
-        with path.open("rb") as source, archive.open(_make_member(name), "w", force_zip64=True) as member:
-            shutil.copyfileobj(source, member, postgres_module.PIECE)
-    except FileNotFoundError as error:
-        raise Conflict("an index was replaced while it was read", hint="run the backup again") from error
 
 
 def _make_member(name: str) -> ZipInfo:
@@ -368,7 +356,7 @@ def _extract(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
                 path = folder / member.filename
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, path.open("xb") as target:
-                    shutil.copyfileobj(source, target, postgres_module.PIECE)
+                    shutil.copyfileobj(source, target, postgres.PIECE)
     except OSError as error:
         if error.errno in FULL:
             raise OutOfSpace(f"the disk of `{data_dir}` is full", hint="free space, and try again") from error
@@ -382,10 +370,10 @@ def _extract(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:
 
 async def _load(archive: ZipFile, manifest: Manifest, folder: Path, *, log: Path) -> None:
     """Create a database server in `folder`, fill it from the dump, and stop it."""
-    secret = postgres_module.load_passwords(folder)
-    server = postgres_module.Postgres(folder / POSTGRES, port=redis.find_free_port(), passwords=secret)
+    secret = postgres.load_passwords(folder)
+    server = postgres.Postgres(folder / POSTGRES, port=redis.find_free_port(), passwords=secret)
     server.prepare()
-    running = process.spawn(server.command(), log=log, dies_by=postgres_module.STOP_SIGNAL)
+    running = process.spawn(server.command(), log=log, dies_by=postgres.STOP_SIGNAL)
     try:
         await process.wait_ready(POSTGRES, running, server.is_ready, log=log)
         await server.create_database()
@@ -393,6 +381,6 @@ async def _load(archive: ZipFile, manifest: Manifest, folder: Path, *, log: Path
             await asyncio.to_thread(server.load, source)
         found = await _describe(server)
     finally:
-        await process.stop(running, by=postgres_module.STOP_SIGNAL, grace_s=30)
+        await process.stop(running, by=postgres.STOP_SIGNAL, grace_s=30)
     if found.schema != manifest.schema:
         raise Invalid(f"the dump has schema {found.schema}, and {MANIFEST} says {manifest.schema}")

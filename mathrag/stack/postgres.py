@@ -28,8 +28,6 @@ from shared.errors import OutOfSpace, Unavailable
 from shared.installation import not_installed
 from shared.settings import REPOSITORY
 
-# Passwords of the embedded servers, created once and kept in a file that only its owner can read.
-
 
 def _make_password() -> str:
     # Hexadecimal digits need no quoting in SQL, in a URL or in redis.conf.
@@ -38,7 +36,7 @@ def _make_password() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Passwords:
-    """Keeps one password per account; none is ever on a command line or in a log."""
+    """One password per account of the embedded servers; none is ever on a command line or in a log."""
 
     superuser: str = field(default_factory=_make_password, repr=False)
     owner: str = field(default_factory=_make_password, repr=False)
@@ -71,10 +69,6 @@ def load_passwords(data_dir: Path) -> Passwords:
         ) from error
 
 
-# PostgreSQL from a pip package: its binaries are started directly, on 127.0.0.1, with passwords.
-#
-# Always TCP: a Unix socket's path may be at most 107 bytes, which a data directory can exceed.
-
 DATABASE = "mathrag"
 SUPERUSER = "postgres"
 OWNER = "mathrag_owner"
@@ -101,7 +95,10 @@ SETTINGS = {
 
 
 class Postgres:
-    """Creates and starts one PostgreSQL server whose data are in `directory`."""
+    """Creates and starts one PostgreSQL server whose data are in `directory`, from the binaries of a pip package.
+
+    Always on TCP: a Unix socket's path may be at most 107 bytes, which a data directory can exceed.
+    """
 
     def __init__(
         self, directory: Path, *, port: int, passwords: Passwords, settings: Mapping[str, str] | None = None
@@ -117,9 +114,7 @@ class Postgres:
             # After a restart of the machine or container, another process may have the old server's id, and PostgreSQL
             # would take it for a running server.
             pid_file = self.directory / "postmaster.pid"
-            if pid_file.exists() and not _serves(
-                pid_file.read_text(errors="replace").partition("\n")[0], self.directory
-            ):
+            if pid_file.exists() and not _serves(pid_file, self.directory):
                 pid_file.unlink()
             return
         partial = self.directory.with_name(f"{self.directory.name}.partial")
@@ -130,24 +125,22 @@ class Postgres:
         write_private(secret, self.passwords.superuser)
         hand_over(secret)
         try:
-            _run("initdb", f"--pgdata={partial}", f"--username={SUPERUSER}", f"--pwfile={secret}",
-                 "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions")  # fmt: skip
+            options = ("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions")
+            account = (f"--pgdata={partial}", f"--username={SUPERUSER}", f"--pwfile={secret}")
+            done = subprocess.run(  # noqa: S603 - our own command
+                [*find_command_prefix(), _find_binary("initdb"), *account, *options],
+                capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"},
+            )  # fmt: skip
+            if done.returncode != 0:
+                raise Unavailable(f"`initdb` failed with status {done.returncode}: {done.stderr.strip()}")
         finally:
             secret.unlink()
         partial.rename(self.directory)
 
     def command(self) -> list[str]:
         """Return the command that starts the server; it contains no password."""
-        settings = [f"--{name}={value}" for name, value in self.settings.items()]
-        return [
-            *find_command_prefix(),
-            _find_binary("postgres"),
-            "-D",
-            str(self.directory),
-            "-p",
-            str(self.port),
-            *settings,
-        ]
+        server = [*find_command_prefix(), _find_binary("postgres"), "-D", str(self.directory), "-p", str(self.port)]
+        return [*server, *(f"--{name}={value}" for name, value in self.settings.items())]
 
     async def is_ready(self) -> bool:
         """Tell whether the server accepts connections.
@@ -256,10 +249,10 @@ class Postgres:
             await engine.dispose()
 
 
-def _serves(pid: str, directory: Path) -> bool:
-    """Tell whether `pid` is a PostgreSQL server of this folder; False for "", which a crash may leave."""
+def _serves(pid_file: Path, directory: Path) -> bool:
+    """Tell whether a PostgreSQL server of this folder has the process id in the file, which a crash may leave empty."""
     try:
-        process = psutil.Process(int(pid))
+        process = psutil.Process(int(pid_file.read_text(errors="replace").partition("\n")[0]))
         # A server's working directory is its folder; if another user's process hides it, that is not our server.
         return process.name() == "postgres" and directory.samefile(process.cwd())
     except (ValueError, OverflowError, psutil.Error, OSError):
@@ -278,15 +271,6 @@ def _find_binary(name: str) -> str:
     return str(Path(package.origin).parent / "pginstall18" / "bin" / name)
 
 
-def _run(program: str, *arguments: str) -> None:
-    command = [*find_command_prefix(), _find_binary(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})  # noqa: S603
-    if done.returncode != 0:
-        raise Unavailable(f"`{program}` failed with status {done.returncode}: {done.stderr.strip()}")
-
-
-# Migrate the database to the newest schema as its owner, in a separate process.
-
 INI = REPOSITORY / "migrations" / "alembic.ini"
 
 
@@ -299,7 +283,7 @@ def list_schemas() -> list[str]:
 
 
 async def migrate(owner_url: str, *, log: Path | None = None) -> None:
-    """Run the migrations, and write their output to `log`; only this process gets the owner's URL.
+    """Migrate the database to the newest schema in a process that alone gets the owner's URL; its output goes to `log`.
 
     Raises:
         Unavailable: a migration failed.

@@ -29,18 +29,14 @@ def find_command_prefix() -> tuple[str, ...]:
     if os.geteuid() != 0:
         return ()
     for candidate in (NAMESPACE, AS_NOBODY):
-        if _works(candidate):
+        if shutil.which(candidate[0]) is None:
+            continue
+        if subprocess.run([*candidate, "true"], capture_output=True, check=False).returncode == 0:  # noqa: S603
             return candidate
     raise Unavailable(
         "PostgreSQL does not run as root, and neither `unshare` nor `setpriv` works here",
         hint="run as an ordinary user, or set MATHRAG_DATABASE_URL to a server of your own",
     )
-
-
-def _works(candidate: tuple[str, ...]) -> bool:
-    if shutil.which(candidate[0]) is None:
-        return False
-    return subprocess.run([*candidate, "true"], capture_output=True, check=False).returncode == 0  # noqa: S603
 
 
 def hand_over(path: Path) -> None:
@@ -71,12 +67,8 @@ def create_closed(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir()
-        each.chmod(_choose_mode())
-
-
-def _choose_mode() -> int:
-    """Return the folder's mode: if PostgreSQL runs as `nobody`, it must be able to pass through, but not to list."""
-    return 0o711 if find_command_prefix() == AS_NOBODY else 0o700
+        # If PostgreSQL runs as `nobody`, it must be able to pass through, but not to list.
+        each.chmod(0o711 if find_command_prefix() == AS_NOBODY else 0o700)
 
 
 def write_private(path: Path, content: str) -> None:

@@ -1,8 +1,10 @@
-"""Processes of the stack: start, keep and stop them, and find what is left over."""
+"""Processes of the stack: start, keep and stop them, and find what is left over.
+
+How long a start takes says nothing on a machine that is short of processors, so no limit here is one of the clock: they
+count the time in which a process does nothing, and the processor time that it has used.
+"""
 
 import asyncio
-import contextlib
-import functools
 import logging
 import os
 import signal
@@ -25,11 +27,6 @@ from shared.calls import Lane
 from shared.errors import MathragError, Unavailable
 from shared.processes.children import die_with
 from shared.runtime import heartbeats
-
-# Start a child process that dies with its parent and logs to a file; wait for it, see whether it works, stop it.
-#
-# How long a start takes says nothing on a machine that is short of processors, so no limit here is one of the clock:
-# they count the time in which a process does nothing, and the processor time that it has used.
 
 POLL_S = 0.1
 IDLE_S = 60.0
@@ -62,7 +59,7 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
-            preexec_fn=functools.partial(die_with, os.getpid(), dies_by),
+            preexec_fn=partial(die_with, os.getpid(), dies_by),
             # In a separate group, Ctrl-C reaches only the supervisor, which then stops the children in order.
             process_group=0,
         )
@@ -118,7 +115,7 @@ def _read_usage(pid: int) -> _Usage:
         own, state = process.cpu_times(), process.status()
         times, states = [own], {state}
         for each in process.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 times.append(each.cpu_times())
                 states.add(each.status())
         return _Usage(
@@ -178,20 +175,18 @@ async def stop(
 
 def kill_group(process: "subprocess.Popen[bytes]") -> None:
     """Kill the child's process group: its own children may outlive it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def kill_tree(process: "subprocess.Popen[bytes]") -> None:
     """Kill the child and all that it started, whatever their groups: stopped ones would not hear that it has ended."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with suppress(psutil.NoSuchProcess):
         root = psutil.Process(process.pid)
         for each in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 each.kill()
 
-
-# Keep one child process running: start it, restart it with back-off when it crashes or hangs, and stop it.
 
 _log = logging.getLogger(__name__)
 
@@ -204,10 +199,6 @@ LOOPING_S = 60.0
 """Longest processor time that a child that was ready uses without answering."""
 
 Phase = Literal["starting", "ready", "backing-off", "stopped"]
-
-
-def _do_nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +217,7 @@ class Child:
     """Whether it starts together with the row before it in the table, not after it."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables added to the supervisor's; they carry addresses with passwords, which no process list shows."""
-    prepare: Callable[[], None] = _do_nothing
+    prepare: Callable[[], None] | None = None
     """Called before every start."""
     port: int | None = None
     ready_s: float = IDLE_S
@@ -279,7 +270,8 @@ class Keeper:
         await self._kill_leftovers()
         self._unanswered = None
         self._enter("starting")
-        self.child.prepare()
+        if self.child.prepare:
+            self.child.prepare()
         started = spawn(
             self.child.command(), log=self.log, environment=self.child.environment, dies_by=self.child.dies_by
         )
@@ -370,18 +362,15 @@ class Keeper:
         self._changed()
 
 
-# Tests of a service: whether it is ready, and later whether it still answers.
-#
-# A service is reached on its port; a worker has no port, and has a heartbeat in Redis instead.
-
 PATIENCE_S = 2.0
+"""How long the test whether a service is ready waits for an answer."""
 ANSWER_S = 5.0
 """How long a service may take to answer that was ready before: it may be at work."""
 WRITTEN = "mathrag:supervisor:written"
 """Key in Redis whose writing shows that heartbeats can be written."""
 
 Test = Callable[[int], Awaitable[bool]]
-"""A test of the process with this id."""
+"""A test of the process with this id: a service is reached on its port, a worker has a heartbeat in Redis instead."""
 
 
 def make_http_test(port: int, host: str = "127.0.0.1") -> Test:
@@ -439,12 +428,9 @@ def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
     """
 
     async def answers(pid: int) -> bool:
-        try:
-            has_stopped_child = any(child.status() == psutil.STATUS_STOPPED for child in psutil.Process(pid).children())
-        except psutil.NoSuchProcess:
-            has_stopped_child = False
-        if has_stopped_child:
-            return False
+        with suppress(psutil.NoSuchProcess):
+            if any(child.status() == psutil.STATUS_STOPPED for child in psutil.Process(pid).children()):
+                return False
         async with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
             try:
                 if await client.exists(heartbeats.key(lane, pid)):
@@ -457,8 +443,6 @@ def make_heartbeat_answer_test(redis_url: str, lane: Lane) -> Test:
     return answers
 
 
-# The start of a process by a clock that cannot be set, which tells it from a later process with the same id.
-
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """File with an id that changes at every boot of the machine."""
 START = 19
@@ -466,7 +450,10 @@ START = 19
 
 
 def read_birth(pid: int) -> str:
-    """Return the boot id and the start in clock ticks since boot; "" if there is no such process."""
+    """Return boot id and start in clock ticks since boot, which tell a process from a later one with the same id.
+
+    The clock cannot be set. The text is "" if there is no such process.
+    """
     try:
         if not BOOT.exists():
             return str(psutil.Process(pid).create_time())
@@ -477,13 +464,14 @@ def read_birth(pid: int) -> str:
     return f"{BOOT.read_text().strip()} {fields[START]}"
 
 
-# Wait for the children of a killed supervisor: the kernel has signalled them to end, but they may still run.
-
 LEFTOVER_PATIENCE_S = 10.0
 
 
 async def clear(data_dir: Path, *, time: Time) -> None:
-    """Wait until no child of an earlier supervisor of this directory is left; kill them after `PATIENCE_S`."""
+    """Wait until no child of an earlier supervisor of this directory is left; kill them after `LEFTOVER_PATIENCE_S`.
+
+    The kernel has signalled the children of a killed supervisor to end, but they may still run.
+    """
     deadline = time.now() + LEFTOVER_PATIENCE_S
     while left := _find_alive(data_dir):
         if time.now() >= deadline:
@@ -495,16 +483,12 @@ async def clear(data_dir: Path, *, time: Time) -> None:
 
 def _find_alive(data_dir: Path) -> list[psutil.Process]:
     last = address.read_state(data_dir)
-    recorded = last.children if last else ()
-    return [process for child in recorded if (process := _process(child)) is not None]
-
-
-def _process(child: address.ChildState) -> psutil.Process | None:
-    # Process ids are reused, so the id alone does not prove that the process is ours.
-    if child.pid is None or not child.born or read_birth(child.pid) != child.born:
-        return None
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(child.pid)
-        # A zombie has ended; it only waits to be reaped by its new parent.
-        return process if process.status() != psutil.STATUS_ZOMBIE else None
-    return None
+    found = []
+    for child in last.children if last else ():
+        # Process ids are reused, so the id alone does not prove that the process is ours.
+        if child.pid is not None and child.born and read_birth(child.pid) == child.born:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(child.pid)
+                if process.status() != psutil.STATUS_ZOMBIE:  # it has ended, and waits to be reaped by its new parent
+                    found.append(process)
+    return found

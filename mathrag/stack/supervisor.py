@@ -1,4 +1,8 @@
-"""The supervisor keeps all services running, and scales them."""
+"""The supervisor starts the children in order, restarts those that crash or hang, and stops all in reverse order.
+
+While they run, it starts and stops workers until as many run as `mathrag scale` has asked for. It knows nothing about
+jobs: after a restart, the services read their state from PostgreSQL.
+"""
 
 import asyncio
 import json
@@ -12,11 +16,9 @@ from pathlib import Path
 from signal import Signals
 
 from mathrag.client import address
-from mathrag.stack import postgres as postgres_module
-from mathrag.stack import privacy, process
-from mathrag.stack import redis as redis_module
+from mathrag.stack import postgres, privacy, process, redis
 from mathrag.stack.control import check_space, forget_wanted_workers, hold, read_wanted_workers
-from mathrag.stack.postgres import migrate
+from mathrag.stack.postgres import Postgres, migrate
 from mathrag.stack.process import (
     REAL,
     Child,
@@ -29,16 +31,11 @@ from mathrag.stack.process import (
     make_http_test,
     read_birth,
 )
-from mathrag.stack.redis import rotate
+from mathrag.stack.redis import Redis, rotate
 from shared.calls import Lane
 from shared.errors import MathragError
 from shared.runtime import purge
 from shared.settings import Device, Settings
-
-# The supervisor: starts the children in order, restarts those that crash or hang, and stops all in reverse order.
-#
-# While they run, it starts and stops workers until as many run as `mathrag scale` has asked for. It knows nothing about
-# jobs: after a restart, the services read their state from PostgreSQL.
 
 LOGS = "logs"
 LOOK_S = 2.0
@@ -229,17 +226,12 @@ class Supervisor:
     def _write_state(self) -> None:
         children = tuple(
             address.ChildState(
-                name=keeper.child.name,
-                service=keeper.child.service,
-                phase=keeper.phase,
-                pid=keeper.pid,
-                port=keeper.child.port,
-                restarts=keeper.restarts,
-                log=str(keeper.log),
+                name=keeper.child.name, service=keeper.child.service, phase=keeper.phase, pid=keeper.pid,
+                port=keeper.child.port, restarts=keeper.restarts, log=str(keeper.log),
                 born=read_birth(keeper.pid) if keeper.pid else "",
             )
             for keeper in self.keepers
-        )
+        )  # fmt: skip
         now = address.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children, wanted=self._wanted)
         try:
             address.write_state(self.data_dir, now)
@@ -251,22 +243,23 @@ class Supervisor:
             self._state_is_written = False
 
 
-# The table of children: two servers, the schema and five services, without those that run elsewhere.
-
 ROTATION_S = 5.0
 """Seconds between two checks of the logs' sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Settings, ports and servers from which the table of children is built."""
+    """Settings, ports and servers from which the table of children is built.
+
+    The children are two servers, the schema and five services, without those that run elsewhere.
+    """
 
     data_dir: Path
     settings: Settings
     port: int
     ports: dict[str, int]
-    postgres: postgres_module.Postgres
-    redis: redis_module.Redis
+    postgres: Postgres
+    redis: Redis
     service_key: str = field(repr=False)
 
     @property
@@ -302,7 +295,7 @@ class Stack:
         return [
             Chore(name="rotation of logs", run=run, every_s=ROTATION_S),
             *self._make_database(),
-            *self._make_redis(),
+            *(() if self.settings.redis_url else (_make_server("redis", self.redis, stop_by=redis.STOP_SIGNAL),)),
             *self._make_services(),
             *self._make_retention(),
         ]
@@ -321,13 +314,9 @@ class Stack:
             yield StartupTask(name="schema", run=partial(migrate, self.settings.owner_url or url, log=log))
             return
         server = self.postgres
-        yield _make_server("postgres", server, stop_by=postgres_module.STOP_SIGNAL)
+        yield _make_server("postgres", server, stop_by=postgres.STOP_SIGNAL)
         yield StartupTask(name="database", run=server.create_database)
         yield StartupTask(name="schema", run=partial(migrate, server.owner_url(), log=log))
-
-    def _make_redis(self) -> Iterator[Child]:
-        if not self.settings.redis_url:
-            yield _make_server("redis", self.redis, stop_by=redis_module.STOP_SIGNAL)
 
     def _make_services(self) -> Iterator[Child]:
         """Yield the guards and the retriever, which start together, and then all that need them, which do so, too."""
@@ -382,17 +371,15 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the services, without the owner's URL."""
-        if not self.settings.devices:
-            further_devices = {}
-        else:
-            addresses = {
-                device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._list_guards().items()
-            }
-            further = (
-                device.model_copy(update={"guard_url": addresses.get(device.id, device.guard_url)})
+        further_devices = {}
+        if self.settings.devices:
+            ports = {device.id: self.ports[name] for name, device in self._list_guards().items()}
+            urls = {device: f"http://127.0.0.1:{port}" for device, port in ports.items()}
+            described = [
+                device.model_copy(update={"guard_url": urls.get(device.id, device.guard_url)}).model_dump(mode="json")
                 for device in self.settings.devices
-            )
-            further_devices = {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
+            ]
+            further_devices["MATHRAG_DEVICES"] = json.dumps(described)
         return {
             "MATHRAG_DATA_DIR": str(self.data_dir),
             "MATHRAG_DATABASE_URL": self.settings.database_url or self.postgres.url(),
@@ -413,7 +400,7 @@ def _start_together(first: Child, *others: Child) -> list[Child]:
     return [first, *(replace(other, beside=True) for other in others)]
 
 
-def _make_server(name: str, server: postgres_module.Postgres | redis_module.Redis, *, stop_by: Signals) -> Child:
+def _make_server(name: str, server: Postgres | Redis, *, stop_by: Signals) -> Child:
     async def is_ready(_pid: int) -> bool:
         return await server.is_ready()
 
@@ -428,16 +415,12 @@ def build_stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
     privacy.close_to_others(data_dir)
     elsewhere = [device.id for device in settings.devices if device.guard_url]
     guards = (name for name, device in settings.guards().items() if device.id not in elsewhere)
-    chosen = redis_module.load_ports(
-        data_dir, ("postgres", "redis", *guards, "retriever", *(() if port else ("orchestrator",)))
-    )
-    secret = postgres_module.load_passwords(data_dir)
+    names = ("postgres", "redis", *guards, "retriever", *(() if port else ("orchestrator",)))
+    chosen = redis.load_ports(data_dir, names)
+    secret = postgres.load_passwords(data_dir)
     return Stack(
-        data_dir=data_dir,
-        settings=settings,
-        port=port or chosen["orchestrator"],
-        ports=chosen,
-        postgres=postgres_module.Postgres(data_dir / "postgres", port=chosen["postgres"], passwords=secret),
-        redis=redis_module.Redis(data_dir / "redis", port=chosen["redis"], passwords=secret),
+        data_dir=data_dir, settings=settings, port=port or chosen["orchestrator"], ports=chosen,
+        postgres=Postgres(data_dir / "postgres", port=chosen["postgres"], passwords=secret),
+        redis=Redis(data_dir / "redis", port=chosen["redis"], passwords=secret),
         service_key=settings.service_key or secret.service,
-    )
+    )  # fmt: skip

@@ -40,8 +40,6 @@ from shared.shapes import Architecture
 from shared.storage.database import Database
 from shared.telemetry import traces
 
-# Checks for `mathrag doctor`: whether a model is there, and is still the one that was registered.
-
 REGISTERED = text("""
     SELECT hash, digest, version FROM models WHERE name = :name AND device = :device AND served
     ORDER BY registered_at DESC LIMIT 1""")
@@ -49,16 +47,15 @@ CHANGED_FIX = f"put the old one back; or {RESTART} and submit again the jobs tha
 
 
 async def check_model(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> Check:
-    """Check the model of this name against the settings of this guard's process."""
+    """Check for `mathrag doctor` whether a model is there, and is still the one that was registered."""
     described = _describe_model(name, settings, drivers, database)
     return await run_check(f"model {name}", described, fix=advise_setting(f"models.{name}"))
 
 
 async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> str:
     if name not in drivers:
-        raise NotReady(
-            f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with", fix=RESTART
-        )
+        problem = f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with"
+        raise NotReady(problem, fix=RESTART)
     summary = await model_checks.check_model(name, settings)
     try:
         now = await drivers[name].identify()
@@ -128,12 +125,9 @@ class GuardService:
             async with ownership.own_in_database(self.settings) as lock:
                 await self.start()
                 endless = (
-                    self.reconcile_for_ever,
-                    self.probe_for_ever,
-                    self.renew_for_ever,
-                    self.register_for_ever,
+                    self.reconcile_for_ever, self.probe_for_ever, self.renew_for_ever, self.register_for_ever,
                     self.warm_for_ever,
-                )
+                )  # fmt: skip
                 loops = [asyncio.create_task(loop()) for loop in endless]
                 loops.append(asyncio.create_task(_stop_when_lost(lock)))
                 yield
@@ -163,7 +157,7 @@ class GuardService:
         """
         for name in self.absent:
             if name not in self._identifications:
-                self._identifications[name] = asyncio.create_task(self._identify(name))
+                self._identifications[name] = asyncio.create_task(_identify(self.drivers[name]))
         if self._identifications:
             await asyncio.wait(self._identifications.values(), timeout=within_s)
         for name, look in tuple(self._identifications.items()):
@@ -198,9 +192,6 @@ class GuardService:
         await server.wait_exited()
         await server.stop()
         self.absent[name] = ""
-
-    async def _identify(self, name: str) -> Identification:
-        return await self.drivers[name].identify(), await self.drivers[name].architecture()
 
     async def reconcile_for_ever(self) -> None:
         """Bring the device to the wanted residency, again and again; outages of the database are waited out."""
@@ -282,6 +273,10 @@ class GuardService:
         await self.database.close()
 
 
+async def _identify(driver: Driver) -> Identification:
+    return await driver.identify(), await driver.architecture()
+
+
 def make_driver(name: str, model: Model, settings: Settings) -> Driver:
     """Return the driver that the model's configuration selects."""
     match model.driver:
@@ -306,7 +301,7 @@ def create_app(settings: Settings) -> FastAPI:
     service = GuardService(settings)
     app = FastAPI(
         title="MathRAG-Gate guard", lifespan=service.lifespan, openapi_url=None, telemetry=traces.make_server_options()
-    )  # fmt: skip
+    )
     app.state.service = service
     app.include_router(router)
     app.add_exception_handler(StaleEpoch, _answer_stale_epoch)

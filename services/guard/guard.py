@@ -1,4 +1,8 @@
-"""The guard loads and unloads models as the lease says, and warms them."""
+"""The guard, one per device, is the only process that reaches the model servers: it admits and answers calls.
+
+A chunk of calls is admitted only under the open epoch. There is no `await` between that check and the count of calls in
+flight, so a drain cannot overlook a chunk that passed the check.
+"""
 
 import asyncio
 import logging
@@ -15,11 +19,6 @@ from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.replies import FailureKind
 from shared.storage.database import Database
 from shared.telemetry import traces
-
-# The guard: one per device, the only process that reaches the model servers.
-#
-# A chunk of calls is admitted only under the open epoch. There is no `await` between that check and the count of calls
-# in flight, so a drain cannot overlook a chunk that passed the check.
 
 RELEASED = ModelAnswer(end=End.RELEASED)
 """The answer for a call that reached no model server or was aborted: it goes back to the queue uncharged."""
@@ -174,14 +173,9 @@ class Guard:
             except asyncio.CancelledError:  # as above; the call had ended, so it is no suspect
                 answer = RELEASED
         return Completion(
-            id=call.id,
-            started_at=started,
-            ended_at=ended,
-            device=self.device,
-            epoch=epoch,
-            concurrency=concurrency,
+            id=call.id, started_at=started, ended_at=ended, device=self.device, epoch=epoch, concurrency=concurrency,
             **msgspec.structs.asdict(answer),
-        )
+        )  # fmt: skip
 
 
 async def _answer_traced(resident: ServedModel, call: ModelCall) -> ModelAnswer:
@@ -226,9 +220,6 @@ async def _is_still_alive(server: ModelServer) -> bool:
     return False
 
 
-# Read the next model's files into the page cache while the present residency works, so that a flip need not wait for
-# the disk. This happens at most once per residency, and stops when a flip begins.
-
 POLL_S = 2.0
 """Between two queries of the queue while it holds no calls of another model."""
 
@@ -243,7 +234,10 @@ _log = logging.getLogger(__name__)
 
 
 class Warmer:
-    """Reads ahead for one device."""
+    """Reads the next model's files into the page cache while the present residency works, for one device.
+
+    A flip then need not wait for the disk. This happens at most once per residency, and stops when a flip begins.
+    """
 
     def __init__(self, database: Database, guard: Guard, drivers: Mapping[str, Driver]) -> None:
         self._database = database

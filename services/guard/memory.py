@@ -1,4 +1,9 @@
-"""The memory of a device, as the driver reports it, and the verification that it is free."""
+"""The memory of a device, as the driver reports it, and its verification around a flip; and the guard's clock.
+
+NVML counts every process, unlike the reports of model servers. Decisions rest on the figures of the device. Figures per
+process go by process ids of the host, which are wrong or missing in containers: they only name the processes in
+messages and let the guard kill its own children.
+"""
 
 import asyncio
 import logging
@@ -14,11 +19,6 @@ import psutil
 
 from services.guard.drivers.ports import DriverError
 from shared.settings import Device
-
-# Device memory as NVML reports it, which counts every process, unlike the reports of model servers.
-#
-# Decisions rest on the figures of the device. Figures per process go by process ids of the host, which are wrong or
-# missing in containers: they only name the processes in messages and let the guard kill its own children.
 
 MIB = 1 << 20
 
@@ -151,14 +151,12 @@ def _read_name(nvml: Any, pid: int) -> str:
     return name
 
 
-# The guard's clock: the database's time at the guard's start plus the monotonic time since, so it never goes back.
-#
-# Neither a jump of the host's wall clock nor a restart on a host with a wrong clock can make a stamp earlier than an
-# older one.
-
-
 class GuardClock:
-    """A clock that follows the host's time until it is set, and monotonic time from then on."""
+    """The database's time at the guard's start plus the monotonic time since; the host's time until it is set.
+
+    It never goes back: neither a jump of the host's wall clock nor a restart on a host with a wrong clock can make a
+    stamp earlier than an older one.
+    """
 
     def __init__(self) -> None:
         self.set(datetime.now(UTC))
@@ -172,8 +170,6 @@ class GuardClock:
         """Return the present time in UTC."""
         return self._wall + timedelta(seconds=time.monotonic() - self._monotonic)
 
-
-# Verify a device's memory around a flip: free before the load, within the budget after it.
 
 POLL_S = 0.2
 MIN_READINGS = 3
@@ -189,7 +185,7 @@ _log = logging.getLogger(__name__)
 
 
 class Verification:
-    """Compares the memory of one device with what its residencies may hold; does nothing if it is not measured."""
+    """Verifies that a device's memory is free before a load and within the budget after it, if it is measured."""
 
     def __init__(
         self, memory: MemoryMeter, device: Device, clock: GuardClock, record: Record, sleep: Sleep = asyncio.sleep

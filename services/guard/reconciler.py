@@ -149,14 +149,8 @@ class Reconciler:
         """Run the machine in a trace of its own, with one span per step."""
         fields = {"device": self._device.id, "epoch": residency.epoch if residency else None}
         cause = residency.cause if residency and event is FlipEvent.WANTED else self._reason
-        with (
-            logs.bind_in_block(**fields),
-            traces.span(
-                f"flip {event.value}",
-                {"mathrag.cause": cause, **{f"mathrag.{name}": value for name, value in fields.items()}},
-                root=True,
-            ) as span,
-        ):
+        attributes = {"mathrag.cause": cause, **{f"mathrag.{name}": value for name, value in fields.items()}}
+        with logs.bind_in_block(**fields), traces.span(f"flip {event.value}", attributes, root=True) as span:
             await self._run_machine(event)
             if self._machine.state is FlipState.QUARANTINED:
                 traces.fail(span, "quarantined")
@@ -237,7 +231,7 @@ class Reconciler:
         self._registered = registered
         return FlipEvent.FREE
 
-    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, "ModelIdentityRow"]) -> int:
+    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, ModelIdentityRow]) -> int:
         """Return the memory of the wanted models as the plan estimates it, else as the settings declare it."""
         return wanted.memory_mib or sum(self._models[model.name].footprint_mib for model in registered.values())
 
@@ -280,7 +274,7 @@ class Reconciler:
         )
         return FlipEvent.RESIDENT
 
-    async def _require_registered_model(self, model: "ModelIdentityRow") -> None:
+    async def _require_registered_model(self, model: ModelIdentityRow) -> None:
         """Verify that the model's driver would serve, or serves, what was registered.
 
         Raises:
@@ -355,7 +349,7 @@ class Reconciler:
 
         await retry_through_outage(once, OUTAGE_S)
 
-    async def _find_models(self, wanted: ResidencyRow) -> "dict[int, ModelIdentityRow]":
+    async def _find_models(self, wanted: ResidencyRow) -> dict[int, ModelIdentityRow]:
         """Find the wanted models by id.
 
         Raises:

@@ -35,7 +35,7 @@ def run(client: Client, document: dict[str, Any], label: str) -> dict[str, Any]:
     if known is None:
         client.send(experiments.submit(document))
     elif known["state"] in ("failed", "cancelled"):
-        client.send(experiments.change(name, "resume"))
+        client.send(experiments.resume(name))
     printed_at = 0.0
     while True:
         now = client.send(experiments.get(name))

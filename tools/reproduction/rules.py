@@ -30,7 +30,6 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
 from mathrag.client.service import summarise_audit
-from mathrag.client.texts import QuestionSet
 from mathrag.client.uploads import Sources
 from shared import canonical
 from shared.ingest import graph_paths
@@ -137,7 +136,7 @@ def read_measures(client: Client, setting: Setting, jobs: Jobs) -> Json:
     for measure in MEASURES:
         pairs[measure] = {}
         for baseline in setting.baselines:
-            compared = client.send(api.compare(list(jobs.values()), jobs[baseline], measure))
+            compared = client.send(api.compare(list(jobs.values()), baseline=jobs[baseline], measure=measure))
             names = {job: arm for arm, job in jobs.items()}
             arms = {each["name"]: names[each["jobs"][0]] for each in compared["jobs"]}
             pairs[measure][baseline] = {arms[each["left"]]: _keep(each, KEPT) for each in compared["pairs"]}
@@ -349,7 +348,7 @@ def prepare(client: Client, run: Run) -> Json:
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
-    entries = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
+    entries = client.all(texts.items(run.names["dataset"]).limited(MOST_OF_A_PAGE))
     rule_setting.without_asked(run.files["training"], {item["question"] for item in entries}, apart)
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     export(run.training, run.name, run.folder, run.setting.tuning)
@@ -361,7 +360,7 @@ def prepare(client: Client, run: Run) -> Json:
     }  # fmt: skip
 
 
-def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
+def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> Json:
     """Create a question set of held-out facts; the same one is stored once."""
     lines = Sources(graph_paths.fact_lines(facts, []))
     request = texts.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)

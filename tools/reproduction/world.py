@@ -293,10 +293,10 @@ def upload(client: Client, corpora: Path, worlds: Iterable[World]) -> None:
     """Upload the worlds that the service does not have."""
     for world in worlds:
         folder = corpora / world.name
-        if find(client, texts.get("corpora", world.name)) is None:
+        if find(client, texts.get_corpus(world.name)) is None:
             lines = Sources(paths.corpus_lines(folder / "corpus.jsonl"))
             client.send(texts.upload("corpora", lines, world.name))
-        if find(client, texts.get("datasets", world.name)) is None:
+        if find(client, texts.get_dataset(world.name)) is None:
             lines = Sources(paths.dataset_lines(folder / "dataset.jsonl"))
             client.send(texts.upload("datasets", lines, world.name))
 

@@ -4,25 +4,15 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
 
-from mathrag.client import texts as texts_module
+from mathrag.client import texts
 from mathrag.client.answers import Dataset, DatasetDetails, DatasetUpload, ItemPreview, QuestionUpload
 from mathrag.client.operations import C, Group, Lines, Listing, Operation
-from mathrag.client.request import MOST_OF_A_PAGE, Request
-from mathrag.client.uploads import (
-    Format,
-    Progress,
-    Source,
-    Unusable,
-    Upload,
-    file_format,
-    file_of,
-    make_error_options,
-    rows_of,
-)
+from mathrag.client.request import Json, Request
+from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, rows_of
 from shared.ingest import graph_paths, paths
 from shared.ingest.lines import Row
+from shared.ingest.rows import Format as FileFormat
 
 
 def create(
@@ -37,7 +27,7 @@ def create(
     skip_empty: bool = False,
     on_error: Unusable = "reject",
     progress: Callable[[Progress], None] | None = None,
-) -> Request[Any]:
+) -> Request[Json]:
     """Upload questions; repeating the same upload changes nothing.
 
     Args:
@@ -52,31 +42,14 @@ def create(
         on_error: "reject" stores nothing if a line is invalid; "skip" stores all other lines.
         progress: called while lines are sent.
     """
-    declared = {} if grader is None else {"grader": grader}
+    options = {"skip_empty": skip_empty, "on_error": on_error, "grader": grader}
     if reader is not None:
-        how = make_error_options(on_error, skip_empty=skip_empty)
-        return texts_module.upload("datasets", file_of(source, progress), name, reader=reader, **how, **declared)
-    kind = file_format(format)
+        file = file_of(source, progress)
+        return texts.upload("datasets", file, name, reader=reader, **options)
+    kind = FileFormat(format)
     rows = rows_of(source, lambda path: paths.dataset_lines(path, split=split, format=kind, delimiter=delimiter))
     upload = Upload(rows, progress, skip_empty=skip_empty, on_error=on_error)
-    return upload.count_left_out(
-        texts_module.upload("datasets", upload.lines(source), name, **upload.options(), **declared)
-    )
-
-
-def list_datasets() -> Request[Any]:
-    """List all datasets, newest first."""
-    return texts_module.list_texts("datasets", MOST_OF_A_PAGE)
-
-
-def get(name: str) -> Request[Any]:
-    """Fetch a dataset with the numbers of its items by subject and level."""
-    return texts_module.get("datasets", name)
-
-
-def items(name: str) -> Request[Any]:
-    """List all questions with their expected answers, in the dataset's order."""
-    return texts_module.entries("datasets", name, MOST_OF_A_PAGE)
+    return upload.count_left_out(texts.upload("datasets", upload.lines(source), name, format="jsonl", **options))
 
 
 def from_graph(
@@ -89,11 +62,11 @@ def from_graph(
     rules: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-    side: Literal["object", "subject", "both"] = "both",
+    side: texts.Side = "both",
     grader: str = "text",
     unanswered: bool = False,
     progress: Callable[[Progress], None] | None = None,
-) -> Request[Any]:
+) -> Request[Json]:
     """Create a dataset of questions about held-out facts of a graph; repeating it changes nothing.
 
     Args:
@@ -117,32 +90,18 @@ def from_graph(
         return chain(first, graph_paths.fact_lines(Path(facts), split_names))
 
     upload = Upload(rows, progress)
-    request = texts_module.from_graph(
+    request = texts.from_graph(
         name, graph, upload, rules=rules, limit=limit, seed=seed, side=side, grader=grader, unanswered=unanswered
     )
     return upload.on(request)
-
-
-def training_data(
-    name: str,
-    rules: str,
-    form: Literal["pairs", "triplets", "instructions", "messages"] = "pairs",
-    *,
-    graph: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    cot: bool = False,
-) -> Request[Any]:
-    """Download training data from the questions that rules of a bank lead to, line by line."""
-    return texts_module.training(name, rules, form, graph=graph, limit=limit, seed=seed, cot=cot)
 
 
 class Datasets(Group[C]):
     """Datasets: questions with expected answers."""
 
     create = Operation(create, DatasetUpload)
-    list = Listing(list_datasets, Dataset)
-    get = Operation(get, DatasetDetails)
-    items = Listing(items, ItemPreview)
+    list = Listing(texts.list_datasets, Dataset)
+    get = Operation(texts.get_dataset, DatasetDetails)
+    items = Listing(texts.items, ItemPreview)
     from_graph = Operation(from_graph, QuestionUpload)
-    training_data = Lines(training_data, dict[str, object])
+    training_data = Lines(texts.training_data, dict[str, object])

@@ -1,13 +1,11 @@
 """Experiments: grids of jobs."""
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, overload
-from uuid import uuid4
 
 from mathrag.client import experiments
 from mathrag.client.answers import Entry, ExperimentPlan, ExperimentReport, ExperimentView
 from mathrag.client.operations import C, Group, Listing, Operation, is_async
-from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.waiting import Waiting, await_end, wait_for_end
 
 if TYPE_CHECKING:
@@ -15,56 +13,16 @@ if TYPE_CHECKING:
     from mathrag.client.connection import Connection
 
 
-def plan(document: Mapping[str, object]) -> Request[Any]:
-    """Estimate the jobs, samples, calls and time of an experiment without submitting it."""
-    return experiments.plan(dict(document))
-
-
-def submit(document: Mapping[str, object], *, key: str | None = None) -> Request[Any]:
-    """Submit all jobs of an experiment, or none if one is invalid.
-
-    Args:
-        document: the fields of a YAML file for `mathrag experiment run` (docs/how-to/experiments.md).
-        key: idempotency key; the same key returns the same experiment, None submits a new one.
-    """
-    return experiments.submit(dict(document), key or str(uuid4()))
-
-
-def list_experiments() -> Request[Any]:
-    """List all experiments, newest first."""
-    return experiments.list_experiments(MOST_OF_A_PAGE)
-
-
-def get(experiment: str) -> Request[Any]:
-    """Fetch an experiment as it is now, with every cell."""
-    return experiments.get(experiment)
-
-
-def report(experiment: str, *, measure: str | None = None) -> Request[Any]:
-    """Show a row for each cell, and the comparisons of cells."""
-    return experiments.report(experiment, measure)
-
-
-def cancel(experiment: str) -> Request[Any]:
-    """Cancel all jobs of an experiment that have not ended."""
-    return experiments.change(experiment, "cancel")
-
-
-def resume(experiment: str) -> Request[Any]:
-    """Resume the paused jobs of an experiment, and submit the missing ones."""
-    return experiments.change(experiment, "resume")
-
-
 class Experiments(Group[C]):
     """Experiments: grids of jobs."""
 
-    plan = Operation(plan, ExperimentPlan)
-    submit = Operation(submit, ExperimentView)
-    list = Listing(list_experiments, Entry)
-    get = Operation(get, ExperimentView)
-    report = Operation(report, ExperimentReport)
-    cancel = Operation(cancel, ExperimentView)
-    resume = Operation(resume, ExperimentView)
+    plan = Operation(experiments.plan, ExperimentPlan)
+    submit = Operation(experiments.submit, ExperimentView)
+    list = Listing(experiments.list_experiments, Entry)
+    get = Operation(experiments.get, ExperimentView)
+    report = Operation(experiments.report, ExperimentReport)
+    cancel = Operation(experiments.cancel, ExperimentView)
+    resume = Operation(experiments.resume, ExperimentView)
 
     @overload
     def wait(self: "Experiments[Connection]", experiment: str, timeout_s: float | None = None) -> ExperimentView: ...

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from mathrag.client import graphs
 from mathrag.client.answers import DeletedGraph, GraphUpload, StoredGraph
 from mathrag.client.operations import C, Group, Listing, Operation
-from mathrag.client.request import MOST_OF_A_PAGE, Request
+from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Progress, Upload
 from shared.ingest import graph_paths
 from shared.ingest.lines import Row
@@ -23,7 +22,7 @@ def create(
     phrases: str | PathLike[str] | None = None,
     inverse: bool = False,
     progress: Callable[[Progress], None] | None = None,
-) -> Request[Any]:
+) -> Request[Json]:
     """Upload facts and index them as documents; repeating the same upload changes nothing.
 
     Args:
@@ -44,25 +43,10 @@ def create(
     return upload.on(graphs.upload(upload, name, inverse=inverse))
 
 
-def list_graphs() -> Request[Any]:
-    """List all graphs, newest first."""
-    return graphs.list_graphs(MOST_OF_A_PAGE)
-
-
-def get(name: str) -> Request[Any]:
-    """Fetch counts, times and hash of a graph, and its most frequent relations."""
-    return graphs.get(name)
-
-
-def delete(name: str) -> Request[Any]:
-    """Delete a graph; its corpus stays."""
-    return graphs.delete(name)
-
-
 class Graphs(Group[C]):
     """Knowledge graphs."""
 
     create = Operation(create, GraphUpload)
-    list = Listing(list_graphs, StoredGraph)
-    get = Operation(get, StoredGraph)
-    delete = Operation(delete, DeletedGraph)
+    list = Listing(graphs.list_graphs, StoredGraph)
+    get = Operation(graphs.get, StoredGraph)
+    delete = Operation(graphs.delete, DeletedGraph)

@@ -1,13 +1,13 @@
 """Single questions, and plans of jobs that are not submitted."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from mathrag.client import texts
 from mathrag.client.answers import ChatAnswer, PlanView, SearchAnswer
 from mathrag.client.connection import ANSWER_S
 from mathrag.client.operations import C, Group, Operation
-from mathrag.client.request import Request, without_none
+from mathrag.client.request import Json, Request, without_none
 
 
 def search(
@@ -21,7 +21,7 @@ def search(
     crag: bool = False,
     quality: bool = False,
     params: Mapping[str, object] | None = None,
-) -> Request[Any]:
+) -> Request[Json]:
     """Find documents for a question, at once and without any model on a device.
 
     Args:
@@ -47,7 +47,7 @@ def chat(
     params: Mapping[str, object] | None = None,
     models: Mapping[str, str] | None = None,
     wait_s: float = 30.0,
-) -> Request[Any]:
+) -> Request[Json]:
     """Answer one question by a job of one sample; if that takes longer than `wait_s`, the answer names the job.
 
     Args:
@@ -71,7 +71,7 @@ def plan(
     devices: Sequence[Mapping[str, object]] = (),
     retrieval: Mapping[str, object] | None = None,
     speeds: Mapping[str, object] | None = None,
-) -> Request[Any]:
+) -> Request[Json]:
     """Plan a job that is not submitted, also for models or devices that do not exist.
 
     Args:

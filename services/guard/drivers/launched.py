@@ -27,8 +27,7 @@ from services.guard.drivers.ports import DriverError, ModelServer
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
 from shared.messages import redact
-from shared.models import commands, metadata
-from shared.models import files as files_module
+from shared.models import commands, files, metadata
 from shared.models.chat import BY_BACKEND, ChatFailed
 from shared.models.commands import LaunchRequest, Page, Program
 from shared.models.metadata import MetadataError
@@ -38,11 +37,6 @@ from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
 from shared.shapes import Architecture
-
-# Process trees: a model server with its shards and engines, none of which may outlive it.
-#
-# All processes of a tree carry a mark in their environment, which forks and new sessions inherit. By the mark they are
-# found even when the program has exited and its children were reparented.
 
 STOP_S = 10.0
 """For a program to end its children itself; then all processes are killed."""
@@ -58,7 +52,11 @@ _log = logging.getLogger(__name__)
 
 
 class ProcessTree:
-    """A program that `start` has started, with its child processes."""
+    """A program that `start` has started, with its child processes, such as shards and engines: none may outlive it.
+
+    All carry a mark in their environment, which forks and new sessions inherit. By the mark they are found even when
+    the program has exited and its children were reparented.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process, output: int, mark: str) -> None:
         self._process = process
@@ -199,8 +197,6 @@ def _kill_marked(name: str, value: str) -> None:
         time.sleep(TREE_POLL_S)
 
 
-# Find the version of an installed program: from its Python package if it has one, else from `--version`.
-
 VERSION_ANSWER_S = 300.0
 """`vllm --version` imports all of PyTorch first, which takes a minute on a slow host."""
 
@@ -208,7 +204,7 @@ _printed: dict[tuple[Path, int], str] = {}
 
 
 async def find_version(path: Path, program: Program) -> str:
-    """Return the version that `--version` prints for the program at `path`; cached while the file is unchanged.
+    """Return the version of a program: that of its Python package, else what `--version` prints, which is cached.
 
     Raises:
         DriverError: it prints none.
@@ -235,14 +231,9 @@ def _read_package_version(path: Path, package: str) -> str | None:
 async def _run_version(path: Path, version_pattern: Pattern[str]) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
-            path,
-            "--version",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=inherit_environment(),
-            preexec_fn=partial(die_with, os.getpid()),
-        )
+            path, "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, env=inherit_environment(), preexec_fn=partial(die_with, os.getpid()),
+        )  # fmt: skip
     except OSError as error:
         raise DriverError(f"`{path} --version` does not answer: {error}") from error
     try:
@@ -259,9 +250,6 @@ async def _run_version(path: Path, version_pattern: Pattern[str]) -> str:
     return found[1]
 
 
-# Weights on this host: their digests, their architecture, and whether they are replaced while a server uses them.
-
-
 async def digest(path: Path) -> str:
     """Return the SHA-256 of a file or a folder.
 
@@ -269,8 +257,8 @@ async def digest(path: Path) -> str:
         DriverError: the path does not exist.
     """
     try:
-        return await asyncio.to_thread(files_module.digest, path)
-    except files_module.WeightsMissing as missing:
+        return await asyncio.to_thread(files.digest, path)
+    except files.WeightsMissing as missing:
         raise DriverError(str(missing)) from missing
 
 
@@ -296,7 +284,7 @@ async def read_architecture(name: str, path: Path) -> Architecture | None:
 class WatchedWeights:
     """Weights that a server was started from, with their digest and signature from before the start."""
 
-    def __init__(self, path: Path, digest_: str, seen: files_module.Signature) -> None:
+    def __init__(self, path: Path, digest_: str, seen: files.Signature) -> None:
         self._path = path
         self._digest = digest_
         self._seen = seen
@@ -310,9 +298,8 @@ class WatchedWeights:
 
     async def _is_unchanged(self) -> bool:
         try:
-            signature = files_module.read_signature(
-                self._path
-            )  # a few `stat` calls for each reply: a thread would cost more
+            # A few `stat` calls for each reply: a thread would cost more.
+            signature = files.read_signature(self._path)
             if signature != self._seen and await digest(self._path) != self._digest:
                 _log.error("%s was replaced while it was resident; its replies are discarded", self._path)
                 return False
@@ -330,13 +317,11 @@ async def watch_weights(path: Path) -> WatchedWeights:
         DriverError: the path does not exist.
     """
     try:
-        signature = files_module.read_signature(path)
-    except files_module.WeightsMissing as missing:
+        signature = files.read_signature(path)
+    except files.WeightsMissing as missing:
         raise DriverError(str(missing)) from missing
     return WatchedWeights(path, await digest(path), signature)
 
-
-# Read files into the page cache ahead of their use, in a thread of the lowest priority.
 
 CHUNK = 4 << 20
 """Bytes that are read between two checks whether to stop."""
@@ -345,7 +330,7 @@ RESERVE = 1 << 30
 
 
 async def read_ahead(path: Path) -> int:
-    """Read a file, or all files of a folder, and return the bytes read: 0 if memory is short.
+    """Read a file, or all files of a folder, into the page cache, and return the bytes read: 0 if memory is short.
 
     A cancellation ends it at the next chunk.
     """
@@ -361,12 +346,12 @@ async def read_ahead(path: Path) -> int:
 
 def _read_all(path: Path, stopping: threading.Event) -> int:
     try:
-        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        size = sum(file.stat().st_size for file in files)
+        paths = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        size = sum(each.stat().st_size for each in paths)
         if psutil.virtual_memory().available < size + RESERVE:
             return 0
         began = time.monotonic()
-        done = sum(_read(file, stopping) for file in files)
+        done = sum(_read(each, stopping) for each in paths)
     except OSError as error:
         _log.warning("cannot read ahead: %s", error)
         return 0
@@ -393,11 +378,6 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, 19)
 
 
-# Implements driver `process` for external programs: `llama-server`, text-generation-inference and vLLM.
-#
-# The guard starts the program for one model and ends it to free the device. Before a residency opens, the program must
-# have named its model, refused a prompt that does not fit, and answered one that does.
-
 POLL_S = 0.1
 ANSWER_S = 5.0
 """Timeout of a request for a page that describes the server."""
@@ -405,7 +385,10 @@ ONE_TOKEN = Decoding(max_tokens=1)
 
 
 class ExternalProgramDriver:
-    """Starts and ends the program that serves one model.
+    """Driver `process` for external programs: `llama-server`, text-generation-inference and vLLM.
+
+    The guard starts the program for one model and ends it to free the device. Before a residency opens, the program
+    must have named its model, refused a prompt that does not fit, and answered one that does.
 
     `owner` marks this guard's processes and stays the same after a restart.
     """
@@ -540,13 +523,10 @@ class ExternalProgramServer:
         self._chat = OpenAICompatible(
             url, model=request.name, api_key=key, timeout_s=request.model.call_timeout_s, sampling=request.sampling
         )
-        self._client = httpx2.AsyncClient(
-            base_url=url, headers=authorization(key), timeout=ANSWER_S, trust_env=False
-        )  # fmt: skip
+        self._client = httpx2.AsyncClient(base_url=url, headers=authorization(key), timeout=ANSWER_S, trust_env=False)
 
     @property
     def pid(self) -> int | None:
-        """Process id of the program."""
         return self._tree.pid
 
     @property
@@ -556,12 +536,10 @@ class ExternalProgramServer:
 
     @property
     def died(self) -> bool:
-        """Whether the program has exited."""
         return not self._tree.alive
 
     @property
     def exit_status(self) -> int | None:
-        """Return code of the program."""
         return self._tree.exit_status
 
     async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
@@ -572,7 +550,6 @@ class ExternalProgramServer:
         return self._weights is None or await self._weights.confirm()
 
     async def wait_exited(self) -> None:
-        """Return when the program has exited."""
         await self._tree.wait_exited()
 
     async def stop(self) -> None:

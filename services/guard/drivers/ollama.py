@@ -1,4 +1,8 @@
-"""Models of an Ollama server: load, unload, and see what is resident."""
+"""Models on an Ollama server, which the guard does not own: any client can have it load and unload models.
+
+So what is resident is verified before a load, after it, every few seconds while a residency is open, and after the
+unload; every call carries the options with which the model is to be loaded.
+"""
 
 import asyncio
 import logging
@@ -10,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 import msgspec
 import psutil
 
-from services.guard.drivers.ports import Confirmation, DriverError
+from services.guard.drivers.ports import Confirmation, Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models import metadata
 from shared.models.chat import OLLAMA, ChatFailed
@@ -33,8 +37,6 @@ from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
 from shared.shapes import Architecture
-
-# Check what an Ollama server has loaded and which models its tags name.
 
 POLL_S = 0.2
 MIB = 1 << 20
@@ -104,11 +106,6 @@ async def wait_until_gone(api: Ollama, digests: set[str], within_s: float) -> bo
     return True
 
 
-# Models on an Ollama server, which the guard does not own: any client can have it load and unload models.
-#
-# So what is resident is verified before a load, after it, every few seconds while a residency is open, and after the
-# unload; every call carries the options with which the model is to be loaded.
-
 PROBE_S = 2.0
 """Between two checks of what is resident."""
 MAX_UNANSWERED = 3
@@ -138,8 +135,8 @@ def list_tags(models: Mapping[str, Model]) -> frozenset[str]:
     return frozenset(make_full_tag(model.tag or name) for name, model in models.items() if model.driver == "ollama")
 
 
-class OllamaDriver:
-    """Drives one pulled model. `ours` are all tags that this guard may have left on the server."""
+class OllamaDriver(Driver):
+    """Drives one pulled model, whose files the server reads; `ours` are all tags that this guard may have left."""
 
     def __init__(self, name: str, model: Model, device: Device, ours: frozenset[str]) -> None:
         self._name = name
@@ -163,16 +160,13 @@ class OllamaDriver:
             digest=pulled.digest,
             version=version,
             options={
-                **self._make_runner_options(),
-                **FIXED,
-                **quantisation,
-                "parallel": self._model.parallel,
+                **self._make_runner_options(), **FIXED, **quantisation, "parallel": self._model.parallel,
                 "sampling": dict(OLLAMA),
             },
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,
-        )
+        )  # fmt: skip
 
     async def find_obstacle(self) -> str | None:
         """Find what would keep a model from being loaded onto a server on which nothing is resident for this guard."""
@@ -196,15 +190,11 @@ class OllamaDriver:
         """Read the architecture from the server's description of the model; None if it gives none."""
         try:
             async with self._make_client() as api:
-                return metadata.parse_architecture(
-                    await api.show(self._tag), (await api.require_pulled(self._tag)).size
-                )
+                shown, size = await api.show(self._tag), (await api.require_pulled(self._tag)).size
+                return metadata.parse_architecture(shown, size)
         except (OllamaFailed, MetadataError) as error:
             _log.warning("model %r: its footprint cannot be estimated: %s", self._name, error)
             return None
-
-    async def warm(self) -> None:
-        """Do nothing: the server reads its files itself."""
 
     async def start(self, parallel: int | None = None) -> "OllamaServer":  # noqa: ARG002 - as below
         """Load the model onto a server that holds no foreign model, and verify how it is resident.
@@ -320,14 +310,9 @@ class OllamaServer:
     exit_status = None
 
     def __init__(
-        self,
-        api: Ollama,
-        wanted: ExpectedModel,
-        found: Sequence[LoadedModel],
-        runner: RunnerProcess,
-        patience_s: float,
+        self, api: Ollama, wanted: ExpectedModel, found: Sequence[LoadedModel], runner: RunnerProcess, patience_s: float
     ) -> None:
-        self._make_client = api
+        self._api = api
         self._wanted = wanted
         self._runner = runner
         self._doubtful_s = _clamp(DOUBTFUL_LOAD * api.load_s, *DOUBTFUL_S)
@@ -360,7 +345,7 @@ class OllamaServer:
         """Answer one prompt; a call that made the server load the model again ends the residency."""
         try:
             with self._confirmation.track_call():
-                timed = await self._make_client.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
+                timed = await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
             self._require_verified_runner(timed.load_s)
         except RunnerDied as died:
             self._died = True
@@ -420,8 +405,8 @@ class OllamaServer:
         if await self._unload() or not self.alive:
             self._stopped = True
             self._lost.set()
-            _loaded[self._make_client.url].pop(self._wanted.tag, None)
-            await self._make_client.close()
+            _loaded[self._api.url].pop(self._wanted.tag, None)
+            await self._api.close()
         else:
             self._patience_s = 0
             _log.error("%s is still loaded; `ollama stop %s`, or restart Ollama", self._wanted.tag, self._wanted.tag)
@@ -430,8 +415,8 @@ class OllamaServer:
         """Unload the model and return whether it, or its server, is gone; a removed tag can only be watched."""
         try:
             with suppress(OllamaFailed):
-                await self._make_client.unload(self._wanted.tag)
-            return await wait_until_gone(self._make_client, {self._wanted.pulled.digest}, self._patience_s)
+                await self._api.unload(self._wanted.tag)
+            return await wait_until_gone(self._api, {self._wanted.pulled.digest}, self._patience_s)
         except OllamaFailed as failed:
             _log.warning("%s: cannot tell whether it is unloaded: %s", self._wanted.tag, failed)
             return failed.away
@@ -447,7 +432,7 @@ class OllamaServer:
 
     async def _is_intact(self) -> bool:
         """Check the server once; a deviation ends the residency."""
-        _, problem = await inspect_residents(self._make_client, self._wanted, _loaded[self._make_client.url].values())
+        _, problem = await inspect_residents(self._api, self._wanted, _loaded[self._api.url].values())
         if problem is None and self._runner.lost:
             problem = f"the runner of {self._wanted.tag} has ended; what is loaded now was not verified"
             # A server lists a dead runner until a call needs it, and evicts only a runner without calls.
@@ -464,7 +449,7 @@ class OllamaServer:
             self._doubt.clear()
             try:
                 if await self._is_intact() and time.monotonic() - kept_at > KEEP_S / 3:
-                    await self._make_client.keep(self._wanted.tag)
+                    await self._api.keep(self._wanted.tag)
                     kept_at = time.monotonic()
                 silent = 0
             except OllamaFailed as failed:

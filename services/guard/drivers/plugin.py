@@ -14,14 +14,13 @@ from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model, Settings
 from shared.shapes import Architecture, Kind
 
-# Driver `plugin`: a driver that another distribution brings; its code is part of the identity of its models.
-
 _log = logging.getLogger(__name__)
 
 
 class PluginDriver:
     """What the plug-in's entry point makes of (name, model, device), opened when the model is first asked for.
 
+    The plug-in is another distribution, and its code is part of the identity of its models.
     One that cannot be opened makes its own model unavailable; the guard and its other models go on.
     """
 
@@ -104,16 +103,15 @@ def _make_error(plugin: Plugin, error: Exception) -> DriverError:
     return DriverError(f"{plugin.pin} raised {type(error).__name__}: {error}")
 
 
-# Driver `scripted`: a fake model for tests and benchmarks that passes through every real service.
-#
-# It answers a rating prompt with a rating and any other with a number, both computed from the prompt alone, so that two
-# runs agree. Each answer is one token of probability 1.
-
 RATING = "Rating:"
 
 
-class ScriptedDriver:
-    """Drives a fake model, which needs no files and no memory."""
+class ScriptedDriver(Driver):
+    """Drives a fake model for tests and benchmarks, which needs no files and no memory, through every real service.
+
+    It answers a rating prompt with a rating and any other with a number, both computed from the prompt alone, so that
+    two runs agree. Each answer is one token of probability 1.
+    """
 
     def __init__(self, name: str, model: Model, device: Device) -> None:
         self._name = name
@@ -123,24 +121,9 @@ class ScriptedDriver:
     async def identify(self) -> ModelIdentity:
         """Identify the model by its name; the version is that of the rule that makes the answers."""
         return ModelIdentity(
-            name=self._name,
-            backend="scripted",
-            digest="scripted",
-            version="1",
-            device=self._device.id,
-            needs_lease=True,
-            footprint_mib=self._model.footprint_mib,
-        )
-
-    async def take_over(self) -> None:
-        """Do nothing: there is nothing to free."""
-
-    async def architecture(self) -> Architecture | None:
-        """Return None: there is no architecture."""
-        return None
-
-    async def warm(self) -> None:
-        """Do nothing: there are no files."""
+            name=self._name, backend="scripted", digest="scripted", version="1", device=self._device.id,
+            needs_lease=True, footprint_mib=self._model.footprint_mib,
+        )  # fmt: skip
 
     async def start(self, parallel: int | None = None) -> "ScriptedServer":  # noqa: ARG002 - its slots are not ours
         """Return a server that answers at once."""
@@ -162,12 +145,9 @@ class ScriptedServer:
         prompt_text = text_of(prompt)
         number = zlib.crc32(f"{prompt_text}{seed if decoding.temperature else 0}".encode())
         text = f"[[{number % 5 + 1}]]" if prompt_text.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
+        tokens = (Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else ()
         return ModelAnswer(
-            text=text,
-            finish_reason="stop",
-            tokens=(Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else (),
-            prompt_tokens=len(prompt_text.split()),
-            completion_tokens=1,
+            text=text, finish_reason="stop", tokens=tokens, prompt_tokens=len(prompt_text.split()), completion_tokens=1
         )
 
     async def confirm(self) -> bool:
@@ -179,7 +159,6 @@ class ScriptedServer:
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
-        """Mark the server as not alive."""
         self.alive = False
 
     def memory_mib(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The ports of launched servers, and whether a server is the one that was launched."""
+"""What the guard expects of drivers and model servers, and shared checks of servers that others can change."""
 
 import asyncio
 import math
@@ -9,8 +9,6 @@ from typing import Protocol
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.runtime.pins import ModelIdentity
 from shared.shapes import Architecture
-
-# The interface of drivers: how the guard loads a model, calls it and unloads it.
 
 
 class ModelServer(Protocol):
@@ -79,7 +77,7 @@ async def count_reloads(server: ModelServer) -> int:
 
 
 class Driver(Protocol):
-    """How one configured model is identified and loaded."""
+    """How one configured model is identified and loaded; by default nothing is left over, told or read ahead."""
 
     async def identify(self) -> ModelIdentity:
         """Return digest, version and options as they would be served now.
@@ -91,15 +89,15 @@ class Driver(Protocol):
 
     async def take_over(self) -> None:
         """Free what a killed guard, or a stop that freed no memory, has left of the model. Best effort."""
-        ...
+        return  # a default: without a statement, the method would be abstract
 
     async def architecture(self) -> Architecture | None:
         """Return what its footprint is estimated from; None if the backend does not tell."""
-        ...
+        return None
 
     async def warm(self) -> None:
         """Read ahead what the next load will read, while another model is resident. Best effort."""
-        ...
+        return  # a default, as above
 
     async def start(self, parallel: int | None = None) -> ModelServer:
         """Load the model with the configured number of slots, or with fewer (`parallel`) if the plan has no more room.
@@ -122,8 +120,6 @@ async def find_obstacle(driver: Driver) -> str | None:
 class DriverError(Exception):
     """A model could not be identified or loaded; the message names the fix."""
 
-
-# Checks of a server that others can change; all replies that wait for a check share it.
 
 INTERVAL_S = 1.0
 """Between the starts of two checks while calls run, so that checks do not burden a busy server."""

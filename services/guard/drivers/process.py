@@ -13,8 +13,7 @@ from importlib.metadata import version
 import psutil
 
 from services.guard.drivers import launched
-from services.guard.drivers.launched import read_ahead
-from services.guard.drivers.ports import DriverError
+from services.guard.drivers.ports import Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models.chat import LLAMA
 from shared.models.commands import deterministic_options
@@ -27,8 +26,8 @@ from shared.shapes import Architecture
 STOP_S = 5.0
 
 
-class ProcessDriver:
-    """Drives one GGUF file in a process of `services.guard.llama_server`."""
+class ProcessDriver(Driver):
+    """Drives one GGUF file in a process of `services.guard.llama_server`, which dies with its guard."""
 
     def __init__(self, name: str, model: Model, device: Device) -> None:
         if model.path is None:
@@ -46,18 +45,13 @@ class ProcessDriver:
             digest=await launched.digest(self._path),
             version=version("xllamacpp"),
             options={
-                "context": self._model.context,
-                "parallel": self._model.parallel,
-                **deterministic_options(self._model),
-                "sampling": dict(LLAMA),
+                "context": self._model.context, "parallel": self._model.parallel,
+                **deterministic_options(self._model), "sampling": dict(LLAMA),
             },
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,
-        )
-
-    async def take_over(self) -> None:
-        """Do nothing: the child has died with its guard."""
+        )  # fmt: skip
 
     async def architecture(self) -> Architecture | None:
         """Read the architecture from the file's header."""
@@ -65,7 +59,7 @@ class ProcessDriver:
 
     async def warm(self) -> None:
         """Read the file into the page cache: the server maps it, so the load does not wait for the disk."""
-        await read_ahead(self._path)
+        await launched.read_ahead(self._path)
 
     async def start(self, parallel: int | None = None) -> "LlamaServer":
         """Start the child and wait until it prints its URL."""
@@ -108,7 +102,6 @@ class LlamaServer:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child."""
         return self._process.pid
 
     @property
@@ -118,12 +111,10 @@ class LlamaServer:
 
     @property
     def died(self) -> bool:
-        """Whether the child has exited."""
         return self.exit_status is not None
 
     @property
     def exit_status(self) -> int | None:
-        """Return code of the child."""
         return self._process.returncode
 
     async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
@@ -134,7 +125,6 @@ class LlamaServer:
         return await self._weights.confirm()
 
     async def wait_exited(self) -> None:
-        """Return when the child has exited."""
         await self._process.wait()
 
     async def stop(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from services.guard.drivers.ports import Confirmation, DriverError
+from services.guard.drivers.ports import Confirmation, Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
 from shared.models import ollama
@@ -20,7 +20,6 @@ from shared.models.chat import BY_BACKEND
 from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
-from shared.shapes import Architecture
 
 PROBE_S = 5.0
 MAX_CHECKS = 3
@@ -34,7 +33,6 @@ OWNERS = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
 
 _log = logging.getLogger(__name__)
 
-
 Statement = dict[str, Any]
 """What a server reports that it serves."""
 
@@ -43,8 +41,8 @@ class _Unavailable(Exception):
     """The server answers 429 or 5xx."""
 
 
-class RemoteDriver:
-    """Drives a model on the OpenAI-compatible or TGI server at the configured `url`."""
+class RemoteDriver(Driver):
+    """Drives a model on the OpenAI-compatible or TGI server at the configured `url`; the guard holds nothing of it."""
 
     def __init__(self, name: str, model: Model, device: Device) -> None:
         if model.url is None:
@@ -83,26 +81,13 @@ class RemoteDriver:
             device=self._device.id,
         )
 
-    async def take_over(self) -> None:
-        """Do nothing: the guard holds nothing of the endpoint."""
-
-    async def architecture(self) -> Architecture | None:
-        """Return None: an endpoint does not tell its architecture."""
-        return None
-
-    async def warm(self) -> None:
-        """Do nothing: the endpoint is already running."""
-
     async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
         """Return the endpoint as it is."""
         stated = self._stated or await self._read_statement()
         chat = OpenAICompatible(
-            self._url,
-            model=self._name,
-            api_key=self._key,
-            timeout_s=self._model.call_timeout_s,
+            self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s,
             sampling=BY_BACKEND[_detect_backend(stated)],
-        )
+        )  # fmt: skip
         return RemoteServer(chat, self, stated)
 
     async def still_serves(self, before: Statement) -> bool | None:

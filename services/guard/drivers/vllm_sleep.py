@@ -95,7 +95,6 @@ class AwakeServer:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the program."""
         return self._server.pid
 
     @property
@@ -110,7 +109,6 @@ class AwakeServer:
 
     @property
     def exit_status(self) -> int | None:
-        """Return code of the program."""
         return self._server.exit_status
 
     async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
@@ -120,7 +118,6 @@ class AwakeServer:
         return await self._server.confirm()
 
     async def wait_exited(self) -> None:
-        """Return when the program has exited."""
         await self._server.wait_exited()
 
     async def stop(self) -> None:

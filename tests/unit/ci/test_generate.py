@@ -53,13 +53,12 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
         workers: Workers = Workers()
 
     generated = generator["generated"].__globals__
-    monkeypatch.setattr(generated["tables"], "Settings", More)
-    monkeypatch.setattr(generated["settings_example"], "Settings", More)
-    monkeypatch.setattr(generated["config"], "Settings", More)
-    monkeypatch.setattr(generator["answers"], "answers", str)
     reference = generator["reference"]
+    for module in (reference, generated["settings_example"], generated["config"]):
+        monkeypatch.setattr(module, "Settings", More)
+    monkeypatch.setattr(generator["answers"], "answers", str)
     monkeypatch.setattr(reference.api_pages, "pages", lambda: iter(()))
-    monkeypatch.setattr(reference, "PAGES", {name: reference.PAGES[name] for name in ("reference/settings.md",)})
+    monkeypatch.setattr(reference.commands, "page", str)
     texts = {file.name: text for file, text in generator["generated"]()}
     assert "\n  naps: 7 # Naps of a worker (docs/how-to/scaling.md).\n" in texts["mathrag.example.yaml"]
     assert (
@@ -85,7 +84,8 @@ def test_a_new_route_stands_in_the_table_of_routes(generator: dict[str, Any], mo
 
     application = FastAPI(openapi_url=None)
     application.include_router(router)
-    monkeypatch.setattr(generator["tables"], "build", lambda _: application)
-    *_, first, second = generator["tables"].routes("how-to/api.md").splitlines()
+    tables = generator["tables"]
+    monkeypatch.setattr(tables, "build", lambda _: application)
+    *_, first, second = tables.table(("method",), tables.routes(), "how-to/api.md").splitlines()
     assert first == "| GET | `/v1/shelves/{shelf}?wide=&limit=` | `read` | Get a shelf. By name ([tags](#tags)). |"
     assert second == "| POST | `/v1/shelves` | none | Is there room? Answers at once. |"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from mathrag.cli import output
-from mathrag.cli.output import CODES, Exit, exit_code
-from mathrag.client.errors import Failed, failure
+from mathrag.cli.output import CODES, Exit
+from mathrag.client.errors import failure
 from shared import errors
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
@@ -56,8 +56,9 @@ def test_a_problem_of_the_server_ends_with_the_code_of_its_kind(server: Server) 
     assert wrong == {}
 
 
-def test_a_kind_that_nobody_knows_is_internal() -> None:
-    assert exit_code(Failed("brand_new", "?")) == Exit.INTERNAL
+def test_a_kind_that_nobody_knows_is_internal(server: Server) -> None:
+    server(refuses(400, "brand_new", "?"))
+    assert mathrag("job", "show", "first").exit_code == Exit.INTERNAL
 
 
 def test_an_unforeseen_error_is_a_defect_with_its_name() -> None:

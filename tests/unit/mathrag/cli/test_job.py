@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli.job import RowFormat, export_files
+from mathrag.cli.job import export_files
 from mathrag.cli.output import Exit
 from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, says
 
@@ -155,7 +155,7 @@ def test_an_export_that_fails_leaves_no_half_file(server: Server, tmp_path: Path
 
 
 def test_the_parts_of_a_job_are_addressed_whatever_its_name_holds() -> None:
-    assert all(part.request.path.startswith("/v1/jobs/a%2Fb") for part in export_files("a/b", RowFormat.JSONL))
+    assert all(each.path.startswith("/v1/jobs/a%2Fb") for each in export_files("a/b", "jsonl").values())
 
 
 @pytest.mark.parametrize("body", [b"", b'{"index":0}\n', b'{"index":0}\n{"index":1}\n'])

@@ -7,8 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from mathrag.client import graphs, jobs, texts
-from mathrag.client import service as service_module
+from mathrag.client import graphs, jobs, service, texts
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
@@ -18,8 +17,8 @@ from tests.unit.commands import JOB, Server, refuses, says
 pytestmark = pytest.mark.anyio
 ADDRESS = "http://127.0.0.1:1"
 REQUESTS: tuple[Request[Any], ...] = (
-    jobs.get("a/b"), jobs.list_jobs(5, state="running", name=None), jobs.submit({"name": "n"}, "key"),
-    jobs.change("first", "cancel"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), service_module.models(),
+    jobs.get("a/b"), jobs.list_jobs(state="running").limited(5), jobs.submit({"name": "n"}, "key"),
+    jobs.cancel("first"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), service.models(),
     graphs.upload([b"{}\n", b"{}\n"], "kinship", inverse=True), graphs.get("kinship"), graphs.delete("a/b"),
 )  # fmt: skip
 
@@ -77,7 +76,7 @@ async def test_both_say_a_problem_in_the_servers_words(server: Server) -> None:
 
 async def test_both_read_what_a_server_that_is_not_ready_says(server: Server) -> None:
     server(says({"checks": []}, 503))
-    assert await by_both(service_module.readiness()) == [{"checks": []}] * 2
+    assert await by_both(service.readiness()) == [{"checks": []}] * 2
 
 
 async def test_both_go_through_all_pages(server: Server) -> None:
@@ -88,9 +87,9 @@ async def test_both_go_through_all_pages(server: Server) -> None:
 
     server(answer)
     with Client(ADDRESS) as client:
-        assert [each["name"] for each in client.all(texts.list_texts("corpora"))] == ["a", "b"]
+        assert [each["name"] for each in client.all(texts.list_corpora())] == ["a", "b"]
     async with AsyncClient(ADDRESS) as other:
-        assert [each["name"] async for each in other.all(texts.list_texts("corpora"))] == ["a", "b"]
+        assert [each["name"] async for each in other.all(texts.list_corpora())] == ["a", "b"]
 
 
 async def test_events_are_told_to_either(server: Server) -> None:
