@@ -14,8 +14,8 @@ import httpx2
 import psutil
 
 from tests.doubles.misbehaviour import WELL
+from tests.doubles.model_server import program
 from tests.doubles.ollama_server import Ollama, serve_ollama
-from tests.doubles.programs import program
 from tests.faults.gpu import misbehave
 from tests.faults.processes import Processes, until
 from tests.faults.real import RealBackEnd

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from tests.doubles.answers import by_rule
+from tests.doubles.chat_server import by_rule
 from tests.doubles.gpu import Gpu
 from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.faults.gates import Session

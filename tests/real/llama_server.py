@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
-from tests.doubles.programs import program
+from tests.doubles.model_server import program
 from tests.real.environments import environment, version
 from tests.real.lacking import Lacking
 from tests.running import REPOSITORY

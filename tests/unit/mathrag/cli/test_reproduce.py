@@ -20,8 +20,7 @@ from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
 from shared import extras
 from shared.extras import install_command
 from tests.doubles.chat_server import ChatServer
-from tests.doubles.ollama_models import SHOWN
-from tests.doubles.ollama_server import Ollama, serve_ollama
+from tests.doubles.ollama_server import SHOWN, Ollama, serve_ollama
 from tests.unit.bundles import folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.mathrag.cli.programs import stay_here

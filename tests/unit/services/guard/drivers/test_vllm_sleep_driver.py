@@ -17,7 +17,7 @@ from services.guard.memory import MemoryReading, Verification
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.settings import Device, Model
-from tests.doubles.programs import program
+from tests.doubles.model_server import program
 from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio
