@@ -21,8 +21,7 @@ from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.runtime.queue import Claims, lapse_expired, sweep
 from shared.settings import REPOSITORY
 from shared.storage.database import Database, is_passing
-from tests.faults.proxy import Proxy
-from tests.faults.wire import Cuts, PostgresWire
+from tests.faults.proxy import Cuts, PostgresWire, Proxy
 from tests.integration.api import Api, serving
 from tests.integration.conftest import Plant
 from tests.integration.scene import (

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
-from tests.faults import report, sights
-from tests.faults.sights import SIMULATOR, Place, Sight
+from tests.faults import report
+from tests.faults.report import SIMULATOR, Place, Sight
 from tests.simulation.points import POINTS, choose
 
 ITSELF = "tests/simulation/__main__.py"
@@ -21,8 +21,8 @@ def catalogued(points: Iterable[str]) -> set[str]:
 def write(schedules: Counter[str]) -> None:
     """Keep what a run without a violation saw; `schedules` says by id in how many it struck."""
     fresh = {Place(id_, SIMULATOR, ITSELF): _sight(id_, schedules[id_]) for id_ in sorted(catalogued(POINTS))}
-    sights.write(sights.merge(sights.read(), fresh))
-    report.write()
+    report.write_sights(report.merge_sights(report.read_sights(), fresh))
+    report.write_page()
 
 
 def _sight(id_: str, schedules: int) -> Sight | None:

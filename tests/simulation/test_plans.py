@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.catalogue import FAULTS
-from tests.faults.sights import Sight
+from tests.faults.report import Sight
 from tests.simulation import catalogued
 from tests.simulation.coverage import ENOUGH, Coverage
 from tests.simulation.mutants import MUTANTS
