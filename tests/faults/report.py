@@ -1,7 +1,7 @@
 """What the tests of the faults did and saw, kept in the repository: `docs/reference/faults.md` is written from it.
 
-Neither times nor commits: a run that saw the same writes the same. `python -m tests.faults.report` writes the page anew; it
-says what is missing, and ends with 1 if anything is.
+Neither times nor commits: a run that saw the same writes the same. `python -m tests.faults.report` writes the page
+anew; it says what is missing, and ends with 1 if anything is.
 """
 
 import sys
