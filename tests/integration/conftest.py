@@ -8,7 +8,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-import redis
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
 
 from mathrag.stack.postgres import migrate
 from shared.models import servers as servers_module
@@ -17,6 +18,7 @@ from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests import servers
 from tests.integration import scene
+from tests.integration.api import Api, serving
 
 Plant = Callable[..., Coroutine[Any, Any, None]]
 
@@ -95,9 +97,15 @@ def _redis_server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture
 def redis_url(_redis_server_url: str) -> str:
-    with redis.Redis.from_url(_redis_server_url) as client:
+    with BlockingRedis.from_url(_redis_server_url) as client:
         client.flushdb()
     return _redis_server_url
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
@@ -151,6 +159,25 @@ async def database(_emptied: None, _connections: Database) -> AsyncIterator[Data
 def _is_runner(task: "asyncio.Task[Any]") -> bool:
     code = getattr(task.get_coro(), "cr_code", None)
     return task is asyncio.current_task() or (code is not None and "/anyio/_backends/" in code.co_filename)
+
+
+@pytest.fixture
+async def owner(database: Database, owner_url: str) -> AsyncIterator[Database]:
+    owner = Database(owner_url, pinned=False)
+    yield owner
+    await owner.close()
+
+
+@pytest.fixture
+async def empty_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    async with serving(database, redis_url) as api:
+        yield api
+
+
+@pytest.fixture
+async def api(database: Database, empty_api: Api) -> Api:
+    await scene.furnish(database)
+    return empty_api
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from shared.runtime import submit
 from shared.samples import Decision, Library, Sample, Steps
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 
 pytestmark = pytest.mark.anyio
 
@@ -28,10 +28,9 @@ QUESTION = "What is 3 plus 4?"
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 1)
-    async with serving(database, redis_url) as api:
-        yield api
+    return empty_api
 
 
 async def ask(api: Api, status: int, **fields: Any) -> Any:

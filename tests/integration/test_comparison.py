@@ -1,6 +1,6 @@
 """Jobs side by side on a real database: items are matched by content, and repeats are one observation."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from shared.errors import Invalid
 from shared.storage import jobs
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 
 pytestmark = pytest.mark.anyio
@@ -19,10 +19,9 @@ Answered = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, ITEMS)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def right(plant: Plant, job: str, items: Iterable[int], *, repeat: int = 0) -> None:

@@ -1,28 +1,19 @@
 """Datasets and corpora are looked into page by page, and deleted only where no job needs them."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.errors import Conflict, NotFound
 from shared.runtime import purge as purging
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database)
     await scene.run_sql(
         database,
@@ -30,8 +21,7 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
         " SELECT c.id, n - 1, 'doc-' || n, d.hash"
         " FROM corpora c, (SELECT hash, row_number() OVER (ORDER BY hash) n FROM documents) d",
     )
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def test_a_dataset_is_read_page_by_page(api: Api) -> None:

@@ -29,9 +29,8 @@ LINES: list[Any] = [
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+def api(empty_api: Api) -> Api:
+    return empty_api
 
 
 async def nothing_is_stored(database: Database) -> bool:

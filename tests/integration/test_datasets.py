@@ -1,7 +1,6 @@
 """Uploads of datasets."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from sqlalchemy import text
 
 from shared.samples import Item
 from shared.storage.database import Database
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import furnish, scalar
 
 pytestmark = pytest.mark.anyio
@@ -24,9 +23,8 @@ LEFT_OUT = ("skipped", "rejected", "rejected_lines", "alternatives", "warnings")
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+def api(empty_api: Api) -> Api:
+    return empty_api
 
 
 async def test_items_are_stored_in_order_with_all_that_is_known(api: Api, database: Database) -> None:

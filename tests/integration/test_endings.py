@@ -42,13 +42,6 @@ pytestmark = pytest.mark.anyio
 OTHER = r"so \boxed{99}"
 
 
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
-
-
 async def finished(database: Database, texts: dict[int, str | Failure]) -> None:
     def answer(request: Request) -> Reply:
         if request.role == "generate":

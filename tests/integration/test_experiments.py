@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -34,20 +33,6 @@ WEIGHTS: dict[str, Any] = {
     "name": "weights", "datasets": [PLACE], "grid": {"rrf_weight": [0, 1, 2], "quality_weight": [0, 1, 2]},
     "variants": [{"name": "gate", "pipeline": "mathrag-gate", "params": JUDGE}],
 }  # fmt: skip
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
-
-
-@pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
 
 
 async def submitted(api: Api, body: Any = PAIR, *, status: int = 202, key: str | None = None) -> Any:

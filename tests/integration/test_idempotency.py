@@ -3,7 +3,6 @@
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -20,13 +19,6 @@ pytestmark = pytest.mark.anyio
 
 BODY = {"name": "a-job", "dataset": "items", "pipeline": "closed-book"}
 JOBS = "SELECT count(*) FROM jobs"
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def post(api: Api, key: str | bytes | None, path: str = "/v1/jobs", body: Any = BODY) -> httpx2.Response:

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from shared.audit import check
 from shared.runtime import purge
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
-from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import rows, scalar
 from tests.integration.tampering import as_owner
@@ -25,13 +23,6 @@ LOGS = REPOSITORY / "tests/unit/shared/ingest/logs"
 ALL = [
     {"index": n, "text": f"So it is $\\boxed{{{2 * n}}}$.", "seconds": 1.5, "completion_tokens": 7} for n in range(5)
 ]
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def imported(api: Api, lines: Any, name: str = "theirs", **query: Any) -> Any:

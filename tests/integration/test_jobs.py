@@ -18,7 +18,7 @@ from shared.runtime.lifecycle import Amendment, amend, cancel, pause, resume
 from shared.runtime.queue import CLAIM, Claim, lanes_with_work
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
@@ -356,13 +356,6 @@ async def test_samples_that_advance_after_the_change_queue_at_the_new_rank(datab
 # A name stands for one job: a second job of the same name is refused.
 
 BODY = {"name": "first", "dataset": "items", "pipeline": "closed-book"}
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def post(api: Api, body: Any = BODY, key: str | None = None) -> httpx2.Response:

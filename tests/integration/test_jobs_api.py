@@ -1,7 +1,6 @@
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +23,7 @@ from shared.storage.database import Database
 from shared.storage.provenance import SAMPLES
 from tests.faults.recording import Seen
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.scene import (
     ScriptedExecutor,
     advance,
@@ -45,13 +44,6 @@ from tests.integration.scheduling import Hands
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:

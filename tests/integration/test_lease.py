@@ -30,12 +30,6 @@ KEY = "mathrag:gpu:{cpu:0}:lease"
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 def lease(redis: Redis) -> RedisLease:
     return RedisLease(redis, "cpu:0")
 

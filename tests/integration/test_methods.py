@@ -44,7 +44,7 @@ from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.reflecting_model import respond
 from tests.doubles.retrieval_server import RetrievalServer
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import (
     DOCUMENTS,
     ScriptedExecutor,
@@ -69,13 +69,6 @@ CAPITALS = [
     {"question": "What is the capital of Spain?", "golden_answers": ["Barcelona"]},
 ]
 REPLIES = {"France": "The capital is\nAnswer: the city of Paris", "Spain": "Answer: Madrid"}
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await furnish(database)
-    async with serving(database, redis_url) as started:
-        yield started
 
 
 def world(request: Request) -> Reply:
@@ -544,12 +537,6 @@ class Stack:
                 if lease is not None and lease.phase is Phase.OPEN:
                     return
                 await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -1,21 +1,12 @@
 """The judge is asked again, and the report says whether it repeated itself."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def test_a_calibration_that_rates_twice_says_how_repeatable_the_judge_is(api: Api, database: Database) -> None:

@@ -11,7 +11,7 @@ from shared.runtime.queue import LAPSES, AnsweredCall, Claim, ClaimedCall, Claim
 from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
@@ -41,13 +41,6 @@ from tests.integration.scene import (
 pytestmark = pytest.mark.anyio
 
 CALLS = "SELECT count(*) FROM calls"
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 def failing(kind: FailureKind) -> scene.Answer:

@@ -30,9 +30,8 @@ GRAPH = Graph(triples=np.array([[0, 0, 1]], np.int32), times=None, entities=["a"
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+def api(empty_api: Api) -> Api:
+    return empty_api
 
 
 async def imported(api: Api, content: str | bytes, name: str = "mine", **query: Any) -> httpx2.Response:

@@ -1,6 +1,5 @@
 """Jobs that follow rules: what is refused, what is filled in, how they run, and what their report and audit say."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from shared.settings import Settings
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.following import FollowingRules, add_bank, add_graph, ask_for
 from tests.integration.scene import by_rule, drain, furnish, rows, scalar, submit_job
 
@@ -28,12 +27,11 @@ JOB = {"name": "j", "dataset": "items", "corpus": "docs", "pipeline": "rulerag"}
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await furnish(database, needs_lease=False)
     await add_graph(database, digest=GRAPH)
     await add_bank(database, graph=GRAPH.hex())
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def refused(api: Api, status: int = 422, **fields: Any) -> str:

@@ -331,10 +331,9 @@ UNEQUAL = [
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, ITEMS)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def imported(api: Api, database: Database, **jobs: Iterable[Any]) -> None:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from shared.runtime.queue import Claim
 from shared.samples import Extraction, Library, Outcome, Sample, Steps
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.scene import (
     HeldDatabase,
@@ -396,10 +396,9 @@ AT = "/v1/comparison/samples"
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 10)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def indexes(api: Api, **query: Any) -> list[int]:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import anyio
@@ -132,12 +132,6 @@ async def test_a_job_that_cannot_be_read_is_left_out_of_the_plan(database: Datab
 @pytest.fixture
 def settings(redis_url: str) -> Settings:
     return Settings(database_url="unused", redis_url=redis_url)
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

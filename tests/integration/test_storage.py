@@ -299,13 +299,6 @@ LEFT = (
 )
 
 
-@pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
-
-
 async def shelve(database: Database) -> None:
     await run_sql(
         database,

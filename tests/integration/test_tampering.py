@@ -1,7 +1,7 @@
 """What reports are made from: whoever changes it is refused, or found. Every column of every table is tried."""
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from sqlalchemy.exc import DBAPIError
@@ -95,13 +95,6 @@ async def job(database: Database) -> uuid.UUID:
     job = await uploaded(database)
     assert await check(database, job) == []
     return job
-
-
-@pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
 
 
 async def unnoticed(database: Database, job: uuid.UUID, change: Change) -> set[str]:

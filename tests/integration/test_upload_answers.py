@@ -1,7 +1,6 @@
 """What an upload is answered: every defect with its line, good lines without the bad ones where that is asked for."""
 
 import io
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -14,7 +13,7 @@ from shared.errors import BadRequest
 from shared.ingest.rows import Format
 from shared.settings import Limits
 from shared.storage.database import Database
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import scalar
 from tests.unit.shared.ingest.test_upload_formats import as_csv, as_jsonl, as_parquet
 from tests.unit.upload_defects import CSV, LINES, PARQUET, WHOLE
@@ -26,9 +25,8 @@ NOTHING = "SELECT (SELECT count(*) FROM corpora) + (SELECT count(*) FROM documen
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+def api(empty_api: Api) -> Api:
+    return empty_api
 
 
 async def send(api: Api, what: str, content: bytes, media: str = "", **query: Any) -> httpx2.Response:

@@ -70,12 +70,6 @@ TICKS_TICK_S = 60.0
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 def app(redis_url: str) -> Iterator[Celery]:
     app = celery_app(redis_url, TICKS_TICK_S)
     yield app

@@ -1,12 +1,10 @@
 """Comparing jobs as pages: the finding, what is separable, and what cannot be compared."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.pages.browsing import look, rows, text
 from tests.integration.test_comparison import Answered, answered, right
@@ -17,10 +15,9 @@ __all__ = ["answered"]
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, ITEMS)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def test_the_headline_ranks_only_what_is_separable(api: Api, answered: Answered) -> None:
