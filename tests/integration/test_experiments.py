@@ -17,7 +17,7 @@ from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
-from tests.integration.test_reuse import requests
+from tests.integration.test_requeue import requests
 
 pytestmark = pytest.mark.anyio
 

@@ -50,7 +50,7 @@ from tests.integration.scene import (
 )
 from tests.integration.tampering import uploaded
 from tests.integration.test_audit import completed, staged
-from tests.integration.test_idempotency import BODY, JOBS, post
+from tests.integration.test_jobs_api import BODY, JOBS, post
 from tests.integration.test_reconciler import Rig
 from tests.integration.test_worker import Refusing, pending, queue
 
