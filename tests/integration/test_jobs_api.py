@@ -1,29 +1,36 @@
 """The same request again is the same job: later, at once, and from many processes."""
 
+import asyncio
 import json
 import re
 import uuid
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
+
 import anyio
 import httpx2
 import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
+
 from services.orchestrator.scheduling import routines
 from services.orchestrator.scheduling.routines import POSTPONED_S, Finaliser
 from shared.audit import check
 from shared.calls import Lane
+from shared.errors import InProgress
 from shared.lease import residencies
 from shared.runtime import lifecycle, pins
 from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import NOTHING, AdvanceResult
 from shared.runtime.lifecycle import cancel
-from shared.storage.database import Database
+from shared.runtime.submit import Submission, submit_once
+from shared.settings import Settings
+from shared.storage.database import Accepted, Database, KeyedRequest
 from shared.storage.provenance import SAMPLES
 from tests.faults.recording import Seen
 from tests.integration import scene
-from tests.integration.api import Api, finished
+from tests.integration.api import Api, finished, serving
 from tests.integration.scene import (
     ScriptedExecutor,
     advance,
@@ -39,13 +46,6 @@ from tests.integration.scene import (
     worker,
 )
 from tests.integration.scheduling import Hands
-import asyncio
-from collections import Counter
-from shared.errors import InProgress
-from shared.runtime.submit import Submission, submit_once
-from shared.settings import Settings
-from shared.storage.database import Accepted, Database, KeyedRequest
-from tests.integration.api import Api, finished, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -624,6 +624,8 @@ async def test_a_limit_that_is_no_number_of_items_is_refused(api: Api, limit: ob
     assert (refused.status_code, refused.json()["field"]) == (422, "limit")
 
 
+# The same request again is the same job: later, at once, and from many processes.
+
 BODY = {"name": "a-job", "dataset": "items", "pipeline": "closed-book"}
 JOBS = "SELECT count(*) FROM jobs"
 
@@ -757,6 +759,9 @@ async def test_a_requeue_may_be_repeated_too(api: Api, database: Database) -> No
     assert again.json()["id"] == first.json()["id"]
     assert uuid.UUID(first.json()["requeued_from"]) == uuid.UUID(jobs[0])
     assert await scene.scalar(database, JOBS) == 3
+
+
+# The judge is asked again, and the report says whether it repeated itself.
 
 
 async def test_a_calibration_that_rates_twice_says_how_repeatable_the_judge_is(api: Api, database: Database) -> None:

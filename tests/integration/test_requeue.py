@@ -1,35 +1,26 @@
 """What is asked twice is answered once: which calls a job makes depends on what is new in it, and on nothing else."""
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
+
 import msgspec
 import pytest
+
 from shared import canonical
-from shared.calls import Request
-from shared.storage.database import Database
-from tests.integration.scene import (
-    ScriptedExecutor,
-    add_dataset,
-    drain,
-    furnish,
-    job_states,
-    rows,
-    run_sql,
-    scalar,
-    submit_job,
-)
-import asyncio
-from collections.abc import AsyncIterator, Sequence
 from shared.calls import Lane, Request
 from shared.replies import Failure, FailureKind, Reply
 from shared.runtime import lifecycle, queue
 from shared.runtime.queue import LAPSES, AnsweredCall, Claim, ClaimedCall, Claims, lanes_with_work, lapse, lapse_expired
 from shared.runtime.worker import Lapse, Release
+from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
+    add_dataset,
     advance,
     answer,
     by_rule,
@@ -52,6 +43,8 @@ from tests.integration.scene import (
 
 pytestmark = pytest.mark.anyio
 
+
+# What is asked twice is answered once: which calls a job makes depends on what is new in it, and on nothing else.
 
 GATE = {"gate": {"min_pairs": 1000}}
 """Too few pairs to trust rules: the judge scores, in every job alike."""
