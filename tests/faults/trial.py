@@ -19,7 +19,7 @@ from tests.faults.processes import Processes, resume, until
 from tests.faults.real import RealBackEnd, TooLate
 from tests.faults.recording import Seen
 from tests.faults.vocabulary import Event, Scenario
-from tests.running import Document, RunningStack, ended
+from tests.running import JUDGED, Document, RunningStack, ended
 
 
 @runtime_checkable
@@ -101,8 +101,8 @@ def _cancel_jobs(stack: RunningStack) -> list[str]:
     return [f"the job {job['name']!r} was {job['state']}" for job in live]
 
 
-JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
+JOB = {"reuse": "none", "params": JUDGED}
+"""Every job computes everything anew."""
 SOONER = {"MATHRAG_WORKERS__CLAIM_TTL_S": "5", "MATHRAG_SWEEP_S": "1"}
 """Less than the defaults, 15 s and 5 s: what was lost is taken up again so much sooner."""
 TRIES = 3

@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.model_server import program
 from tests.real import ollama
-from tests.real.lacking import Lacking
+from tests.real.environments import Lacking
 from tests.real.ollama import FILES, JUDGE, Ollama
 
 
