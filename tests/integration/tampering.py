@@ -69,15 +69,18 @@ async def _batches(rows: Iterable[T]) -> AsyncIterator[list[T]]:
 
 
 class Uncommitted(Database):
-    """The database as one open transaction sees it."""
+    """The database as one open transaction sees it, whatever asks for a transaction or an engine."""
 
     def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
+        self.connection = connection
+        self.engine = self  # type: ignore[assignment]
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """The transaction itself."""
-        yield self._connection
+        yield self.connection
+
+    begin = snapshot
 
 
 async def audited(database: Database, job: uuid.UUID, *statements: str) -> list[Violation]:

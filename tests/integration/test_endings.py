@@ -22,7 +22,7 @@ from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
     advance,
-    claim,
+    claim_some,
     drain,
     furnish,
     job_states,
@@ -235,8 +235,7 @@ async def drained(database: Database, items: int = 5, repeats: int = 1) -> int:
     await run_sql(database, "UPDATE items SET gold = NULL")
     await submit_job(database, "closed-book", repeats=repeats)
     await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await scene_answer(database, taken)
     await advance(database)
     assert await job_states(database) == ["running"]
@@ -333,8 +332,7 @@ async def test_a_cancelled_job_chains_what_had_ended(database: Database) -> None
     await furnish(database, items=3)
     job = await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await scene_answer(database, taken, calls=taken.calls[:2])
     await cancel(database, job)
     await scene_answer(database, taken, calls=taken.calls[2:])

@@ -1,4 +1,4 @@
-"""The same request again is the same job: later, at once, and from many processes."""
+"""Jobs over REST: submitted, found, listed, changed and ended; and the same request again."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from tests.integration.scene import (
     ScriptedExecutor,
     advance,
     answer,
-    claim,
+    claim_some,
     furnish,
     job_states,
     rows,
@@ -450,8 +450,7 @@ async def drained(database: Database, jobs: int = 2) -> None:
     for _ in range(jobs):
         await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await answer(database, taken)
     await advance(database)
     assert await job_states(database) == ["running"] * jobs

@@ -1,4 +1,4 @@
-"""What is asked twice is answered once: which calls a job makes depends on what is new in it, and on nothing else."""
+"""Calls that are made again, or are not: reuse, requeues, suspects, and what a dead process has left."""
 
 import asyncio
 from collections import Counter
@@ -25,11 +25,13 @@ from tests.integration.scene import (
     answer,
     by_rule,
     claim,
+    claim_some,
     drain,
     furnish,
     job_states,
     let_claims_expire,
     processes,
+    queue_job,
     repair,
     rows,
     run_sql,
@@ -38,7 +40,6 @@ from tests.integration.scene import (
     somebody_waits,
     stuck,
     submit_job,
-    without_gold,
 )
 
 pytestmark = pytest.mark.anyio
@@ -305,29 +306,16 @@ async def test_a_requeue_is_refused_where_its_model_is_gone(api: Api, database: 
 # Suspects: a call under which a claim lapsed runs alone, and three times make it poison, for its own sample only.
 
 
-async def pending_suspects(database: Database, items: int) -> None:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-
-
-async def claimed(database: Database, limit: int = 100) -> Claim:
-    taken = await claim(database, limit)
-    assert taken is not None
-    return taken
-
-
 async def suspect(database: Database, count: int) -> list[int]:
-    taken = await claimed(database, count)
+    taken = await claim_some(database, count)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
     return [call.id for call in taken.calls]
 
 
 async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -> None:
-    await pending_suspects(database, items=2)
-    taken = await claimed(database)
+    await queue_job(database)
+    taken = await claim_some(database)
     await let_claims_expire(database)
     assert await lapse_expired(database, "sweeper") == []
     assert await rows(database, "SELECT lapses, token, claim_until FROM queue") == [(1, None, None)] * 2
@@ -339,15 +327,15 @@ async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -
 
 
 async def test_a_claim_within_its_time_does_not_lapse(database: Database) -> None:
-    await pending_suspects(database, items=2)
-    await claimed(database, 1)
+    await queue_job(database)
+    await claim_some(database, 1)
     assert await lapse_expired(database, "sweeper") == []
     assert await rows(database, "SELECT lapses FROM queue") == [(0,), (0,)]
 
 
 async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database) -> None:
-    await pending_suspects(database, items=2)
-    taken = await claimed(database)
+    await queue_job(database)
+    taken = await claim_some(database)
     first, second = (call.id for call in taken.calls)
     await lapse(database, "worker-1", taken.token, [first])
     await lapse(database, "worker-1", taken.token, [first])
@@ -359,25 +347,25 @@ async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database)
 
 
 async def test_suspects_wait_until_nothing_else_runs(database: Database) -> None:
-    await pending_suspects(database, items=3)
+    await queue_job(database, 3)
     suspects = await suspect(database, 2)
-    ordinary = await claimed(database)
+    ordinary = await claim_some(database)
     assert [call.id for call in ordinary.calls if call.id in suspects] == []
     assert await claim(database) is None
     await answer(database, ordinary)
-    assert (await claimed(database)).calls[0].id in suspects
+    assert (await claim_some(database)).calls[0].id in suspects
 
 
 async def test_a_suspect_runs_alone(database: Database) -> None:
-    await pending_suspects(database, items=3)
+    await queue_job(database, 3)
     suspects = await suspect(database, 2)
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
-    first = await claimed(database)
+    first = await claim_some(database)
     assert len(first.calls) == 1
     await run_sql(database, "UPDATE queue SET not_before = NULL")
     assert await claim(database) is None
     await answer(database, first)
-    assert len((await claimed(database)).calls) == 1
+    assert len((await claim_some(database)).calls) == 1
     assert {call.id for call in first.calls} < set(suspects)
 
 
@@ -396,7 +384,7 @@ async def test_another_models_suspect_holds_nobody_back(database: Database) -> N
 
 
 async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Database) -> None:
-    await pending_suspects(database, items=2)
+    await queue_job(database)
     [chosen] = await suspect(database, 1)
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
     async with processes(database, 2) as [one, two]:
@@ -414,7 +402,7 @@ async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Datab
 
 
 async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet(database: Database) -> None:
-    await pending_suspects(database, items=2)
+    await queue_job(database)
     await suspect(database, 1)
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one)
@@ -430,7 +418,7 @@ async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet
 
 
 async def test_two_claimers_take_one_suspect_between_them(database: Database) -> None:
-    await pending_suspects(database, items=2)
+    await queue_job(database)
     await suspect(database, 2)
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one, first=1)
@@ -445,9 +433,9 @@ async def test_two_claimers_take_one_suspect_between_them(database: Database) ->
 
 
 async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     for _ in range(LAPSES):
-        taken = await claimed(database)
+        taken = await claim_some(database)
         await let_claims_expire(database)
         poisoned = await lapse_expired(database, "sweeper")
     assert poisoned == [taken.calls[0].id]
@@ -479,10 +467,10 @@ async def test_the_next_job_meets_the_poison_as_a_reply(database: Database) -> N
 
 
 async def test_an_answer_after_the_poison_is_stale(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     await suspect(database, 1)
     await suspect(database, 1)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
     assert await answer(database, taken) == []
@@ -525,17 +513,17 @@ async def test_poison_fails_its_own_sample_and_the_batch_completes(database: Dat
 
 
 async def test_an_infrastructure_failure_does_not_clear_a_suspect(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     await suspect(database, 1)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await answer(database, taken, Failure(kind=FailureKind.CONNECTION))
     assert await rows(database, "SELECT lapses, tries FROM queue") == [(1, 1)]
 
 
 async def test_releasing_a_suspect_keeps_its_record(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     await suspect(database, 1)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await Claims(database, "worker-1", 60.0).release(taken.token, [taken.calls[0].id])
     assert await scalar(database, "SELECT lapses FROM queue") == 1
 
@@ -544,13 +532,8 @@ async def test_releasing_a_suspect_keeps_its_record(database: Database) -> None:
 
 
 async def pending_sweeper(database: Database, items: int = 1) -> Claim:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-    taken = await claim(database)
-    assert taken is not None
-    return taken
+    await queue_job(database, items)
+    return await claim_some(database)
 
 
 async def no_look(*_: object) -> list[int]:

@@ -39,7 +39,7 @@ from tests.integration.scene import (
     answer,
     answered,
     attempt,
-    claim,
+    claim_some,
     drain,
     furnish,
     job_states,
@@ -47,6 +47,7 @@ from tests.integration.scene import (
     let_pauses_pass,
     model,
     processes,
+    queue_job,
     repair,
     rows,
     run_sql,
@@ -62,7 +63,7 @@ from tests.integration.tampering import uploaded
 from tests.integration.test_audit import completed, staged
 from tests.integration.test_jobs_api import BODY, JOBS, post
 from tests.integration.test_reconciler import Rig
-from tests.integration.test_workers import Refusing, pending, queue
+from tests.integration.test_workers import Refusing, queue
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +104,7 @@ async def claims(database: Database) -> Claims:
 async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     mine, generator = await claims(cut), await model(database)
     cuts.cut_next(CLAIM, happened=happened)
     if happened:
@@ -121,7 +122,7 @@ async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
 async def test_an_answer_is_stored_once_and_wakes_its_sample(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
     assert taken is not None
@@ -135,7 +136,7 @@ async def test_an_answer_is_stored_once_and_wakes_its_sample(
 
 @BOTH
 async def test_a_failed_try_is_charged_once(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
-    await pending(database, items=1)
+    await queue_job(database, 1)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
     assert taken is not None
@@ -147,7 +148,7 @@ async def test_a_failed_try_is_charged_once(database: Database, cut: Database, c
 
 @BOTH
 async def test_what_is_given_back_is_given_back(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
     assert taken is not None
@@ -161,7 +162,7 @@ async def test_what_is_given_back_is_given_back(database: Database, cut: Databas
 async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
     database: Database, cut: Database, cuts: Cuts, kind: str, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     executor = ScriptedExecutor()
     cuts.cut_next(kind, happened=happened)
     await worker(cut, Lane.GENERATE, executor).drain()
@@ -179,7 +180,7 @@ async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
 async def test_a_chunk_that_broke_off_is_charged_once(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     cuts.cut_next("delete queue, insert attempts, update queue", happened=happened)
     await worker(cut, Lane.GENERATE, Refusing(StreamBroken("gone"), 2)).drain()
     assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
@@ -189,7 +190,7 @@ async def test_a_chunk_that_broke_off_is_charged_once(
 
 
 async def test_commits_that_are_cut_over_and_over_fail_no_sample(database: Database, cut: Database, cuts: Cuts) -> None:
-    await pending(database, items=30)
+    await queue_job(database, 30)
     executor = ScriptedExecutor()
     cuts.arm(every=3, most=1000)
     while await scalar(database, "SELECT count(*) FROM samples WHERE state < 2"):
@@ -428,8 +429,7 @@ async def test_a_call_that_is_queued_or_claimed_is_never_removed(database: Datab
     await furnish(database)
     await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claim(database, 2)
-    assert taken is not None
+    taken = await claim_some(database, 2)
     assert (await purging.remove_unused(owner, "a-test")).calls == 0
     await answer(database, taken)
     await drain(database, ScriptedExecutor())

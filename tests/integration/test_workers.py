@@ -50,12 +50,12 @@ from tests.integration.scene import (
     let_claims_expire,
     let_pauses_pass,
     model,
+    queue_job,
     rows,
     run_sql,
     sample_states,
     scalar,
     submit_job,
-    without_gold,
     worker,
 )
 
@@ -79,13 +79,6 @@ class Refusing(ScriptedExecutor):
             yield each
 
 
-async def pending(database: Database, items: int = 4) -> None:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-
-
 def generator(
     database: Database, executor: ScriptedExecutor, lease: DeviceLease | None = None, **limits: object
 ) -> LaneWorker:
@@ -100,7 +93,7 @@ async def queue(database: Database) -> list[tuple[object, ...]]:
 
 
 async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     await generator(database, Refusing(NotGranted("another epoch"), 0)).drain()
     assert await queue(database) == [(False, 0, 0)] * 4
     assert await scalar(database, "SELECT count(*) FROM queue WHERE not_before IS NULL") == 0
@@ -108,7 +101,7 @@ async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Databas
 
 
 async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     executor = Refusing(StreamBroken("gone"), 2)
     await generator(database, executor).drain()
     assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
@@ -120,7 +113,7 @@ async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Da
 
 
 async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     chunks = []
 
     class Counting(Refusing):
@@ -139,7 +132,7 @@ async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database)
 async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
     database: Database, end: type[Lapse] | type[Release], left: tuple[object, ...]
 ) -> None:
-    await pending(database, items=3)
+    await queue_job(database, 3)
 
     class Partly(ScriptedExecutor):
         async def run(
@@ -157,7 +150,7 @@ async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
 
 
 async def test_leased_models_are_not_claimed_without_the_lease(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     generate = await model(database)
     for unfit in (
         DeviceLease(epoch=1, phase=Phase.OPEN, models=(await model(database, "a-judge"),)),
@@ -176,7 +169,7 @@ async def test_leased_models_are_not_claimed_without_the_lease(database: Databas
 
 
 async def test_leased_calls_go_out_with_the_epoch_of_the_lease(database: Database) -> None:
-    await pending(database, items=2)
+    await queue_job(database)
     lease = DeviceLease(epoch=42, phase=Phase.OPEN, models=(await model(database),))
     await generator(database, ScriptedExecutor(), lease).drain()
     assert await rows(database, "SELECT DISTINCT epoch, device FROM attempts") == [(42, "cpu:0")]
@@ -197,7 +190,7 @@ async def test_models_that_need_no_lease_run_without_one(database: Database) -> 
 async def test_a_stale_result_is_logged_and_changes_nothing(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await pending(database, items=2)
+    await queue_job(database)
 
     class Frozen(ScriptedExecutor):
         async def run(
@@ -221,7 +214,7 @@ async def test_a_stale_result_is_logged_and_changes_nothing(
 async def test_replies_are_committed_in_windows_as_they_come(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await pending(database, items=4)
+    await queue_job(database, 4)
     committed = asyncio.Event()
     batches: list[int] = []
     real = Claims.answer
@@ -250,7 +243,7 @@ async def test_replies_are_committed_in_windows_as_they_come(
 
 
 async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await pending(database, items=3)
+    await queue_job(database, 3)
     renewed: list[list[int]] = []
     again = asyncio.Event()
     real = Claims.renew
@@ -278,7 +271,7 @@ async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatc
 
 
 async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await pending(database, items=1)
+    await queue_job(database, 1)
     tries: list[int] = []
     again = asyncio.Event()
 
@@ -304,7 +297,7 @@ async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypat
 
 
 async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) -> None:
-    await pending(database, items=8)
+    await queue_job(database, 8)
     started = asyncio.Semaphore(0)
 
     class Gated(ScriptedExecutor):
@@ -349,7 +342,7 @@ async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
 
 
 async def test_an_executor_that_crashes_once_charges_no_call(database: Database) -> None:
-    await pending(database, items=2)
+    await queue_job(database)
     await generator(database, Refusing(ZeroDivisionError("defect"), 0)).drain()
     assert await sample_states(database) == [2, 2]
     assert await scalar(database, "SELECT count(*) FROM attempts WHERE NOT accepted") == 0
@@ -688,14 +681,6 @@ async def test_a_guard_that_is_not_there_has_no_name() -> None:
     with pytest.raises(NotGranted):
         await client.read_device()
     await client.close()
-
-
-@pytest.fixture
-def cable(redis_url: str) -> Iterator[Proxy]:
-    port = urlsplit(redis_url).port
-    assert port is not None
-    with Proxy(port) as proxy:
-        yield proxy
 
 
 class Cutting(ScriptedExecutor):

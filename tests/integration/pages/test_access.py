@@ -17,7 +17,7 @@ from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import HTML, look, rows, send, sign_in, text, token
+from tests.integration.pages.browsing import HTML, field_errors, look, rows, send, sign_in, text, token
 
 # Who gets a page: sessions of people who signed in, what their forms may do, and what strangers see.
 
@@ -216,11 +216,6 @@ def key_on(page: str) -> str:
     return str(found[0])
 
 
-def said(page: str) -> dict[str, str]:
-    found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
-    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
-
-
 async def opens(api: Api, key: str) -> int:
     await asyncio.sleep(UNKNOWN_S)
     transport = httpx2.ASGITransport(app=api.app)
@@ -307,7 +302,7 @@ async def test_all_mistakes_stand_beside_what_was_typed(
     await submit(api, "/keys", {"name": "alice", "scope": ["read"]})
     reply = await submit(api, "/keys", fields)
     assert reply.status_code == 422
-    found = said(reply.text)
+    found = field_errors(reply.text)
     assert found.keys() == wrong.keys()
     assert all(words in found[field] for field, words in wrong.items())
     typed = {
@@ -368,7 +363,7 @@ async def test_a_grace_that_is_no_duration_rotates_nothing(api: Api, database: D
     await submit(api, "/keys", ALICE)
     reply = await submit(api, "/keys/alice/rotate", {"grace": grace})
     assert reply.status_code == 422
-    assert "is not a duration" in said(reply.text)["grace"]
+    assert "is not a duration" in field_errors(reply.text)["grace"]
     assert f'name="grace" value="{html.escape(grace).replace("&quot;", "&#34;")}"' in reply.text
     assert reply.text.count('<details class="inline" open>') == 1
     assert len(await keys.list_keys(database)) == 1

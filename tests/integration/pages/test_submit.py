@@ -15,7 +15,7 @@ from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import look, send, sign_in, text, token
+from tests.integration.pages.browsing import field_errors, look, send, sign_in, text, token
 from tests.integration.test_access import KEYED
 from tests.integration.test_plans import SETTINGS, planning_api
 
@@ -39,11 +39,6 @@ def written(page: str) -> dict[str, str]:
         for name, options in re.findall(r'<select name="([^"]*)"[^>]*>(.*?)</select>', form, re.DOTALL)
     }
     return {name: html.unescape(value) for name, value in {**inputs, **areas, **chosen}.items() if value}
-
-
-def said(page: str) -> dict[str, str]:
-    found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
-    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
 
 
 async def job_of(api: Api, reply: httpx2.Response) -> Any:
@@ -130,7 +125,7 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
     }  # fmt: skip
     reply = await send(api, "/submit", {**wrong, "action": "submit"})
     assert reply.status_code == 422
-    found = said(reply.text)
+    found = field_errors(reply.text)
     assert set(found) == set(wrong) - set(JOB) | {"name"}
     assert "is not a valid name" in found["name"]
     assert "greater than or equal to 1" in found["repeats"]
@@ -159,14 +154,14 @@ async def test_unknown_names_are_said_beside_their_fields(
     for action in ("submit", "dry-run"):
         reply = await send(api, "/submit", {**JOB, **changed, "action": action})
         assert reply.status_code == status, reply.text
-        assert words in said(reply.text)[field]
+        assert words in field_errors(reply.text)[field]
 
 
 async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
     await api.job(name="by-form")
     reply = await send(api, "/submit", {**JOB, "action": "submit"})
     assert reply.status_code == 409
-    assert "is called 'by-form' already" in said(reply.text)["name"]
+    assert "is called 'by-form' already" in field_errors(reply.text)["name"]
 
 
 @pytest.mark.parametrize("field", ["params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."])
@@ -212,7 +207,7 @@ async def test_hostile_values_are_texts(api: Api) -> None:
             assert "<script>" not in page, name
     reply = await send(api, "/submit", {**JOB, "params.grading.rubric": "long " * 100_000, "action": "submit"})
     assert reply.status_code == 422
-    assert "length <= 8000" in said(reply.text)["params.grading.rubric"]
+    assert "length <= 8000" in field_errors(reply.text)["params.grading.rubric"]
     huge = await send(api, "/submit", {**JOB, "metadata": "x" * (1 << 20), "action": "submit"})
     assert huge.status_code == 413
 
