@@ -285,22 +285,25 @@ MEASURES = {
 }
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-async def test_jobs_are_compared_by_a_measure(sums_api: Api, measured_jobs: list[uuid.UUID], measure: str) -> None:
-    wide, narrow, gained, p = MEASURES[measure]
-    found = await sums_api.get("/v1/comparison", job=["wide"], baseline="narrow", measure=measure)
-    by_name = {each["name"]: each for each in found["jobs"]}
-    [pair] = found["pairs"]
-    assert (found["measure"], len(measured_jobs)) == (measure, 2)
-    for name, value in (("wide", wide), ("narrow", narrow)):
-        job = by_name[name]
-        assert job["items"] == job["measured"]["n"] == 8
-        same = (job["measured"]["value"], job["bootstrap"]["value"], job["repeats"]["mean"])
-        assert same == pytest.approx((value,) * 3, abs=1e-6)
-    assert by_name["wide"]["accuracy"]["value"] == 0.5
-    assert (pair["items"], pair["gained"], pair["lost"]) == (8, gained, 0)
-    assert pair["difference"]["value"] == pytest.approx(wide - narrow, abs=1e-6)
-    assert (pair["p"], pair["adjusted"]) == pytest.approx((p, p))
+async def test_jobs_are_compared_by_a_measure(
+    sums_api: Api, measured_jobs: list[uuid.UUID], subtests: pytest.Subtests
+) -> None:
+    for measure in MEASURES:
+        with subtests.test(measure=measure):
+            wide, narrow, gained, p = MEASURES[measure]
+            found = await sums_api.get("/v1/comparison", job=["wide"], baseline="narrow", measure=measure)
+            by_name = {each["name"]: each for each in found["jobs"]}
+            [pair] = found["pairs"]
+            assert (found["measure"], len(measured_jobs)) == (measure, 2)
+            for name, value in (("wide", wide), ("narrow", narrow)):
+                job = by_name[name]
+                assert job["items"] == job["measured"]["n"] == 8
+                same = (job["measured"]["value"], job["bootstrap"]["value"], job["repeats"]["mean"])
+                assert same == pytest.approx((value,) * 3, abs=1e-6)
+            assert by_name["wide"]["accuracy"]["value"] == 0.5
+            assert (pair["items"], pair["gained"], pair["lost"]) == (8, gained, 0)
+            assert pair["difference"]["value"] == pytest.approx(wide - narrow, abs=1e-6)
+            assert (pair["p"], pair["adjusted"]) == pytest.approx((p, p))
 
 
 async def test_the_figures_of_a_measure_are_those_of_the_report(sums_api: Api, measured_jobs: list[uuid.UUID]) -> None:

@@ -213,9 +213,13 @@ async def test_templates_come_with_the_facts(graph_api: Api) -> None:
     assert "upload, line 2: `object_question` has the slot {who}" in refused.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    ("content", "query", "status", "said"),
-    [
+async def test_what_makes_no_questions_is_refused(
+    graph_api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    await store_bank(database, "foreign", "ab" * 32)
+    likes = Rule(head=Atom("likes", 0, 1), body=RULE.body, support=1, body_size=2, confidence=0.5)
+    await store_bank(database, "other-heads", None, [likes])
+    for content, query, status, said in (
         (b"a\tmet\tc\n", {}, 422, "each fact has no time, but graph 'g' has a date"),
         (b"a\tmet\tc\t7\n", {}, 422, "each fact has a whole number as time, but graph 'g' has a date"),
         (b"a\tmet\tb\t2014-09-20\n", {}, 422, "yield no question"),
@@ -227,17 +231,11 @@ async def test_templates_come_with_the_facts(graph_api: Api) -> None:
         (FACTS, {"side": "both ends"}, 422, "side"),
         (FACTS, {"grader": "math"}, 422, "grader"),
         (FACTS, {"limit": 0}, 422, "limit"),
-    ],
-)
-async def test_what_makes_no_questions_is_refused(
-    graph_api: Api, database: Database, content: bytes, query: dict[str, Any], status: int, said: str
-) -> None:
-    await store_bank(database, "foreign", "ab" * 32)
-    likes = Rule(head=Atom("likes", 0, 1), body=RULE.body, support=1, body_size=2, confidence=0.5)
-    await store_bank(database, "other-heads", None, [likes])
-    reply = await make(graph_api, content, **query)
-    assert (reply.status_code, said in reply.json()["detail"]) == (status, True), reply.text
-    assert (await graph_api.get("/v1/datasets"))["data"] == []
+    ):
+        with subtests.test(query=query):
+            reply = await make(graph_api, content, **query)
+            assert (reply.status_code, said in reply.json()["detail"]) == (status, True), reply.text
+            assert (await graph_api.get("/v1/datasets"))["data"] == []
 
 
 async def test_a_bank_that_is_being_mined_has_no_rules_yet(graph_api: Api) -> None:
@@ -323,9 +321,10 @@ async def test_a_limit_draws_questions_by_the_seed(mined_api: Api) -> None:
     assert len(drawn) > 1
 
 
-@pytest.mark.parametrize(
-    ("dataset", "query", "status", "said"),
-    [
+async def test_what_cannot_be_exported_is_refused_with_the_reason(mined_api: Api, subtests: pytest.Subtests) -> None:
+    await mined_api.upload("datasets", "plain", [{"question": "1 + 1?", "answer": "2"}])
+    await send(mined_api, "/v1/datasets/from-graph", "p0\tmet\tq5\n", name="unled", graph="g", limit="1")
+    for dataset, query, status, said in (
         ("led", {"rules": "other"}, 409, "another bank than 'other'"),
         ("led", {"rules": "none"}, 404, "no rule bank 'none'"),
         ("none", {}, 404, "no dataset 'none'"),
@@ -335,16 +334,11 @@ async def test_a_limit_draws_questions_by_the_seed(mined_api: Api) -> None:
         ("unled", {}, 422, "no rule leads to an answer of dataset 'unled'"),
         ("led", {"as": "poems"}, 422, "as"),
         ("led", {"limit": 0}, 422, "limit"),
-    ],
-)
-async def test_what_cannot_be_exported_is_refused_with_the_reason(
-    mined_api: Api, dataset: str, query: dict[str, Any], status: int, said: str
-) -> None:
-    await mined_api.upload("datasets", "plain", [{"question": "1 + 1?", "answer": "2"}])
-    await send(mined_api, "/v1/datasets/from-graph", "p0\tmet\tq5\n", name="unled", graph="g", limit="1")
-    reply = await export(mined_api, dataset, **query)
-    assert reply.status_code == status, reply.text
-    assert said in reply.text
+    ):
+        with subtests.test(dataset=dataset, query=query):
+            reply = await export(mined_api, dataset, **query)
+            assert reply.status_code == status, reply.text
+            assert said in reply.text
 
 
 async def test_the_graph_of_an_imported_bank_must_be_named(mined_api: Api) -> None:

@@ -461,14 +461,13 @@ FILTERS: list[tuple[dict[str, str], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), FILTERS)
-async def test_a_filter_holds_these_samples(
-    served: Api, database: Database, query: dict[str, str], expected: list[int]
-) -> None:
+async def test_a_filter_holds_these_samples(served: Api, database: Database, subtests: pytest.Subtests) -> None:
     await served.job()
     await scene.drain(database, scene.ScriptedExecutor(answer))
-    assert await indexes(served, **query) == expected
-    assert await indexes(served, **query, limit="1") == expected
+    for query, expected in FILTERS:
+        with subtests.test(query=query):
+            assert await indexes(served, **query) == expected
+            assert await indexes(served, **query, limit="1") == expected
 
 
 async def test_a_page_looks_through_a_bounded_part_and_its_cursor_goes_on(
@@ -520,16 +519,23 @@ async def test_samples_are_told_apart_by_whether_reranking_changed_the_prompt(se
     assert [each["document"] for each in fused[:2]] != row["context"]
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [("state=asleep", "state"), ("ending=happy", "ending"), ("scored_by=dice", "scored_by"), ("moved=perhaps", "moved"),
-     ("limit=0", "limit"), ("limit=501", "limit"), ("text=", "text"), (f"text={'x' * 201}", "text"),
-     ("colour=red", "colour"), ("correct=2", "correct")],
-)  # fmt: skip
-async def test_a_filter_that_cannot_be_used_is_named(served: Api, query: str, field: str) -> None:
+async def test_a_filter_that_cannot_be_used_is_named(served: Api, subtests: pytest.Subtests) -> None:
     await served.job()
-    reply = await served.http.get(f"{PATH}?{query}")
-    assert (reply.status_code, reply.json()["field"]) == (422, field)
+    for query, field in (
+        ("state=asleep", "state"),
+        ("ending=happy", "ending"),
+        ("scored_by=dice", "scored_by"),
+        ("moved=perhaps", "moved"),
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("text=", "text"),
+        (f"text={'x' * 201}", "text"),
+        ("colour=red", "colour"),
+        ("correct=2", "correct"),
+    ):
+        with subtests.test(query=query):
+            reply = await served.http.get(f"{PATH}?{query}")
+            assert (reply.status_code, reply.json()["field"]) == (422, field)
 
 
 async def test_a_cursor_belongs_to_its_filters(served: Api, database: Database) -> None:

@@ -61,9 +61,14 @@ async def test_the_api_has_the_same_comparison(comparing_api: Api, answered: Ans
     assert f"<h1>{found['finding']}</h1>" in page
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
+async def test_what_cannot_be_compared_is_refused_as_a_page(
+    comparing_api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    await scene.add_dataset(database, 5, "others", changed=frozenset(range(5)))
+    for name, dataset in (("one", "items"), ("two", "items"), ("other", "others")):
+        await comparing_api.job(name=name, dataset=dataset)
+    await finished(database)
+    for query, status, said in (
         ("jobs=one", 422, "1 job chosen, and a comparison needs 2 to 8"),
         ("jobs=one&jobs=one", 422, "1 job chosen"),
         ("&".join(f"jobs=job-{n}" for n in range(9)), 422, "9 jobs chosen"),
@@ -71,20 +76,13 @@ async def test_the_api_has_the_same_comparison(comparing_api: Api, answered: Ans
         ("jobs=one&jobs=%3Cscript%3E%E2%80%AE", 404, "&lt;script&gt;"),
         ("jobs=one&jobs=two&measure=beauty", 422, "`measure`"),
         ("jobs=one&jobs=other", 409, "have no measured item in common"),
-    ],
-)
-async def test_what_cannot_be_compared_is_refused_as_a_page(
-    comparing_api: Api, database: Database, query: str, status: int, said: str
-) -> None:
-    await scene.add_dataset(database, 5, "others", changed=frozenset(range(5)))
-    for name, dataset in (("one", "items"), ("two", "items"), ("other", "others")):
-        await comparing_api.job(name=name, dataset=dataset)
-    await finished(database)
-    reply = await look(comparing_api, f"/compare?{query}")
-    assert reply.status_code == status
-    assert said in reply.text
-    assert "<script>" not in reply.text
-    assert "\u202e" not in reply.text
+    ):
+        with subtests.test(query=query):
+            reply = await look(comparing_api, f"/compare?{query}")
+            assert reply.status_code == status
+            assert said in reply.text
+            assert "<script>" not in reply.text
+            assert "\u202e" not in reply.text
 
 
 async def test_equal_jobs_are_not_told_apart(comparing_api: Api, answered: Answered) -> None:
@@ -199,23 +197,25 @@ async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Databa
         assert "U+202E" in page
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("changed?left=dense", 422), ("changed?left=dense&right=dense", 422), ("changed?left=dense&right=nobody", 404),
-        ("changed?left=dense&right=closed&only=%3Cb%3E", 422), ("changed?left=dense&right=closed&cursor=x", 400),
-        ("sample?left=dense&right=closed", 422), ("sample?left=dense&right=closed&index=5", 404),
-        ("sample?left=dense&right=closed&index=-1", 422),
-    ],
-)  # fmt: skip
 async def test_what_is_not_there_is_a_page_that_says_so(
-    api: Api, database: Database, plant: Plant, path: str, status: int
+    api: Api, database: Database, plant: Plant, subtests: pytest.Subtests
 ) -> None:
     await jobs(api, database, plant)
-    reply = await look(api, f"/compare/{path}")
-    assert reply.status_code == status
-    assert "<h1>" in reply.text
-    assert "<b>" not in reply.text
+    for path, status in (
+        ("changed?left=dense", 422),
+        ("changed?left=dense&right=dense", 422),
+        ("changed?left=dense&right=nobody", 404),
+        ("changed?left=dense&right=closed&only=%3Cb%3E", 422),
+        ("changed?left=dense&right=closed&cursor=x", 400),
+        ("sample?left=dense&right=closed", 422),
+        ("sample?left=dense&right=closed&index=5", 404),
+        ("sample?left=dense&right=closed&index=-1", 422),
+    ):
+        with subtests.test(path=path):
+            reply = await look(api, f"/compare/{path}")
+            assert reply.status_code == status
+            assert "<h1>" in reply.text
+            assert "<b>" not in reply.text
 
 
 # A job's report as a page.

@@ -222,17 +222,18 @@ async def test_without_cases_there_is_a_form(api: Api) -> None:
     assert page.count('name="left_index"') == page.count('name="right_index"') == 1
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("left=right", 422), (BOTH.replace("right=wrong", "right=nobody"), 404), (BOTH + "&right_repeat=7", 404),
-        (BOTH.replace("left_index=1", "left_index=-1"), 422), (BOTH.replace("left_index=1", "left_index=99"), 404),
+async def test_what_is_not_there_is_a_page_that_says_so(answered: Api, subtests: pytest.Subtests) -> None:
+    for query, status in (
+        ("left=right", 422),
+        (BOTH.replace("right=wrong", "right=nobody"), 404),
+        (BOTH + "&right_repeat=7", 404),
+        (BOTH.replace("left_index=1", "left_index=-1"), 422),
+        (BOTH.replace("left_index=1", "left_index=99"), 404),
         (BOTH + "&style=x", 422),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("path", ["cases", "cases.html"])
-async def test_what_is_not_there_is_a_page_that_says_so(answered: Api, path: str, query: str, status: int) -> None:
-    assert (await look(answered, f"/compare/{path}?{query}")).status_code == status
+    ):
+        for path in ("cases", "cases.html"):
+            with subtests.test(query=query, path=path):
+                assert (await look(answered, f"/compare/{path}?{query}")).status_code == status
 
 
 async def test_a_document_that_was_deleted_is_named(answered: Api, plant: Plant) -> None:
