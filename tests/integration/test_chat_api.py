@@ -369,9 +369,10 @@ async def test_every_name_in_the_list_of_models_can_be_looked_up(client: openai.
         await client.models.retrieve("no-such-model")
 
 
-@pytest.mark.parametrize(
-    ("sent", "param"),
-    [
+async def test_what_is_not_supported_is_refused_by_its_name(
+    client: openai.AsyncOpenAI, database: Database, subtests: pytest.Subtests
+) -> None:
+    for sent, param in (
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"n": 2}, "n"),
         ({"top_p": 0.5}, "top_p"),
@@ -387,15 +388,12 @@ async def test_every_name_in_the_list_of_models_can_be_looked_up(client: openai.
         ({"messages": [{"role": "assistant", "content": "7"}]}, "messages"),
         ({"messages": [{"role": "user", "content": "a\0b"}]}, "messages"),
         ({"model": "hybrid@docs"}, "messages"),
-    ],
-)
-async def test_what_is_not_supported_is_refused_by_its_name(
-    client: openai.AsyncOpenAI, database: Database, sent: dict[str, Any], param: str
-) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        await client.chat.completions.create(**{"model": MODEL, "messages": ASKED, **sent})
-    assert str(refused.value.param).startswith(param)
-    assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
+    ):
+        with subtests.test(sent=sent):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.chat.completions.create(**{"model": MODEL, "messages": ASKED, **sent})
+            assert str(refused.value.param).startswith(param)
+            assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
 
 
 async def test_an_unknown_model_and_a_conversation_that_is_too_long_are_different_errors(

@@ -165,21 +165,19 @@ async def test_failed_samples_are_in_no_pair(api: Api, answered: Answered, plant
     assert (only["items"], only["left_only"], only["difference"]["value"]) == (ITEMS - 3, 3, 0)
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
+async def test_what_cannot_be_compared_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    await api.job(name="one")
+    for query, status, said in (
         ({"job": ["one", "one"]}, 422, "at least two"),
         ({"job": "one"}, 422, "at least two"),
         ({}, 422, "job"),
         ({"job": ["one", "none"]}, 404, "no job 'none'"),
         ({"job": "one", "baseline": "none"}, 404, "no job 'none'"),
-    ],
-)
-async def test_what_cannot_be_compared_is_refused(api: Api, query: dict[str, Any], status: int, said: str) -> None:
-    await api.job(name="one")
-    reply = await api.http.get("/v1/comparison", params=query)
-    assert reply.status_code == status
-    assert said in reply.text
+    ):
+        with subtests.test(query=query):
+            reply = await api.http.get("/v1/comparison", params=query)
+            assert reply.status_code == status
+            assert said in reply.text
 
 
 async def test_jobs_of_one_name_are_told_apart_by_their_ids(api: Api, database: Database) -> None:

@@ -131,20 +131,24 @@ async def test_a_name_that_has_other_documents_is_a_conflict(empty_api: Api, oth
     assert (reply.status_code, reply.json()["type"]) == (409, "urn:mathrag:conflict")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [(b"{\n", "is not JSON"), (b"[]\n", "array"), ({"id": "z"}, "has no text"), ({"text": " "}, "empty text"),
-     (b'{"text": "\xff"}\n', "not UTF-8"), ({"id": "a", "text": "x"}, "repeats the id 'a' of upload, line 1")],
-)  # fmt: skip
 async def test_a_bad_line_rejects_the_upload_with_its_number(
-    empty_api: Api, database: Database, line: Any, words: str
+    empty_api: Api, database: Database, subtests: pytest.Subtests
 ) -> None:
-    reply = await empty_api.upload("corpora", "mine", [*LINES, b"\n", line])
-    problem = reply.json()
-    assert (reply.status_code, problem["type"], problem["line"]) == (422, "urn:mathrag:invalid_line", 5)
-    assert problem["detail"].startswith("upload, line 5: ")
-    assert words in problem["detail"]
-    assert await nothing_is_stored(database)
+    for line, words in (
+        (b"{\n", "is not JSON"),
+        (b"[]\n", "array"),
+        ({"id": "z"}, "has no text"),
+        ({"text": " "}, "empty text"),
+        (b'{"text": "\xff"}\n', "not UTF-8"),
+        ({"id": "a", "text": "x"}, "repeats the id 'a' of upload, line 1"),
+    ):
+        with subtests.test(line=line):
+            reply = await empty_api.upload("corpora", "mine", [*LINES, b"\n", line])
+            problem = reply.json()
+            assert (reply.status_code, problem["type"], problem["line"]) == (422, "urn:mathrag:invalid_line", 5)
+            assert problem["detail"].startswith("upload, line 5: ")
+            assert words in problem["detail"]
+            assert await nothing_is_stored(database)
 
 
 async def test_a_bad_line_after_a_stored_batch_takes_the_batch_back(

@@ -169,9 +169,10 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
     await submitted(api)
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "said"),
-    [
+async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
+    api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    for change, status, said in (
         ({"datasets": [{"dataset": "none"}]}, 404, "no dataset 'none'"),
         ({"datasets": [{"dataset": "items"}]}, 422, "`corpus`: pipeline 'dense' needs one"),
         ({"models": {"judge": "nobody"}}, 422, "`models.judge`"),
@@ -189,15 +190,12 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
         ),
         ({"baseline": "other"}, 422, "`baseline`: no variant 'other'"),
         ({"no_such_field": 1}, 422, "`no_such_field`"),
-    ],
-)
-async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
-    api: Api, database: Database, change: dict[str, Any], status: int, said: str
-) -> None:
-    refused = await submitted(api, {**PAIR, **change}, status=status)
-    assert said in refused["detail"]
-    assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
-    assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
+    ):
+        with subtests.test(change=change):
+            refused = await submitted(api, {**PAIR, **change}, status=status)
+            assert said in refused["detail"]
+            assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
+            assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
 
 
 @pytest.mark.parametrize(("live", "status", "kind"), [(1, 413, "too_large"), (2, 429, "too_many")])

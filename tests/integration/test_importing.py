@@ -150,9 +150,8 @@ async def test_an_imported_job_is_compared_with_another(api: Api, database: Data
     assert found["pairs"][0]["items"] == 4, found
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database, subtests: pytest.Subtests) -> None:
+    for line, said in (
         ({"id": "nobody", "answer": "1"}, "no item of the dataset has the id 'nobody'"),
         ({"index": 5, "answer": "1"}, "the dataset has 5 items"),
         ({"index": -1, "answer": "1"}, "out of range"),
@@ -171,13 +170,12 @@ async def test_an_imported_job_is_compared_with_another(api: Api, database: Data
         (b'{"index": 1, "answer": "a\\u0000b"}\n', "u0000"),
         (b'{"index": 1, "answer": "cut o', "is not JSON"),
         (b"[1, 2]\n", "holds an array"),
-    ],
-)
-async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database, line: Any, said: str) -> None:
-    found = await refused(api, [ALL[0], line])
-    assert (found["line"], said in found["detail"]) == (2, True), found
-    assert await scalar(database, "SELECT count(*) FROM given") == 0
-    assert await scalar(database, "SELECT count(*) FROM jobs") == 0
+    ):
+        with subtests.test(line=line):
+            found = await refused(api, [ALL[0], line])
+            assert (found["line"], said in found["detail"]) == (2, True), found
+            assert await scalar(database, "SELECT count(*) FROM given") == 0
+            assert await scalar(database, "SELECT count(*) FROM jobs") == 0
 
 
 async def test_a_line_over_the_limit_and_a_wrong_kind_of_file_are_refused(api: Api, database: Database) -> None:

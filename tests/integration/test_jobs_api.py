@@ -65,23 +65,21 @@ async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
     assert found["request_counts"] == counts
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "words"),
-    [
+async def test_a_job_that_cannot_run_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    for change, status, words in (
         ({"dataset": "none"}, 404, "no dataset 'none'"),
         ({"corpus": "none"}, 404, "no corpus 'none'"),
         ({"pipeline": "none"}, 422, "closed-book"),
         ({"pipeline": "dense", "corpus": None}, 422, "`corpus`"),
         ({"models": {"judge": "none"}}, 422, "no guard serves a model 'none'"),
         ({"models": {"cook": "a-judge"}}, 422, "no role 'cook'"),
-    ],
-)
-async def test_a_job_that_cannot_run_is_refused(api: Api, change: dict[str, Any], status: int, words: str) -> None:
-    body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
-    reply = await api.http.post("/v1/jobs", json=body)
-    assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
-    assert (await api.get("/v1/jobs"))["data"] == []
-    assert api.woken == 0
+    ):
+        with subtests.test(change=change):
+            body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
+            reply = await api.http.post("/v1/jobs", json=body)
+            assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
+            assert (await api.get("/v1/jobs"))["data"] == []
+            assert api.woken == 0
 
 
 @pytest.mark.fault("V3")
@@ -136,10 +134,11 @@ async def test_a_name_wins_over_a_prefix_and_an_id_over_a_name(api: Api) -> None
     assert (await api.get(f"/v1/jobs/{first['id']}"))["id"] == first["id"] != third["id"]
 
 
-@pytest.mark.parametrize("path", ["", "/results", "/samples", "/samples/0", "/report", "/audit"])
-async def test_an_unknown_job_is_not_found(api: Api, path: str) -> None:
-    for reference in (str(uuid.uuid4()), "none", "%25"):
-        assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
+async def test_an_unknown_job_is_not_found(api: Api, subtests: pytest.Subtests) -> None:
+    for path in ("", "/results", "/samples", "/samples/0", "/report", "/audit"):
+        with subtests.test(path=path):
+            for reference in (str(uuid.uuid4()), "none", "%25"):
+                assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
 
 
 async def test_lists_are_newest_first_and_paged(api: Api) -> None:
@@ -252,9 +251,9 @@ async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str
     assert (await api.http.post(path)).status_code == 202
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+async def test_what_a_job_cannot_become_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    job = await api.job()
+    for body, field in (
         ({"name": "a b"}, "name"),
         ({"rank": 1 << 40}, "rank"),
         ({"metadata": {"k": "v\0"}}, "metadata.k"),
@@ -262,13 +261,11 @@ async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str
         ({"metadata": {"k": "v" * 513}}, "metadata.k"),
         ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
         ({"state": "paused"}, "state"),
-    ],
-)
-async def test_what_a_job_cannot_become_is_refused(api: Api, body: dict[str, Any], field: str) -> None:
-    job = await api.job()
-    reply = await api.http.patch(f"/v1/jobs/{job['id']}", json=body, headers={"If-Match": "*"})
-    assert (reply.status_code, reply.json()["field"].startswith(field)) == (422, True)
-    assert (await api.get(job["links"]["self"]))["version"] == job["version"]
+    ):
+        with subtests.test(body=body):
+            reply = await api.http.patch(f"/v1/jobs/{job['id']}", json=body, headers={"If-Match": "*"})
+            assert (reply.status_code, reply.json()["field"].startswith(field)) == (422, True)
+            assert (await api.get(job["links"]["self"]))["version"] == job["version"]
 
 
 async def test_a_job_is_paused_and_goes_on(api: Api, database: Database) -> None:
@@ -296,16 +293,17 @@ async def test_a_finalizing_job_can_be_neither_paused_nor_cancelled(api: Api, da
 BAD_REFERENCES = ["%00", "a%00b", "%ff", "x" * 5000, "%F0%9F%98%80", "1" * 400, "' OR 1=1"]
 
 
-@pytest.mark.parametrize("reference", BAD_REFERENCES)
-async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> None:
-    for path in ("", "/results", "/samples", "/events", "/samples/0", "/report"):
-        assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
-    assert (await api.http.post(f"/v1/jobs/{reference}/pause")).status_code == 404
+async def test_no_reference_is_an_error_of_ours(api: Api, subtests: pytest.Subtests) -> None:
+    for reference in BAD_REFERENCES:
+        with subtests.test(reference=reference):
+            for path in ("", "/results", "/samples", "/events", "/samples/0", "/report"):
+                assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
+            assert (await api.http.post(f"/v1/jobs/{reference}/pause")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
+async def test_no_query_is_an_error_of_ours(api: Api, subtests: pytest.Subtests) -> None:
+    await api.job()
+    for path, status in (
         ("?limit=99999999999999999999999", 422),
         ("?limit=x", 422),
         ("?name=%00", 422),
@@ -317,16 +315,13 @@ async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> Non
         ("/a-job/samples/0?repeat=99999999999", 422),
         ("/a-job/samples?cursor=%F0%9F%98%80", 400),
         ("/a-job/results?format=xml", 422),
-    ],
-)
-async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) -> None:
-    await api.job()
-    assert (await api.http.get(f"/v1/jobs{path}")).status_code == status
+    ):
+        with subtests.test(path=path):
+            assert (await api.http.get(f"/v1/jobs{path}")).status_code == status
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+async def test_no_body_is_an_error_of_ours(api: Api, subtests: pytest.Subtests) -> None:
+    for change in (
         {"dataset": "\0"},
         {"corpus": "a\0"},
         {"pipeline": "\0"},
@@ -337,12 +332,13 @@ async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) ->
         {"params": {"anchors": {"a": "\ud800"}}},
         {"params": {"seed": 1 << 80}},
         {"repeats": 1e300},
-    ],
-)
-async def test_no_body_is_an_error_of_ours(api: Api, change: dict[str, Any]) -> None:
-    body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
-    reply = await api.http.post("/v1/jobs", content=json.dumps(body), headers={"content-type": "application/json"})
-    assert reply.status_code in (404, 422), reply.text
+    ):
+        with subtests.test(change=change):
+            body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
+            reply = await api.http.post(
+                "/v1/jobs", content=json.dumps(body), headers={"content-type": "application/json"}
+            )
+            assert reply.status_code in (404, 422), reply.text
 
 
 async def test_a_cancelled_job_ends_and_stays_cancelled(api: Api) -> None:

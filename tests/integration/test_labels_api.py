@@ -161,9 +161,9 @@ async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
     assert (await api.get(f"{SETS}/set/agreement", blind=False))["majority"]["confusion"][1] != [0] * 5
 
 
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
+async def test_a_label_that_cannot_be_used_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    await make(api, size=2)
+    for label, said in (
         ({"value": 6}, "not on the scale: 1, 2, 3, 4, 5"),
         ({"value": "right"}, "not on the scale"),
         ({"value": True}, "value"),
@@ -173,13 +173,11 @@ async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
         ({"value": 3, "note": "x" * 1_000_000}, "2000 characters"),
         ({"value": 3, "note": "a\x00b"}, "u0000"),
         ({"value": 3, "labeller": "somebody else"}, "labeller"),
-    ],
-)
-async def test_a_label_that_cannot_be_used_is_refused(api: Api, label: Any, said: str) -> None:
-    await make(api, size=2)
-    reply = await post(api, 1, **label)
-    assert (reply.status_code, said in reply.text) == (422, True), reply.text[:500]
-    assert await exported(api) == []
+    ):
+        with subtests.test(label=label):
+            reply = await post(api, 1, **label)
+            assert (reply.status_code, said in reply.text) == (422, True), reply.text[:500]
+            assert await exported(api) == []
 
 
 async def test_another_set_s_task_is_not_found(api: Api) -> None:

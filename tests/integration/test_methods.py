@@ -149,20 +149,18 @@ async def test_a_choice_is_asked_with_its_choices(api: Api, database: Database) 
     assert stored == [(asked, "B"), (asked, "A"), (asked, "B")]
 
 
-@pytest.mark.parametrize(
-    ("grader", "line", "said"),
-    [
+async def test_a_line_that_its_grader_cannot_use_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    for grader, line, said in (
         ("regex", {"question": "?", "answer": "(5"}, "is no regular expression"),
         ("choice", {"question": "?", "choices": ["a", "b"], "answer": "c"}, "names none of the choices"),
         ("choice", {"question": "?", "choices": ["1", "0"], "answer": 1}, "may be a place or a text"),
         ("choice", {"question": "?", "choices": "a, b", "answer": "A"}, "must be a list of 2 to 26 texts"),
         ("rubric", {"question": "?", "rubric": ["clear"]}, "`rubric` is an array"),
-    ],
-)
-async def test_a_line_that_its_grader_cannot_use_is_refused(api: Api, grader: str, line: object, said: str) -> None:
-    refused = await api.upload("datasets", "wrong", [line], grader=grader)
-    assert refused.status_code == 422
-    assert said in refused.text
+    ):
+        with subtests.test(grader=grader, line=line):
+            refused = await api.upload("datasets", "wrong", [line], grader=grader)
+            assert refused.status_code == 422
+            assert said in refused.text
 
 
 async def test_the_same_items_with_another_grader_are_another_dataset(api: Api) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from services.orchestrator.api.jobs import JobRequest
 from shared.calls import Generate
-from shared.errors import Conflict, Invalid, MathragError, NotFound, PreconditionFailed, Unavailable
+from shared.errors import Conflict, Invalid, NotFound, PreconditionFailed, Unavailable
 from shared.params import Params
 from shared.rag.provenance import make_outcome
 from shared.replies import require
@@ -323,9 +323,9 @@ async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> N
 # Submit: what cannot run is refused at once, and the message names the field.
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "said"),
-    [
+async def test_what_does_not_exist_is_refused_by_name(database: Database, subtests: pytest.Subtests) -> None:
+    await furnish(database, items=1)
+    for fields, error, said in (
         ({"dataset": "no-such-dataset"}, NotFound, "no dataset 'no-such-dataset'"),
         ({"corpus": "no-such-corpus"}, NotFound, "no corpus 'no-such-corpus'"),
         ({"pipeline": "no-such-pipeline"}, Invalid, "`pipeline`.*no-such-pipeline.*closed-book"),
@@ -335,16 +335,12 @@ async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> N
         ({"pipeline": "dense", "corpus": None}, Invalid, "`corpus`.*dense.*needs one"),
         ({"pipeline": "mathrag-gate", "corpus": None}, Invalid, "`corpus`.*mathrag-gate.*needs one"),
         ({"params": {"anchors": {"no_such_slot": "?"}}}, Invalid, "`params`.*reasoning-quality.*no_such_slot"),
-    ],
-)
-async def test_what_does_not_exist_is_refused_by_name(
-    database: Database, fields: dict[str, Any], error: type[MathragError], said: str
-) -> None:
-    await furnish(database, items=1)
-    with pytest.raises(error, match=said):
-        await submit_job(database, **{"pipeline": "mathrag-gate", **fields})
-    assert await job_states(database) == []
-    assert await scalar(database, "SELECT count(*) FROM samples") == 0
+    ):
+        with subtests.test(fields=fields):
+            with pytest.raises(error, match=said):
+                await submit_job(database, **{"pipeline": "mathrag-gate", **fields})
+            assert await job_states(database) == []
+            assert await scalar(database, "SELECT count(*) FROM samples") == 0
 
 
 @pytest.mark.parametrize("params", [{"no_such_param": 1}, {"gate": {"no_such_param": 1}}, {"candidates": "ten"}])

@@ -429,9 +429,8 @@ async def test_a_quantised_cache_and_a_place_for_retrieval_are_part_of_the_quest
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
+async def test_a_question_that_makes_no_sense_is_refused(planning_api: Api, subtests: pytest.Subtests) -> None:
+    for body, said in (
         ({}, "neither `job` nor `models`"),
         ({"models": [{"role": "judge"}]}, "`preset` or a `shape`"),
         ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "there is no preset 'gpt-2'"),
@@ -444,10 +443,9 @@ async def test_a_quantised_cache_and_a_place_for_retrieval_are_part_of_the_quest
         ({"models": [{**WHAT_IF["models"][0], "device": "gpu:7"}], "devices": [{"budget_mib": 9}]}, "pinned"),
         ({**WHAT_IF, "devices": [{"budget_mib": 0}]}, "budget_mib"),
         ({"job": {"name": "j", "dataset": "items", "pipeline": "no-such"}}, "`pipeline`"),
-    ],
-)
-async def test_a_question_that_makes_no_sense_is_refused(planning_api: Api, body: dict[str, Any], said: str) -> None:
-    assert said in (await asked(planning_api, body, 422))["detail"]
+    ):
+        with subtests.test(said=said):
+            assert said in (await asked(planning_api, body, 422))["detail"]
 
 
 async def test_what_is_not_there_is_not_found(planning_api: Api) -> None:

@@ -432,20 +432,17 @@ async def test_a_job_keeps_the_text_of_its_rubric(database: Database, settings: 
     assert rubric == "A"
 
 
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
+async def test_what_is_not_in_the_folders_is_refused(
+    database: Database, settings: Plugins, subtests: pytest.Subtests
+) -> None:
+    await furnish(database, items=1)
+    for params, said in (
         ({"generate": {"template": "gone"}}, "no prompt 'gone' is in the folder `plugins.templates`"),
         ({"generate": {"template": "../secret"}}, "no prompt '../secret'"),
         ({"generate": {"template": "critic"}}, "no prompt 'critic'"),
         ({"generate": {"template": "needy"}}, r"prompt 'needy' needs \['answer'\]"),
         ({"grading": {"rubric": "@gone"}}, "no rubric 'gone' is in the folder `plugins.rubrics`"),
         ({"grading": {"rubric": "@../p/terse"}}, "no rubric '../p/terse'"),
-    ],
-)
-async def test_what_is_not_in_the_folders_is_refused(
-    database: Database, settings: Plugins, params: dict[str, object], said: str
-) -> None:
-    await furnish(database, items=1)
-    with pytest.raises(Invalid, match=said):
-        await submit_job(database, **JOB, params=params)  # type: ignore[arg-type]
+    ):
+        with subtests.test(params=params), pytest.raises(Invalid, match=said):
+            await submit_job(database, **JOB, params=params)  # type: ignore[arg-type]

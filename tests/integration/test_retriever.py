@@ -291,9 +291,8 @@ async def test_empty_corpus_is_refused(client: httpx2.AsyncClient, database: Dat
     assert await rows(database, "SELECT * FROM indexes") == []
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
+async def test_limits_name_the_field(client: httpx2.AsyncClient, subtests: pytest.Subtests) -> None:
+    for change, field in (
         ({"k": 0}, "searches.0.k"),
         ({"k": 1001}, "searches.0.k"),
         ({"question": ""}, "searches.0.question"),
@@ -304,14 +303,13 @@ async def test_empty_corpus_is_refused(client: httpx2.AsyncClient, database: Dat
         ({"hypothetical": ["x"] * (MAX_HYPOTHETICAL + 1)}, "searches.0.hypothetical"),
         ({"hypothetical": [""]}, "searches.0.hypothetical.0"),
         ({"mode": "hybrid"}, "searches.0.mode"),
-    ],
-)
-async def test_limits_name_the_field(client: httpx2.AsyncClient, change: dict[str, Any], field: str) -> None:
-    body = {"index": 1, "question": "circle", "k": 1, **change}
-    reply = await client.post("/search", json={"searches": [body]})
-    assert reply.status_code == 422
-    assert reply.headers["content-type"] == "application/problem+json"
-    assert f"`{field}`" in reply.json()["detail"]
+    ):
+        with subtests.test(change=change):
+            body = {"index": 1, "question": "circle", "k": 1, **change}
+            reply = await client.post("/search", json={"searches": [body]})
+            assert reply.status_code == 422
+            assert reply.headers["content-type"] == "application/problem+json"
+            assert f"`{field}`" in reply.json()["detail"]
 
 
 async def test_too_many_searches_and_too_large_bodies_are_refused(client: httpx2.AsyncClient) -> None:

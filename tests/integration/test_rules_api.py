@@ -214,9 +214,8 @@ async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: st
         assert sorted(rule["head"][0] for rule in found) == sorted(names)
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "words"),
-    [
+async def test_what_cannot_be_mined_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    for fields, status, words in (
         ({"graph": "h"}, 404, "no graph 'h'"),
         ({"name": "a/b"}, 422, "`name`"),
         ({"miner": "temporal-simple"}, 422, "the miners are amie, tlogic"),
@@ -225,12 +224,11 @@ async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: st
         ({"min_pca_confidence": 1.5}, 422, "`mining.min_pca_confidence`"),
         ({"walks": 3}, 422, "the miner amie has no such limit"),
         ({"min_head_facts": 5}, 422, "the largest, 'sees 0', has 4"),
-    ],
-)
-async def test_what_cannot_be_mined_is_refused(api: Api, fields: dict[str, Any], status: int, words: str) -> None:
-    reply = await post(api, status, **fields)
-    assert words in f"{reply['detail']} {reply.get('hint')}"
-    assert (await api.get("/v1/jobs"))["data"] == (await api.get("/v1/rules"))["data"] == []
+    ):
+        with subtests.test(fields=fields):
+            reply = await post(api, status, **fields)
+            assert words in f"{reply['detail']} {reply.get('hint')}"
+            assert (await api.get("/v1/jobs"))["data"] == (await api.get("/v1/rules"))["data"] == []
 
 
 async def test_mining_that_may_take_too_much_memory_is_refused_with_the_numbers(

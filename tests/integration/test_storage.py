@@ -550,7 +550,7 @@ WRITE = text("INSERT INTO operations (actor, action, target) VALUES ('me', 'drai
 
 
 @pytest.fixture
-async def own_database(own_database: Database, database_url: str) -> AsyncIterator[Database]:
+async def own_database(database: Database, database_url: str) -> AsyncIterator[Database]:
     connections = Database(database_url, pinned=True)
     yield connections
     await connections.close()

@@ -556,25 +556,24 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, name: str) -> None:
-    assert app.conf[name] == SETTINGS[name]
+def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, subtests: pytest.Subtests) -> None:
+    for name in SETTINGS:
+        with subtests.test(name=name):
+            assert app.conf[name] == SETTINGS[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_the_broker_connection_is_set_too(app: Celery, subtests: pytest.Subtests) -> None:
+    for name, value in (
         ("visibility_timeout", 600),
         ("health_check_interval", 10),
         ("socket_keepalive", True),
         ("socket_timeout", 5),
         ("socket_connect_timeout", 5),
         ("retry_on_timeout", True),
-    ],
-)
-def test_the_broker_connection_is_set_too(app: Celery, name: str, value: object) -> None:
-    assert app.conf.broker_transport_options[name] == value
-    assert app.conf.broker_transport_options["global_keyprefix"]
+    ):
+        with subtests.test(name=name, value=value):
+            assert app.conf.broker_transport_options[name] == value
+            assert app.conf.broker_transport_options["global_keyprefix"]
 
 
 def test_time_limits_lie_above_a_tick_and_far_below_redelivery(app: Celery) -> None:

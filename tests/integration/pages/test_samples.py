@@ -276,15 +276,18 @@ async def test_what_this_release_cannot_read_is_said_and_the_rest_is_shown(
     assert "What is 1 plus 1?" in page
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("/jobs/a-job/samples/99", 404), ("/jobs/nobody/samples/0", 404), ("/jobs/a-job/samples/x", 422),
-     ("/jobs/a-job/samples/0?repeat=x", 422), ("/jobs/a-job/samples/0?repeat=7", 404)],
-)  # fmt: skip
-async def test_a_sample_that_is_not_there_is_said_to_be_so(api: Api, path: str, status: int) -> None:
+async def test_a_sample_that_is_not_there_is_said_to_be_so(api: Api, subtests: pytest.Subtests) -> None:
     await api.job()
-    reply = await look(api, path)
-    assert (reply.status_code, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    for path, status in (
+        ("/jobs/a-job/samples/99", 404),
+        ("/jobs/nobody/samples/0", 404),
+        ("/jobs/a-job/samples/x", 422),
+        ("/jobs/a-job/samples/0?repeat=x", 422),
+        ("/jobs/a-job/samples/0?repeat=7", 404),
+    ):
+        with subtests.test(path=path):
+            reply = await look(api, path)
+            assert (reply.status_code, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
 
 
 async def test_the_shown_python_asks_for_this_sample(

@@ -137,24 +137,20 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
     assert await jobs(database) == 0
 
 
-@pytest.mark.parametrize(
-    ("changed", "status", "field", "words"),
-    [
+async def test_unknown_names_are_said_beside_their_fields(api: Api, subtests: pytest.Subtests) -> None:
+    for changed, status, field, words in (
         ({"dataset": "item"}, 404, "dataset", "did you mean 'items'?"),
         ({"corpus": "nope"}, 404, "corpus", "no corpus 'nope'"),
         ({"corpus": ""}, 422, "corpus", "needs one"),
         ({"pipeline": "mathrag-gat"}, 422, "pipeline", "did you mean 'mathrag-gate'?"),
         ({"models.judge": "nobody"}, 422, "models.judge", "'nobody'"),
         ({"name": ""}, 422, "name", "is not a valid name"),
-    ],
-)
-async def test_unknown_names_are_said_beside_their_fields(
-    api: Api, changed: dict[str, str], status: int, field: str, words: str
-) -> None:
-    for action in ("submit", "dry-run"):
-        reply = await send(api, "/submit", {**JOB, **changed, "action": action})
-        assert reply.status_code == status, reply.text
-        assert words in field_errors(reply.text)[field]
+    ):
+        with subtests.test(changed=changed):
+            for action in ("submit", "dry-run"):
+                reply = await send(api, "/submit", {**JOB, **changed, "action": action})
+                assert reply.status_code == status, reply.text
+                assert words in field_errors(reply.text)[field]
 
 
 async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
@@ -164,12 +160,15 @@ async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
     assert "is called 'by-form' already" in field_errors(reply.text)["name"]
 
 
-@pytest.mark.parametrize("field", ["params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."])
-async def test_fields_that_there_are_not_are_refused_by_name(api: Api, database: Database, field: str) -> None:
-    reply = await send(api, "/submit", {**JOB, field: "1", "action": "submit"})
-    assert reply.status_code == 422
-    assert 'role="alert"' in reply.text
-    assert await jobs(database) == 0
+async def test_fields_that_there_are_not_are_refused_by_name(
+    api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    for field in ("params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."):
+        with subtests.test(field=field):
+            reply = await send(api, "/submit", {**JOB, field: "1", "action": "submit"})
+            assert reply.status_code == 422
+            assert 'role="alert"' in reply.text
+            assert await jobs(database) == 0
 
 
 async def test_another_pipeline_shows_its_fields_and_keeps_what_was_written(api: Api) -> None:
@@ -281,21 +280,17 @@ async def test_what_cannot_fit_says_what_to_change_and_links_to_it(planning_api:
     assert heading(await text(planning_api, link)).startswith("Fits 192 MiB with 2 loads")
 
 
-@pytest.mark.parametrize(
-    ("sent", "planned"),
-    [
+async def test_slider_and_number_are_one_value_without_a_script(planning_api: Api, subtests: pytest.Subtests) -> None:
+    for sent, planned in (
         ({"memory": "200", "card": "160", "was": "160"}, "200"),
         ({"memory": "160", "card": "300.4", "was": "160"}, "300"),
         ({"memory": "170", "card": "300", "was": "160"}, "170"),
         ({"memory": "160", "card": "160", "was": "160"}, "160"),
         ({"memory": "lots", "card": "x", "was": "nan"}, "160"),
-    ],
-)
-async def test_slider_and_number_are_one_value_without_a_script(
-    planning_api: Api, sent: dict[str, str], planned: str
-) -> None:
-    page = await text(planning_api, plan(**sent))
-    assert (value(page, "memory"), value(page, "card"), value(page, "was")) == (planned,) * 3
+    ):
+        with subtests.test(sent=sent):
+            page = await text(planning_api, plan(**sent))
+            assert (value(page, "memory"), value(page, "card"), value(page, "was")) == (planned,) * 3
 
 
 async def test_models_that_are_not_there_are_planned_for_a_card(planning_api: Api) -> None:
@@ -318,9 +313,8 @@ async def test_submit_has_the_same_values_but_for_what_is_not_there(planning_api
     assert link == urlencode({**PLANNED_JOB, "repeats": 2, "params.candidates": 7})
 
 
-@pytest.mark.parametrize(
-    ("values", "status", "words"),
-    [
+async def test_bad_values_are_said_with_the_apis_words(planning_api: Api, subtests: pytest.Subtests) -> None:
+    for values, status, words in (
         ({"dataset": "nope"}, 404, "no dataset 'nope'"),
         ({"corpus": "nope"}, 404, "no corpus 'nope'"),
         ({"pipeline": "mathrag-gat"}, 422, "did you mean 'mathrag-gate'?"),
@@ -333,15 +327,12 @@ async def test_submit_has_the_same_values_but_for_what_is_not_there(planning_api
         ({"params.gate.tau": "2"}, 422, "must be between -1 and 1"),
         ({"params.hyde.documents": "2"}, 422, "mathrag-gate would not read it"),
         ({"corpus": ""}, 422, "needs one"),
-    ],
-)
-async def test_bad_values_are_said_with_the_apis_words(
-    planning_api: Api, values: dict[str, str], status: int, words: str
-) -> None:
-    reply = await look(planning_api, plan(**values))
-    assert reply.status_code == status, reply.text
-    assert words in html.unescape(re.sub("</?code>", "`", reply.text))
-    assert heading(reply.text) == "Plan"
+    ):
+        with subtests.test(values=values):
+            reply = await look(planning_api, plan(**values))
+            assert reply.status_code == status, reply.text
+            assert words in html.unescape(re.sub("</?code>", "`", reply.text))
+            assert heading(reply.text) == "Plan"
 
 
 async def test_hostile_values_of_a_plan_are_texts(planning_api: Api) -> None:
