@@ -317,6 +317,26 @@ class HeldDatabase(Database):
     """As if the commit that belongs to a single statement took long."""
 
 
+class Uncommitted(Database):
+    """The database as one open transaction sees it, whatever asks for a transaction or an engine."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self.engine = self  # type: ignore[assignment]
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """The transaction itself."""
+        yield self.connection
+
+    begin = snapshot
+
+    async def plant(self, sql: str, *, counted: bool = True, **values: object) -> None:
+        """As the fixture `plant`: a statement of the owner, with the triggers off that refuse changes."""
+        changed = await force_on(self.connection, sql, **values)
+        assert changed > 0 or not counted
+
+
 async def somebody_waits(database: Database, backends: int = 1) -> None:
     """Until so many connections wait for a lock that another one holds."""
     async with asyncio.timeout(30):

@@ -15,8 +15,7 @@ from shared.replies import Rated
 from shared.samples import GateDecision
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
-from tests.integration.scene import force_on, rows, scalar
-from tests.integration.tampering import Uncommitted
+from tests.integration.scene import Uncommitted, rows, scalar
 from tests.integration.test_audit import AN_ITEM, completed, found, the_job
 
 pytestmark = pytest.mark.anyio
@@ -43,11 +42,7 @@ async def database(owner_engine: AsyncEngine, job: uuid.UUID) -> AsyncIterator[U
 
 @pytest.fixture
 def plant(database: Uncommitted) -> Plant:
-    async def execute(sql: str, *, counted: bool = True, **values: object) -> None:
-        changed = await force_on(database.connection, sql, **values)
-        assert changed > 0 or not counted
-
-    return execute
+    return database.plant
 
 
 async def the_events(database: Database) -> str:

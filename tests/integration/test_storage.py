@@ -1,8 +1,6 @@
 """Rows: lost acknowledgements, migrations, purges, connections, and claims in any order."""
 
 import asyncio
-import subprocess
-import sys
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,12 +23,11 @@ from shared.runtime import submit
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, finish_due_jobs, pause, resume
 from shared.runtime.queue import Claim, Claims, lapse_expired, sweep
-from shared.settings import REPOSITORY
 from shared.storage import database as storage
 from shared.storage.database import Database, is_passing, retry_through_outage
 from tests.faults.proxy import Cuts, PostgresWire, Proxy
 from tests.integration.api import Api, serving
-from tests.integration.conftest import EmptyDatabase, Plant
+from tests.integration.conftest import EmptyDatabase
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
@@ -59,7 +56,6 @@ from tests.integration.scene import (
     without_gold,
     worker,
 )
-from tests.integration.tampering import uploaded
 from tests.integration.test_audit import completed, staged
 from tests.integration.test_jobs_api import BODY, JOBS, post
 from tests.integration.test_reconciler import Rig
@@ -236,70 +232,6 @@ async def test_a_flip_whose_steps_are_cut_off_opens_all_the_same(
     assert cuts.hits.total() >= 2
     assert await rows(database, "SELECT state, jsonb_array_length(servers) FROM residencies") == [("open", 1)]
     assert rig.guard.epoch == epoch
-
-
-# A migration there and back, with rows: jobs of before are audited, and what is written after is protected.
-
-# One process, as starting it takes longer than its migrations; back also where the first of them fails.
-THERE_AND_BACK = """
-import sys
-from alembic.config import main
-try:
-    main(["-c", sys.argv[1], "downgrade", "0005"])
-finally:
-    main(["-c", sys.argv[1], "upgrade", "head"])
-"""
-
-
-@pytest.fixture
-async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
-    job = await uploaded(database)
-    await database.engine.dispose()  # connections would keep plans of the older schema
-    command = [sys.executable, "-c", THERE_AND_BACK, str(REPOSITORY / "migrations" / "alembic.ini")]
-    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs
-        command, env={"MATHRAG_OWNER_URL": owner_url}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return job
-
-
-async def test_a_job_of_before_is_audited(database: Database, before: uuid.UUID) -> None:
-    assert await check(database, before) == []
-    kept = "SELECT version, job IS NOT NULL FROM job_events WHERE job_id = 1 ORDER BY version"
-    assert await rows(database, kept) == [(1, False), (2, False), (3, False), (4, True)]
-
-
-@pytest.mark.parametrize(
-    "change", ["reason = 'changed'", "ended_at = ended_at - interval '1 h'", "ended_at = ended_at + interval '1 h'"]
-)
-async def test_a_job_of_before_is_protected_from_now_on(
-    database: Database, before: uuid.UUID, plant: Plant, change: str
-) -> None:
-    statement = "UPDATE jobs SET # WHERE id = 1".replace("#", change)
-    with pytest.raises(DBAPIError, match="final"):
-        await attempt(database, statement)
-    await plant(statement)
-    assert await check(database, before) != []
-    await plant("UPDATE job_events SET job = NULL")
-    assert await check(database, before) != []
-
-
-async def test_an_event_that_lacks_a_column_of_later_is_that_of_a_row_where_it_is_null(
-    database: Database, before: uuid.UUID, plant: Plant
-) -> None:
-    await plant("UPDATE job_events SET job = job - 'reason'")
-    assert await check(database, before) == []
-    await plant("UPDATE job_events SET job = job - 'rank'")
-    assert "I21" in {each.invariant for each in await check(database, before)}
-
-
-async def test_a_dataset_of_before_counts_its_alternatives_no_more(
-    database: Database, before: uuid.UUID, plant: Plant
-) -> None:
-    assert await scalar(database, "SELECT count(*) FROM items WHERE alternatives IS NOT NULL") == 0
-    assert await check(database, before) == []
-    await plant("DELETE FROM items WHERE dataset_id = 2 AND ordinal = 4")
-    assert "I23" in {each.invariant for each in await check(database, before)}
 
 
 # Purging: an ended job goes with all that is its own, what others share stays, and nobody loses a call in between.
