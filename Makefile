@@ -81,7 +81,7 @@ unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared service
 
 # The doctor's tests build an index, and this group has the memory to spare.
 PAGES := tests/integration/pages tests/integration/test_doctor.py
-RETRIEVAL := $(patsubst %,tests/integration/test_%.py,methods openai_retrieval other_embedders retriever)
+RETRIEVAL := $(patsubst %,tests/integration/test_%.py,methods openai_retrieval retriever)
 # These describe every operation.
 SCHEMA := tests/integration/test_api_schema.py tests/integration/test_hostile_requests.py
 integration-pages: TESTS := $(PAGES)

@@ -85,6 +85,10 @@ class Service:
         assert violations == [], violations
 
 
+JUDGED = {"gate": {"tau": 1.0}}
+"""Parameters of a job whose judge rates every candidate, whatever rho is."""
+
+
 class RunningStack(Service):
     """A stack that runs on a data directory."""
 

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from tests.doubles.answers import by_rule, by_word
-from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json
+from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, by_rule, by_word
 from tests.doubles.misbehaviour import CONTENT, PATH, TRANSPORT, Misbehaviour
 
 WORDS = (*TRANSPORT, *CONTENT, "digest", "shrink", "hang_on_load", "crash_on_load", "illegal_instruction")
@@ -147,3 +147,14 @@ def parser(version: str) -> argparse.ArgumentParser:
     made.add_argument("--double", action="append", default=[])
     made.add_argument("--port", type=int, required=True)
     return made
+
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def program(folder: Path, double: str) -> str:
+    """An executable in `folder` that is `tests.doubles.DOUBLE`."""
+    path = folder / double
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m tests.doubles.{double} "$@"\n')
+    path.chmod(0o700)
+    return str(path)

@@ -10,7 +10,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from tests.doubles import streams
+from tests.doubles import chat_server
 from tests.doubles.chat_server import Reply, Seen, as_json
 from tests.doubles.model_server import ModelServer, parser, run
 
@@ -69,8 +69,8 @@ class TgiServer(ModelServer):
         said = f"Input validation error: `inputs` tokens + `max_new_tokens` must be <= {self.context}. Given: {tokens}"
         said = f"{said} `inputs` tokens and {most} `max_new_tokens`"
         if body.get("stream"):
-            event = streams.events({"error": {"message": said, "http_status_code": 422}})
-            return Reply(body=event, headers={"Content-Type": streams.EVENTS})
+            event = chat_server.events({"error": {"message": said, "http_status_code": 422}})
+            return Reply(body=event, headers={"Content-Type": chat_server.EVENTS})
         return as_json({"error": said, "error_type": "validation"}, 422)
 
     def _chat(self, body: dict[str, Any]) -> Reply:

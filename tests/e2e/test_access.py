@@ -11,7 +11,7 @@ import httpx2
 import psutil
 import pytest
 
-from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
+from tests.running import DEADLINE_S, JUDGED, RunningStack, ended, mathrag, running_stack
 
 SERVICE_KEY = "a-service-key-of-the-operator"
 REQUIRED = {"MATHRAG_ACCESS__KEYS": "required", "MATHRAG_SERVICE_KEY": SERVICE_KEY}
@@ -40,7 +40,7 @@ def closed(folder: Path) -> Iterator[RunningStack]:
 
 @pytest.fixture(scope="module")
 def job(closed: RunningStack) -> str:
-    found = closed.submit("guarded", params={"gate": {"tau": 1.0}})
+    found = closed.submit("guarded", params=JUDGED)
     assert closed.wait(found, ended)["state"] == "completed"
     return found
 

@@ -15,14 +15,14 @@ import pytest
 from mathrag.stack import postgres
 from shared.settings import REPOSITORY, Workers
 from tests.faults.limits import small_disk
-from tests.running import Document, RunningStack, mathrag, running_stack
+from tests.running import JUDGED, Document, RunningStack, mathrag, running_stack
 
 pytestmark = pytest.mark.slow
 
 FILE = "mathrag-backup.zip"
 ITEMS = 300
-JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate; and every job and every repeat computes everything anew."""
+JOB = {"reuse": "none", "repeats": 4, "params": JUDGED}
+"""Every job and every repeat computes everything anew."""
 IN_FLIGHT = Workers().chunk * Workers().streams
 """Most calls that one worker may have in flight."""
 BASH = shutil.which("bash") or "bash"

@@ -1,15 +1,31 @@
-"""The command line against the real stack: the doctor, a job on its way, and requests that curl sends."""
+"""Clients against a running stack: the command line, an assistant over MCP, and Python."""
 
+import ast
 import json
+import re
 import shutil
 import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from mcp.client.client import Client as McpClient
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from mathrag import AsyncClient, Client
 from mathrag.cli.output import Exit
-from tests.running import RunningStack, ended, mathrag
+from mathrag.client.errors import TimedOut
+from tests.running import DEADLINE_S, REPOSITORY, RunningStack, ended, mathrag
+
+pytestmark = pytest.mark.anyio
+
+
+# The doctor, a job on its way, and requests that curl sends.
 
 
 @pytest.mark.smoke
@@ -101,3 +117,159 @@ def test_an_experiment_runs_from_a_file_to_a_folder_that_opens_without_a_server(
     assert "by-file" in (out / "index.html").read_text("utf-8")
     drawn = {file.relative_to(out).parts[-1] for file in out.glob("**/figures/*.svg")}
     assert drawn >= {"accuracy.svg", "endings.svg", "rho.svg", "ranks.svg", "memory.svg", "latency.svg"}
+
+
+# `mathrag mcp` as an assistant starts it: the SDK's own client, over standard input and output.
+
+
+@asynccontextmanager
+async def assistant(url: str, errors: Path, *options: str) -> AsyncIterator[McpClient]:
+    command = ["-m", "mathrag.cli.main", "mcp", *options]
+    started = StdioServerParameters(
+        command=sys.executable, args=command, env={"MATHRAG_URL": url, "MATHRAG_API_KEY": ""}
+    )
+    with errors.open("w") as stream:
+        async with McpClient(stdio_client(started, errlog=stream), read_timeout_seconds=DEADLINE_S) as client:
+            yield client
+
+
+async def told(client: McpClient, tool: str, **given: Any) -> Any:
+    answer = await client.call_tool(tool, given)
+    assert not answer.is_error, answer.content
+    assert json.loads(answer.content[0].text) == answer.structured_content  # type: ignore[union-attr]
+    return answer.structured_content
+
+
+async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp_path: Path) -> None:
+    question = "What is 3 plus 4?"
+    # Other tests of the session add corpora, so that one has to be chosen.
+    async with assistant(stack.url, tmp_path / "errors", "--corpus", "world") as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        assert listed == ["enhanced-search", "enhanced-chat", "job-submit", "job-status", "job-report"]
+        found = await told(client, "enhanced-search", query=question, top_k=3)
+        assert (found["corpus"], found["mode"], len(found["hits"])) == ("world", "hybrid", 3)
+        assert found["action"] in ("correct", "ambiguous", "incorrect")
+        assert {"intent", "rerank", "crag"} <= {each["stage"] for each in found["decisions"]}
+        answer = await told(client, "enhanced-chat", query=question, context_length=256)
+        chat = await told(client, "job-status", job=answer["job"])
+        stack.wait(chat["id"], ended)
+        assert (chat["pipeline"], chat["params"]["compress"]["tokens"]) == ("enhanced", 256)
+        assert stack.get(f"/v1/jobs/{chat['id']}")["state"] == "completed"
+        asked = {"name": "by-mcp", "dataset": "world", "corpus": "world", "pipeline": "sparse"}
+        job = (await told(client, "job-submit", **asked))["id"]
+        stack.wait(job, ended)
+        assert (await told(client, "job-status", job=job))["state"] == "completed"
+        assert (await told(client, "job-report", job="by-mcp"))["accuracy"]["graded"] > 0
+        refused = await client.call_tool("enhanced-search", {"query": question, "corpus": "nowhere"})
+        assert refused.is_error
+        assert "fix: mathrag corpus list" in refused.content[0].text  # type: ignore[union-attr]
+    assert (tmp_path / "errors").read_text() == ""
+
+
+async def test_an_api_that_is_away_is_the_tools_error(tmp_path: Path) -> None:
+    async with assistant("http://127.0.0.1:1", tmp_path / "errors", "--corpus", "world") as client:
+        assert (await client.list_tools()).tools
+        answer = await client.call_tool("enhanced-search", {"query": "What?"})
+        assert (answer.is_error, "mathrag up" in answer.content[0].text) == (True, True)  # type: ignore[union-attr]
+    assert (tmp_path / "errors").read_text() == ""
+
+
+# The notebook and the page as they stand there, and a killed server.
+
+NOTEBOOK = REPOSITORY / "docs" / "tutorial" / "python.ipynb"
+PAGE = REPOSITORY / "docs" / "how-to" / "python.md"
+
+
+@pytest.fixture
+def here(stack: RunningStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MATHRAG_URL", stack.url)
+    monkeypatch.setenv("MATHRAG_API_KEY", "")
+    monkeypatch.chdir(tmp_path)
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    tree = ast.parse(source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102 - it is our own
+    if last is None:
+        return None
+    value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307 - it is our own
+    show = getattr(value, "_repr_html_", None)
+    assert show() if show else repr(value)
+    return value
+
+
+@pytest.mark.usefixtures("here")
+def test_the_notebook_runs_and_runs_again() -> None:
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in cells)
+    for _ in range(2):
+        names: dict[str, Any] = {}
+        for cell in cells:
+            run_cell("".join(cell["source"]), names)
+        assert names["corpus"].documents == 9
+        assert names["hit"].text.startswith("The printer")
+        assert len(names["frame"]) == 10
+        assert names["grades"].undecided == 5
+
+
+@pytest.mark.usefixtures("here")
+def test_the_page_runs() -> None:
+    with Client() as client:
+        client.corpora.create("notes", [{"text": "Parcels are accepted until 17:30."}, {"text": "The car is a Skoda."}])
+        client.datasets.create("questions", [{"question": "Which car?", "answer": "Skoda"}], grader="contains")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        run_cell(block, names)
+    names["client"].close()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("how", ["wait", "watch"])
+def test_a_killed_server_is_waited_for(stack: RunningStack, how: str) -> None:
+    with Client() as client:
+        job = client.pipeline("mathrag-gate").run("world", corpus="world", seed=17, candidates=6 + (how == "wait"))
+        killing = threading.Timer(0.5, stack.kill, ["orchestrator"])
+        killing.start()
+        if how == "wait":
+            job.wait(DEADLINE_S)
+        else:
+            assert [now.state for now in job.watch()][-1] == "completed"
+        killing.join()
+        assert job.state == "completed"
+        # The one who was killed may not be back: the next request waits for it.
+        assert job.report().accuracy.graded == job.counts.total
+
+
+@pytest.mark.usefixtures("here")
+def test_waiting_ends_when_the_caller_says() -> None:
+    with Client() as client:
+        job = client.pipeline("mathrag-gate").run("world", corpus="world", seed=18, repeats=3)
+        with pytest.raises(TimedOut):
+            job.wait(0)
+        job.cancel()
+        assert job.wait(DEADLINE_S, check=False).has_ended
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("here")
+async def test_the_asynchronous_client_does_the_same() -> None:
+    async with AsyncClient() as client:
+        job = await client.pipeline("hybrid").run("world", corpus="world")
+        assert [now.state async for now in job.watch()][-1] == "completed"
+        frame = await job.samples().to_pandas()
+        grades = await job.grade(lambda row: row.correct)
+        assert len(frame) == job.counts.total == len([each async for each in job.samples()])
+        assert grades.accuracy.value == pytest.approx((await job.report()).accuracy.value)
+        assert grades.disagreements == ()
+
+
+@pytest.mark.usefixtures("here")
+def test_what_was_saved_is_what_is_listed(tmp_path: Path) -> None:
+    with Client() as client:
+        job = client.pipeline("sparse").run("world", corpus="world").wait()
+        lines = [each.index for each in job.results()]
+        job.save_results(tmp_path / "out.csv", format="csv")
+        job.save_results(tmp_path / "out.jsonl", format="jsonl")
+    assert len((tmp_path / "out.jsonl").read_bytes().splitlines()) == len(lines) == job.counts.total
+    assert (tmp_path / "out.csv").read_bytes().startswith(b"index,repeat,")

@@ -11,11 +11,9 @@ import pytest
 
 from tests import containers
 from tests.composed import PROFILES, Composed, composed, configured
-from tests.running import Document, ended
+from tests.running import JUDGED, Document, ended
 
 OURS = {"orchestrator", "retriever", "guard", "judge", "generator", "migrate"}
-JUDGED = {"gate": {"tau": 1.0}}
-"""Whatever rho is, the judge rates every candidate."""
 NOT_HERE = containers.lacking(compose=True)
 
 pytestmark = pytest.mark.skipif(bool(NOT_HERE), reason=f"no container engine: {NOT_HERE}")

@@ -8,12 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from shared.storage.database import Database
-from tests.running import RunningStack, mathrag, running_stack
+from tests.running import JUDGED, RunningStack, mathrag, running_stack
 
 JUDGE, GENERATOR = "cpu:0", "cpu:1"
 """Where the shipped models are placed: equal ones on equal devices, the judge first."""
-JUDGED = {"gate": {"tau": 1.0}}
-"""Whatever rho is, the judge rates every candidate."""
 JOB = {"reuse": "none", "params": JUDGED}
 """Every job computes everything anew."""
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from mathrag.stack import postgres as postgres_module
 from tests import servers
-from tests.running import RunningStack, ended, mathrag, running_stack
+from tests.running import JUDGED, RunningStack, ended, mathrag, running_stack
 
 WORKER = "somebody"
 """A login of the operator's choice."""
@@ -54,7 +54,7 @@ def test_no_server_of_our_own_is_started(stack: RunningStack) -> None:
 
 
 def test_a_job_completes_and_its_audit_is_clean(stack: RunningStack, environment: dict[str, str]) -> None:
-    job = stack.submit("elsewhere", params={"gate": {"tau": 1.0}})
+    job = stack.submit("elsewhere", params=JUDGED)
     assert stack.wait(job, ended)["state"] == "completed"
     assert mathrag("audit", job, MATHRAG_URL=stack.url).returncode == 0
     assert asyncio.run(_users(environment["MATHRAG_OWNER_URL"])) == {WORKER}

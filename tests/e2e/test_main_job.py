@@ -9,15 +9,12 @@ from sqlalchemy import text
 
 from shared.settings import REPOSITORY, Model, Settings
 from shared.storage.database import Database
-from tests.running import RunningStack, ended, mathrag, running_stack
-
-JUDGED = {"params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate."""
+from tests.running import JUDGED, RunningStack, ended, mathrag, running_stack
 
 
 @pytest.fixture(scope="session")
 def gate_job(stack: RunningStack) -> str:
-    job = stack.submit("the-main-job", **JUDGED)
+    job = stack.submit("the-main-job", params=JUDGED)
     assert stack.wait(job, ended)["state"] == "completed"
     return job
 
@@ -49,7 +46,7 @@ def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_jo
 
 @pytest.mark.smoke
 def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: str) -> None:
-    again = stack.submit("again", **JUDGED)
+    again = stack.submit("again", params=JUDGED)
     stack.wait(again, ended)
     first, second = (stack.get(f"/v1/jobs/{job}/report") for job in (gate_job, again))
     assert (second["model_calls"], second["model_loads"]) == (0, 0)

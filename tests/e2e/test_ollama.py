@@ -10,11 +10,9 @@ import pytest
 
 from shared.settings import Device, Model, Settings
 from tests.doubles.ollama_server import Ollama, serve_ollama
-from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
+from tests.running import DEADLINE_S, JUDGED, RunningStack, ended, mathrag, running_stack
 
 JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
-JUDGED = {"params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def stack(double: Ollama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_the_papers_pipeline_takes_two_loads(stack: RunningStack, double: Ollama) -> None:
-    job = stack.submit("staged", **JUDGED)
+    job = stack.submit("staged", params=JUDGED)
     assert stack.wait(job, ended)["state"] == "completed"
     report = stack.get(f"/v1/jobs/{job}/report")
     assert double.loads == [JUDGE, GENERATOR]

@@ -15,8 +15,7 @@ import pytest
 from mathrag.cli.output import Exit
 from mathrag.stack import control
 from shared.settings import REPOSITORY
-from tests.doubles.ollama_models import SHOWN
-from tests.doubles.ollama_server import Ollama, serve_ollama
+from tests.doubles.ollama_server import SHOWN, Ollama, serve_ollama
 from tests.running import RunningStack, mathrag
 from tests.unit.mathrag.cli.published_runs import METHODS, write_runs
 from tests.unit.reproductions import write

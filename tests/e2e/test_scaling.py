@@ -18,10 +18,10 @@ from sqlalchemy import text
 from mathrag.client import address
 from mathrag.stack.redis import find_free_port
 from shared.storage.database import Database
-from tests.running import RunningStack, ended, mathrag, running_stack
+from tests.running import JUDGED, RunningStack, ended, mathrag, running_stack
 
-JOB: dict[str, Any] = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
+JOB: dict[str, Any] = {"reuse": "none", "params": JUDGED}
+"""Every job computes everything anew."""
 JUDGES = text("""
     SELECT DISTINCT a.worker FROM attempts a
     JOIN steps t ON t.call_id = a.call_id JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id

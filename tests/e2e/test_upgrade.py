@@ -14,13 +14,13 @@ from sqlalchemy import TextClause, text
 from shared.settings import REPOSITORY, Workers
 from shared.storage.database import Database
 from tests import servers
-from tests.running import Document, RunningStack, ended, running_stack
+from tests.running import JUDGED, Document, RunningStack, ended, running_stack
 
 pytestmark = pytest.mark.slow
 
 ITEMS = 300
-JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate; and every job and every repeat computes everything anew."""
+JOB = {"reuse": "none", "repeats": 4, "params": JUDGED}
+"""Every job and every repeat computes everything anew."""
 IN_FLIGHT = Workers().chunk * Workers().streams
 """Most calls that one worker may have in flight."""
 TWICE = text("""

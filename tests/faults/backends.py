@@ -1,11 +1,11 @@
-"""A stack whose models are programs, an Ollama and a remote endpoint: doubles that can be told to misbehave."""
+"""Stacks whose models are doubles that misbehave on demand: programs, an Ollama, a remote endpoint, a GPU in a file."""
 
 import asyncio
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,60 @@ from pathlib import Path
 import httpx2
 import psutil
 
-from tests.doubles.misbehaviour import WELL
+from tests.doubles.gpu import Gpu
+from tests.doubles.misbehaviour import PATH, WELL
+from tests.doubles.model_server import program
 from tests.doubles.ollama_server import Ollama, serve_ollama
-from tests.doubles.programs import program
-from tests.faults.gpu import misbehave
 from tests.faults.processes import Processes, until
 from tests.faults.real import RealBackEnd
 from tests.faults.trial import SOONER, measure_calls
-from tests.faults.vocabulary import Action
+from tests.faults.vocabulary import Action, Subject
 from tests.running import RunningStack, running_stack
+
+HIDDEN = {Subject.NVML: "Driver Not Loaded", Subject.GPU: "GPU is lost"}
+"""What NVML says when its driver, or the device, is gone."""
+
+
+class GpuBackEnd(RealBackEnd):
+    """One job on a stack whose device is this GPU, and whose models are on this server.
+
+    `misbehave(SERVER, "503 x3")`: three times; without a number until it behaves again.
+    """
+
+    def __init__(self, stack: RunningStack, job: str, whole: Mapping[str, int], gpu: Gpu, server: str) -> None:
+        super().__init__(stack, job, whole)
+        self._gpu = gpu
+        self._server = server
+
+    async def perform(self, action: Action) -> None:
+        """What happens to memory and answers; everything else as on any stack."""
+        match action.verb:
+            case "misbehave":
+                how, _, times = str(action.amount).partition(" x")
+                await asyncio.to_thread(misbehave, self._server, how, int(times) if times else None)
+            case "keep":
+                await asyncio.to_thread(misbehave, self._server, "keep")
+            case "take":
+                self._gpu.take(float(action.amount))
+            case "lag":
+                self._gpu.lag_s = float(action.amount)
+            case "hide":
+                self._gpu.hide(HIDDEN[action.subject])
+            case _:
+                await super().perform(action)
+
+
+def misbehave(server: str, how: str, times: int | None = None) -> None:
+    """Tell a double; see `tests.doubles`."""
+    body = {"how": how} if times is None else {"how": how, "times": times}
+    httpx2.post(server + PATH, content=json.dumps(body), timeout=60, trust_env=False).raise_for_status()
+
+
+def behave(server: str, gpu: Gpu) -> None:
+    """Everything is as before."""
+    gpu.relieve()
+    misbehave(server, WELL)
+
 
 PROGRAMS = ("tgi", "vllm")
 FAR_KEY = "a-key-of-a-remote-server"

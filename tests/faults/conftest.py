@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.disk import disk as disk_of
-from tests.faults.leftovers import leaves_nothing_behind
-from tests.faults.limits import Disk, small_disk
+from tests.faults.limits import Disk, small_disk_if_allowed
 from tests.faults.proxied import Proxied, run_proxied
 from tests.faults.recording import Seen
-from tests.faults.trial import SOONER, Trial, measure_calls
+from tests.faults.trial import SOONER, Trial, leaves_nothing_behind, measure_calls
 from tests.running import RunningStack, running_stack
 
 __all__ = ["leaves_nothing_behind"]
@@ -39,14 +37,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def disk(folder: Path) -> Iterator[Disk | None]:
     (folder / "data").mkdir()
-    try:
-        with small_disk(folder / "disk", DISK_MIB) as mounted:
-            for name in ("logs", "indexes"):
-                (folder / "disk" / name).mkdir()
-                (folder / "data" / name).symlink_to(folder / "disk" / name)
-            yield mounted
-    except PermissionError:
-        yield None
+    with small_disk_if_allowed(folder / "disk", DISK_MIB) as mounted:
+        for name in ("logs", "indexes") if mounted else ():
+            (folder / "disk" / name).mkdir()
+            (folder / "data" / name).symlink_to(folder / "disk" / name)
+        yield mounted
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +64,10 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]
 def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     folder = tmp_path_factory.mktemp("proxied")
     kept = folder / "disk" / "postgres"
-    with disk_of(folder / "disk", TABLES_MIB) as small, run_proxied(folder, PROXIED_ITEMS, kept=kept) as running:
+    with (
+        small_disk_if_allowed(folder / "disk", TABLES_MIB) as small,
+        run_proxied(folder, PROXIED_ITEMS, kept=kept) as running,
+    ):
         running.disk = small
         yield running
 

@@ -17,13 +17,11 @@ from mathrag.stack import process
 from mathrag.stack import redis as redis_module
 from mathrag.stack.postgres import Passwords
 from mathrag.stack.redis import find_free_port
-from tests.faults.disk import Disk
-from tests.faults.leftovers import stack_repaired
-from tests.faults.proxy import Proxy
+from tests.faults.limits import Disk
+from tests.faults.proxy import Cuts, PostgresWire, Proxy, RedisWire, Ticks
 from tests.faults.real import done
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, SOONER, measure_calls
-from tests.faults.wire import Cuts, PostgresWire, RedisWire, Ticks
+from tests.faults.trial import JOB, SOONER, measure_calls, stack_repaired
 from tests.running import Document, RunningStack, ended, running_stack
 from tests.servers import UNSAFE
 

@@ -13,9 +13,9 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.faults import report, sights
+from tests.faults import report
 from tests.faults.catalogue import FAULTS
-from tests.faults.sights import REAL, Place, Sight
+from tests.faults.report import REAL, Place, Sight
 
 _FRESH = pytest.StashKey[dict[Place, Sight | None]]()
 _MINE = pytest.StashKey["Seen"]()
@@ -96,5 +96,5 @@ def pytest_runtest_makereport(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep what was seen, and write the page."""
     if session.config.getoption("--record") and not session.config.getoption("--collect-only"):
-        sights.write(sights.merge(sights.read(), session.config.stash[_FRESH]))
-        report.write()
+        report.write_sights(report.merge_sights(report.read_sights(), session.config.stash[_FRESH]))
+        report.write_page()

@@ -1,14 +1,83 @@
-"""`python -m tests.faults.report` writes `docs/reference/faults.md` from the catalogue and from what the tests saw.
+"""What the tests of the faults did and saw, kept in the repository: `docs/reference/faults.md` is written from it.
 
-It says what is missing, and ends with 1 if anything is.
+Neither times nor commits: a run that saw the same writes the same. `python -m tests.faults.report` writes the page
+anew; it says what is missing, and ends with 1 if anything is.
 """
 
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.faults import sights
+import msgspec
+
 from tests.faults.catalogue import FAULTS, Fault
-from tests.faults.sights import REPOSITORY, SIMULATOR, Sight, Sights
+
+REPOSITORY = Path(__file__).parents[2]
+REAL, SIMULATOR = "real processes", "simulator"
+SIGHTS = Path(__file__).with_name("seen.json")
+
+
+class Sight(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one test did, and what it saw."""
+
+    produced: list[str] = []
+    """How the fault was brought about, in words."""
+    notes: list[str] = []
+    figures: dict[str, float] = {}
+    """Counts and seconds by name; the page shows their range over all tests of a fault."""
+
+
+Sights = dict[str, dict[str, dict[str, Sight]]]
+"""By id of the fault, back end, and test."""
+
+
+class Place(NamedTuple):
+    """Whose sight it is."""
+
+    fault: str
+    back_end: str
+    test: str
+    """pytest's name of it: `tests/faults/test_kills.py::test_...[...]`."""
+
+
+def read_sights(file: Path = SIGHTS) -> Sights:
+    """Everything that is kept."""
+    return msgspec.json.decode(file.read_bytes(), type=Sights) if file.exists() else {}
+
+
+def merge_sights(kept: Sights, fresh: dict[Place, Sight | None], repository: Path = REPOSITORY) -> Sights:
+    """What is kept with what a run has seen in it; None takes a sight away: its test has failed.
+
+    A run of a part leaves the others' sights as they are; those of tests that are gone go, too.
+    """
+    flat = {
+        Place(fault, back_end, test): sight
+        for fault, back_ends in kept.items()
+        for back_end, tests in back_ends.items()
+        for test, sight in tests.items()
+        if _exists(test, repository)
+    }
+    merged: Sights = {}
+    for place, sight in sorted({**flat, **fresh}.items(), key=lambda item: item[0]):
+        if sight is not None:
+            merged.setdefault(place.fault, {}).setdefault(place.back_end, {})[place.test] = sight
+    return merged
+
+
+def write_sights(sights: Sights, file: Path = SIGHTS) -> None:
+    """Keep it; sorted, so that a change is a small difference."""
+    partial = file.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(sights, order="sorted")) + b"\n")
+    partial.rename(file)
+
+
+def _exists(test: str, repository: Path) -> bool:
+    path, _, name = test.partition("::")
+    file = repository / path
+    function = name.partition("[")[0].rpartition("::")[2]
+    return file.is_file() and (not function or f"def {function}(" in file.read_text(encoding="utf-8"))
+
 
 PAGE = REPOSITORY / "docs" / "reference" / "faults.md"
 NOT_YET = "not yet"
@@ -100,13 +169,13 @@ def list_missing(faults: Mapping[str, Fault], seen: Sights) -> list[str]:
     return lacks
 
 
-def write() -> None:
+def write_page() -> None:
     """Write the page from what is kept."""
-    PAGE.write_text(render(FAULTS, sights.read()), encoding="utf-8")
+    PAGE.write_text(render(FAULTS, read_sights()), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write()
-    lacking = list_missing(FAULTS, sights.read())
+    write_page()
+    lacking = list_missing(FAULTS, read_sights())
     sys.stdout.write("".join(f"{lack}\n" for lack in lacking))
     sys.exit(1 if lacking else 0)

@@ -17,12 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from mathrag.stack import postgres as postgres_module
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
 from tests.faults.conftest import TABLES_MIB
-from tests.faults.disk import require
 from tests.faults.processes import until
 from tests.faults.proxied import Proxied
+from tests.faults.proxy import Hit
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
-from tests.faults.wire import Hit
 from tests.running import DEADLINE_S, ended
 
 AWAY_S = 5.0
@@ -190,7 +189,8 @@ async def crowd(it: Proxied) -> int:
 
 @pytest.mark.fault("D5")
 def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen) -> None:
-    small = require(it.disk)
+    if (small := it.disk) is None:
+        pytest.skip("mounting a small file system needs root")
     seen.describe(f"PostgreSQL's tables on a file system of {TABLES_MIB} MiB (its log on another), filled at 20 % of "
                   f"the judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
     log = it.postgres.of.directory.with_suffix(".log")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from tests.doubles.answers import by_rule
+from tests.doubles.chat_server import by_rule
 from tests.doubles.gpu import Gpu
 from tests.doubles.ollama_server import Ollama, serve_ollama
+from tests.faults.backends import GpuBackEnd, behave
 from tests.faults.gates import Session
-from tests.faults.gpu import GpuBackEnd, behave
 from tests.faults.processes import until
 from tests.faults.recording import Seen
 from tests.faults.trial import SOONER, Trial, measure_calls

@@ -5,10 +5,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-import redis
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from mathrag.stack.postgres import migrate
 from shared.models import servers as servers_module
@@ -16,7 +19,9 @@ from shared.models.embedding import StaticEmbedder
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests import servers
+from tests.faults.proxy import Proxy
 from tests.integration import scene
+from tests.integration.api import Api, serving
 
 Plant = Callable[..., Coroutine[Any, Any, None]]
 
@@ -95,9 +100,15 @@ def _redis_server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture
 def redis_url(_redis_server_url: str) -> str:
-    with redis.Redis.from_url(_redis_server_url) as client:
+    with BlockingRedis.from_url(_redis_server_url) as client:
         client.flushdb()
     return _redis_server_url
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
@@ -126,8 +137,14 @@ def _emptied(empty_database: EmptyDatabase) -> None:
     empty_database()
 
 
+@pytest.fixture(scope="module")
+def emptied(empty_database: EmptyDatabase) -> None:
+    """For a file whose tests share rows that none of them changes; no test of it uses `database` as it is here."""
+    empty_database()
+
+
 @pytest.fixture(scope="session")
-async def _connections(database_url: str, anyio_backend: str) -> AsyncIterator[Database]:
+async def connections(database_url: str, anyio_backend: str) -> AsyncIterator[Database]:
     """Connections that the tests use one after the other, so all of them run in one event loop.
 
     A new connection reads the catalogue and plans every statement again: a job took PostgreSQL three times as long.
@@ -137,10 +154,22 @@ async def _connections(database_url: str, anyio_backend: str) -> AsyncIterator[D
     await connections.close()
 
 
+@pytest.fixture(scope="session")
+async def owner_engine(owner_url: str, anyio_backend: str) -> AsyncIterator[AsyncEngine]:
+    # A test may change the schema, so no statement is prepared, or end all connections.
+    unprepared = {"statement_cache_size": 0, "prepared_statement_cache_size": 0}
+    engine = create_async_engine(owner_url, pool_pre_ping=True, connect_args=unprepared)
+    key = asyncio.get_running_loop(), owner_url
+    scene.OWNER_ENGINES[key] = engine
+    yield engine
+    del scene.OWNER_ENGINES[key]
+    await engine.dispose()
+
+
 @pytest.fixture
-async def database(_emptied: None, _connections: Database) -> AsyncIterator[Database]:
+async def database(_emptied: None, connections: Database, owner_engine: AsyncEngine) -> AsyncIterator[Database]:
     before = asyncio.all_tasks()
-    yield _connections
+    yield connections
     # The loop goes on, so what a test has left running is ended here; anyio's own task runs this fixture.
     left = [task for task in asyncio.all_tasks() - before if not _is_runner(task)]
     for task in left:
@@ -151,6 +180,34 @@ async def database(_emptied: None, _connections: Database) -> AsyncIterator[Data
 def _is_runner(task: "asyncio.Task[Any]") -> bool:
     code = getattr(task.get_coro(), "cr_code", None)
     return task is asyncio.current_task() or (code is not None and "/anyio/_backends/" in code.co_filename)
+
+
+@pytest.fixture
+def cable(redis_url: str) -> Iterator[Proxy]:
+    """In front of Redis."""
+    port = urlsplit(redis_url).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def owner(database: Database, owner_url: str) -> AsyncIterator[Database]:
+    owner = Database(owner_url, pinned=False)
+    yield owner
+    await owner.close()
+
+
+@pytest.fixture
+async def empty_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    async with serving(database, redis_url) as api:
+        yield api
+
+
+@pytest.fixture
+async def api(database: Database, empty_api: Api) -> Api:
+    await scene.furnish(database)
+    return empty_api
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from shared import canonical
 from shared.calls import CALL_KINDS, Generate, Lane, Request
@@ -132,6 +132,17 @@ async def submit_job(database: Database, pipeline: str = "mathrag-gate", **field
         **fields,
     }
     return await submit(database, SETTINGS, Submission(**given))  # type: ignore[arg-type]
+
+
+async def queue_job(
+    database: Database, items: int = 2, *, pipeline: str = "closed-book", **fields: object
+) -> uuid.UUID:
+    """A job over so many questions without gold answers, whose first calls are in the queue."""
+    await furnish(database, items)
+    await without_gold(database)
+    job = await submit_job(database, pipeline, **fields)
+    await advance(database)
+    return job
 
 
 def by_rule(request: Request) -> Reply:
@@ -306,6 +317,26 @@ class HeldDatabase(Database):
     """As if the commit that belongs to a single statement took long."""
 
 
+class Uncommitted(Database):
+    """The database as one open transaction sees it, whatever asks for a transaction or an engine."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self.engine = self  # type: ignore[assignment]
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """The transaction itself."""
+        yield self.connection
+
+    begin = snapshot
+
+    async def plant(self, sql: str, *, counted: bool = True, **values: object) -> None:
+        """As the fixture `plant`: a statement of the owner, with the triggers off that refuse changes."""
+        changed = await force_on(self.connection, sql, **values)
+        assert changed > 0 or not counted
+
+
 async def somebody_waits(database: Database, backends: int = 1) -> None:
     """Until so many connections wait for a lock that another one holds."""
     async with asyncio.timeout(30):
@@ -339,6 +370,13 @@ async def claim(database: Database, limit: int = 100, *, who: str = "worker-1", 
     return await Claims(database, who, 60.0).claim(lane, await model(database, names[role]), limit)
 
 
+async def claim_some(database: Database, limit: int = 100, **whose: str) -> Claim:
+    """Claim pending calls, of which there are some."""
+    taken = await claim(database, limit, **whose)
+    assert taken is not None
+    return taken
+
+
 def answered(call: ClaimedCall, reply: Reply | None = None) -> AnsweredCall:
     """A worker's answer to a call: by rule, or the given one."""
     now = datetime.now(UTC)
@@ -353,6 +391,15 @@ async def answer(
     chosen = taken.calls if calls is None else calls
     answers = [answered(call, reply) for call in chosen]
     return (await Claims(database, "worker-1", 60.0).answer(taken.token, answers)).calls
+
+
+async def answer_preparations(database: Database) -> None:
+    """Answer the calls of preparations until one has ended; nobody has looked at its job since."""
+    while not await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'prepare' AND state = 2"):
+        await advance(database)
+        for role in ("dense", "sparse", "judge"):
+            if (taken := await claim(database, role=role)) is not None:
+                await answer(database, taken)
 
 
 async def repair(database: Database) -> set[Lane]:
@@ -378,10 +425,15 @@ async def without_gold(database: Database) -> None:
 
 OWNERS: dict[str, str] = {}
 """The owner's URL by the application's, of the databases that tests share."""
+OWNER_ENGINES: dict[tuple[asyncio.AbstractEventLoop, str], AsyncEngine] = {}
+"""Connections of an owner that stay open, by the event loop that they belong to and the owner's URL."""
 # Whatever refuses a change; events are noted all the same.
-REFUSING = """
-    SELECT format('ALTER TABLE %s # TRIGGER %I', tgrelid::regclass, tgname) FROM pg_trigger
-    WHERE NOT tgisinternal AND tgname <> 'note_event' ORDER BY 1"""
+SWITCH_TRIGGERS = """
+    DO $$ DECLARE each record; BEGIN
+        FOR each IN SELECT tgrelid::regclass AS name, tgname FROM pg_trigger
+            WHERE NOT tgisinternal AND tgname <> 'note_event' ORDER BY tgrelid, tgname
+        LOOP EXECUTE format('ALTER TABLE %s # TRIGGER %I', each.name, each.tgname); END LOOP;
+    END $$"""
 REFUSED = ("42501", "23001")
 """No right, or a trigger's refusal."""
 
@@ -406,15 +458,20 @@ async def run_sql(database: Database, sql: str, **values: object) -> None:
 
 async def force(owner_url: str, sql: str, **values: object) -> int:
     """Run a statement as the owner, with the triggers off that refuse changes; how many rows it changed."""
-    engine = create_async_engine(owner_url)
+    kept = OWNER_ENGINES.get((asyncio.get_running_loop(), owner_url))
+    engine = kept or create_async_engine(owner_url)
     async with engine.begin() as connection:
-        switches = list(await connection.scalars(text(REFUSING)))
-        for switch in switches:
-            await connection.execute(text(switch.replace("#", "DISABLE")))
-        changed = (await connection.execute(text(sql), values)).rowcount
-        for switch in switches:
-            await connection.execute(text(switch.replace("#", "ENABLE")))
-    await engine.dispose()
+        changed = await force_on(connection, sql, **values)
+    if kept is None:
+        await engine.dispose()
+    return changed
+
+
+async def force_on(connection: AsyncConnection, sql: str, **values: object) -> int:
+    """The same in the transaction of a connection of the owner."""
+    await connection.execute(text(SWITCH_TRIGGERS.replace("#", "DISABLE")))
+    changed = (await connection.execute(text(sql), values)).rowcount
+    await connection.execute(text(SWITCH_TRIGGERS.replace("#", "ENABLE")))
     return int(changed)
 
 

@@ -2,12 +2,10 @@
 
 import uuid
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.audit import Violation, check
 from shared.replies import Atom, CorpusRecord, Rule
@@ -18,7 +16,7 @@ from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from shared.storage.labels import LabelSetDraft, NewLabel
 from shared.storage.rules import ImportOrigin
-from tests.integration.scene import DOCUMENTS, furnish, run_sql, scalar, submit_job
+from tests.integration.scene import DOCUMENTS, Uncommitted, furnish, run_sql, scalar, submit_job
 from tests.integration.test_audit import staged
 
 T = TypeVar("T")
@@ -66,18 +64,6 @@ async def labelled(database: Database, job: uuid.UUID) -> None:
 
 async def _batches(rows: Iterable[T]) -> AsyncIterator[list[T]]:
     yield list(rows)
-
-
-class Uncommitted(Database):
-    """The database as one open transaction sees it."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """The transaction itself."""
-        yield self._connection
 
 
 async def audited(database: Database, job: uuid.UUID, *statements: str) -> list[Violation]:

@@ -212,10 +212,11 @@ async def test_a_line_may_not_be_nested_without_end(limited: Api) -> None:
     assert (reply.status_code, reply.json().get("line")) == (422, 1)
 
 
-@pytest.mark.parametrize("name", ["x" * 101, "a/b", "..", "é", "a b", "", "-a", "a\n"])
-async def test_names_are_short_and_plain(limited: Api, name: str) -> None:
-    assert (await submitted(limited, name=name)).status_code == 422
-    assert (await limited.upload("datasets", name, [{"question": "1?"}])).status_code == 422
+async def test_names_are_short_and_plain(limited: Api, subtests: pytest.Subtests) -> None:
+    for name in ("x" * 101, "a/b", "..", "é", "a b", "", "-a", "a\n"):
+        with subtests.test(name=name):
+            assert (await submitted(limited, name=name)).status_code == 422
+            assert (await limited.upload("datasets", name, [{"question": "1?"}])).status_code == 422
 
 
 async def test_a_name_of_a_hundred_characters_is_fine(limited: Api) -> None:

@@ -1,3 +1,5 @@
+"""Calls in the queue: claims, leases, parking, and what becomes of those that nobody wants."""
+
 import asyncio
 import uuid
 from collections.abc import Sequence
@@ -35,18 +37,19 @@ from tests.integration.scene import (
     answer,
     answered,
     claim,
+    claim_some,
     drain,
     furnish,
     job_states,
     let_claims_expire,
     let_pauses_pass,
     processes,
+    queue_job,
     rows,
     run_sql,
     sample_states,
     scalar,
     submit_job,
-    without_gold,
 )
 
 # Claims: who holds a call, what a late answer may still change, and how failures are charged.
@@ -58,34 +61,21 @@ BROKEN = Failure(kind=FailureKind.CONNECTION, detail="nobody listens")
 FOREVER = 500.0
 
 
-async def pending_claims(database: Database, items: int = 1, **fields: object) -> None:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book", **fields)
-    await advance(database)
-
-
-async def claimed(database: Database, limit: int = 100) -> Claim:
-    taken = await claim(database, limit)
-    assert taken is not None
-    return taken
-
-
 async def fail_for_good(database: Database) -> None:
     for _ in range(RETRIES):
         await let_pauses_pass(database)
-        await answer(database, await claimed(database), BROKEN)
+        await answer(database, await claim_some(database), BROKEN)
 
 
 # The token.
 
 
 async def test_a_frozen_workers_answer_changes_nothing_once_another_has_answered(database: Database) -> None:
-    await pending_claims(database)
-    frozen = await claimed(database)
+    await queue_job(database, 1)
+    frozen = await claim_some(database)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
-    second = await claimed(database)
+    second = await claim_some(database)
     assert await answer(database, second, Generated(text="second")) == [second.calls[0].id]
     assert await answer(database, frozen, Generated(text="frozen")) == []
     assert await rows(database, "SELECT convert_from(reply, 'UTF8') FROM attempts WHERE accepted") == [
@@ -94,11 +84,11 @@ async def test_a_frozen_workers_answer_changes_nothing_once_another_has_answered
 
 
 async def test_a_frozen_workers_answer_changes_nothing_while_another_computes(database: Database) -> None:
-    await pending_claims(database)
-    frozen = await claimed(database)
+    await queue_job(database, 1)
+    frozen = await claim_some(database)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
-    second = await claimed(database)
+    second = await claim_some(database)
     assert await answer(database, frozen) == []
     assert await scalar(database, "SELECT token FROM queue") == second.token
     assert await sample_states(database) == [1]
@@ -106,8 +96,8 @@ async def test_a_frozen_workers_answer_changes_nothing_while_another_computes(da
 
 
 async def test_an_answer_after_the_lapse_is_discarded_although_nobody_has_claimed_since(database: Database) -> None:
-    await pending_claims(database)
-    frozen = await claimed(database)
+    await queue_job(database, 1)
+    frozen = await claim_some(database)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
     assert await answer(database, frozen) == []
@@ -116,8 +106,8 @@ async def test_an_answer_after_the_lapse_is_discarded_although_nobody_has_claime
 
 
 async def test_an_expired_claim_that_nobody_has_charged_may_still_answer(database: Database) -> None:
-    await pending_claims(database)
-    late = await claimed(database)
+    await queue_job(database, 1)
+    late = await claim_some(database)
     await let_claims_expire(database)
     assert await answer(database, late) == [late.calls[0].id]
     assert await lapse_expired(database, "sweeper") == []
@@ -126,16 +116,16 @@ async def test_an_expired_claim_that_nobody_has_charged_may_still_answer(databas
 
 @pytest.mark.parametrize("reply", [Generated(text="again"), BROKEN])
 async def test_answering_twice_counts_once(database: Database, reply: Generated | Failure) -> None:
-    await pending_claims(database)
-    taken = await claimed(database)
+    await queue_job(database, 1)
+    taken = await claim_some(database)
     await answer(database, taken)
     assert await answer(database, taken, reply) == []
     assert await scalar(database, "SELECT count(*) FROM attempts") == 1
 
 
 async def test_an_infrastructure_failure_under_a_lost_token_is_not_charged(database: Database) -> None:
-    await pending_claims(database)
-    frozen = await claimed(database)
+    await queue_job(database, 1)
+    frozen = await claim_some(database)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
     assert await answer(database, frozen, BROKEN) == []
@@ -143,8 +133,8 @@ async def test_an_infrastructure_failure_under_a_lost_token_is_not_charged(datab
 
 
 async def test_a_renewed_claim_does_not_lapse(database: Database) -> None:
-    await pending_claims(database, items=2)
-    taken = await claimed(database)
+    await queue_job(database)
+    taken = await claim_some(database)
     await let_claims_expire(database)
     ids = [call.id for call in taken.calls]
     assert sorted(await Claims(database, "worker-1", FOREVER).renew(taken.token, ids[:1])) == ids[:1]
@@ -153,8 +143,8 @@ async def test_a_renewed_claim_does_not_lapse(database: Database) -> None:
 
 
 async def test_a_foreign_token_renews_and_releases_nothing(database: Database) -> None:
-    await pending_claims(database)
-    taken = await claimed(database)
+    await queue_job(database, 1)
+    taken = await claim_some(database)
     ids = [call.id for call in taken.calls]
     stranger, claims = uuid.uuid4(), Claims(database, "worker-2", FOREVER)
     assert await claims.renew(stranger, ids) == []
@@ -163,13 +153,13 @@ async def test_a_foreign_token_renews_and_releases_nothing(database: Database) -
 
 
 async def test_a_released_call_is_not_charged_and_soon_claimable(database: Database) -> None:
-    await pending_claims(database)
-    taken = await claimed(database)
+    await queue_job(database, 1)
+    taken = await claim_some(database)
     await Claims(database, "worker-1", FOREVER).release(taken.token, [taken.calls[0].id], pause_s=FOREVER)
     assert await rows(database, "SELECT token, claim_until, lapses, tries FROM queue") == [(None, None, 0, 0)]
     assert await claim(database) is None
     await let_pauses_pass(database)
-    again = await claimed(database)
+    again = await claim_some(database)
     assert again.calls == taken.calls
     assert await answer(database, taken) == []
     assert await scalar(database, "SELECT count(*) FROM attempts") == 0
@@ -185,7 +175,7 @@ async def test_smaller_ranks_are_claimed_first(database: Database) -> None:
     await advance(database)
     await submit_job(database, "closed-book", dataset="others", rank=10)
     await advance(database)
-    first = await claimed(database, 2)
+    first = await claim_some(database, 2)
     hurried = await rows(
         database,
         "SELECT t.call_id FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id"
@@ -204,30 +194,30 @@ async def furnish_another(database: Database) -> None:
 
 
 async def test_calls_with_the_same_place_are_claimed_in_the_order_they_came(database: Database) -> None:
-    await pending_claims(database, items=4)
+    await queue_job(database, 4)
     await run_sql(database, "UPDATE queue SET place = 0")
     order = [call for (call,) in await rows(database, "SELECT call_id FROM queue ORDER BY seq")]
-    first, second = await claimed(database, 2), await claimed(database, 2)
+    first, second = await claim_some(database, 2), await claim_some(database, 2)
     assert [call.id for taken in (first, second) for call in taken.calls] == order
 
 
 async def test_a_call_is_not_claimed_before_its_time(database: Database) -> None:
-    await pending_claims(database, items=2)
+    await queue_job(database)
     later = await scalar(database, "SELECT max(call_id) FROM queue")
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE call_id = :c", c=later)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     assert len(taken.calls) == 1
     assert taken.calls[0].id != later
 
 
 @pytest.mark.parametrize("column", ["claim_until", "not_before"])
 async def test_nobody_waits_until_a_clock_that_went_back_has_caught_up(database: Database, column: str) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     if column == "claim_until":
-        await claimed(database)
+        await claim_some(database)
     await run_sql(database, f"UPDATE queue SET {column} = now() + interval '1 hour'")  # noqa: S608 - one of two columns
     await lapse_expired(database, "sweeper")
-    assert len((await claimed(database)).calls) == 1
+    assert len((await claim_some(database)).calls) == 1
 
 
 async def test_claims_take_calls_of_one_lane_and_one_model_only(database: Database) -> None:
@@ -235,14 +225,13 @@ async def test_claims_take_calls_of_one_lane_and_one_model_only(database: Databa
     await submit_job(database, "hybrid")
     await advance(database)
     assert await claim(database) is None
-    taken = await claim(database, role="sparse")
-    assert taken is not None
+    taken = await claim_some(database, role="sparse")
     assert len(taken.calls) == 3
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL") == 3
 
 
 async def test_concurrent_claims_never_share_a_call(database: Database) -> None:
-    await pending_claims(database, items=10)
+    await queue_job(database, 10)
     async with processes(database, 5) as others:
         taken = await asyncio.gather(*(claim(other, 2, who=f"worker-{n}") for n, other in enumerate(others)))
     held = [call.id for each in taken if each is not None for call in each.calls]
@@ -251,7 +240,7 @@ async def test_concurrent_claims_never_share_a_call(database: Database) -> None:
 
 
 async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) -> None:
-    await pending_claims(database, items=4)
+    await queue_job(database, 4)
     async with processes(database, 1) as [other]:
         async with other.transaction() as connection:
             await connection.execute(
@@ -259,7 +248,7 @@ async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) 
                     "SELECT 1 FROM queue WHERE call_id IN (SELECT call_id FROM queue ORDER BY seq LIMIT 2) FOR UPDATE"
                 )
             )
-            taken = await claimed(database)
+            taken = await claim_some(database)
         assert len(taken.calls) == 2
 
 
@@ -270,9 +259,9 @@ async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "BACKOFF_S", (200.0, 500.0))
-    await pending_claims(database)
+    await queue_job(database, 1)
     for tries, pause in ((1, 200), (2, 500)):
-        await answer(database, await claimed(database), BROKEN)
+        await answer(database, await claim_some(database), BROKEN)
         [(token, count, rest)] = await rows(
             database, "SELECT token, tries, extract(epoch FROM not_before - now())::float FROM queue"
         )
@@ -290,11 +279,11 @@ def test_the_pauses_grow_and_there_is_one_before_every_retry() -> None:
 
 
 async def test_a_retried_call_may_succeed(database: Database) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     for _ in range(RETRIES - 1):
-        await answer(database, await claimed(database), BROKEN)
+        await answer(database, await claim_some(database), BROKEN)
         await let_pauses_pass(database)
-    await answer(database, await claimed(database))
+    await answer(database, await claim_some(database))
     await advance(database)
     assert await sample_states(database) == [2]
     assert await rows(database, "SELECT accepted, outcome FROM attempts ORDER BY created_at") == [
@@ -308,24 +297,24 @@ async def test_a_retried_call_may_succeed(database: Database) -> None:
 async def test_the_last_infrastructure_failure_ends_its_waiters_with_its_kind(
     database: Database, kind: FailureKind
 ) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     await submit_job(database, "closed-book")
     await advance(database)
     for _ in range(RETRIES):
         await let_pauses_pass(database)
-        await answer(database, await claimed(database), Failure(kind=kind, detail="nobody listens"))
+        await answer(database, await claim_some(database), Failure(kind=kind, detail="nobody listens"))
     await advance(database)
     assert await rows(database, "SELECT state, failure, detail FROM samples") == [(3, kind.value, "nobody listens")] * 2
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
 
 
 async def test_a_call_that_failed_for_good_leaves_its_key_to_the_next_asker(database: Database) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     await fail_for_good(database)
     await advance(database)
     await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await answer(database, taken)
     await advance(database)
     assert await sample_states(database) == [3, 2]
@@ -338,7 +327,7 @@ async def test_a_call_that_failed_for_good_leaves_its_key_to_the_next_asker(data
 
 
 async def test_a_sample_replays_the_failure_it_saw_although_the_key_has_a_value_by_now(database: Database) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     await fail_for_good(database)
     await submit_job(database, "closed-book")
     await advance(database, limit=1)
@@ -354,8 +343,8 @@ async def test_a_sample_replays_the_failure_it_saw_although_the_key_has_a_value_
     "kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.REFUSED, FailureKind.TRUNCATED, FailureKind.UNPARSED]
 )
 async def test_a_content_failure_is_a_reply_like_any_other(database: Database, kind: FailureKind) -> None:
-    await pending_claims(database)
-    await answer(database, await claimed(database), Failure(kind=kind, detail="too long"))
+    await queue_job(database, 1)
+    await answer(database, await claim_some(database), Failure(kind=kind, detail="too long"))
     await advance(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -365,8 +354,8 @@ async def test_a_content_failure_is_a_reply_like_any_other(database: Database, k
 
 
 async def test_a_chunk_of_values_and_failures_is_committed_each_as_what_it_is(database: Database) -> None:
-    await pending_claims(database, items=3)
-    taken = await claimed(database)
+    await queue_job(database, 3)
+    taken = await claim_some(database)
     good, bad = taken.calls[:2], taken.calls[2:]
     done = await answer(database, taken, calls=good)
     assert done == [call.id for call in good]
@@ -382,11 +371,11 @@ async def test_a_chunk_of_values_and_failures_is_committed_each_as_what_it_is(da
 async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
     database: Database, monkeypatch: pytest.MonkeyPatch, gap: str
 ) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     for _ in range(RETRIES - 1):
-        await answer(database, await claimed(database), BROKEN)
+        await answer(database, await claim_some(database), BROKEN)
         await let_pauses_pass(database)
-    last = await claimed(database)
+    last = await claim_some(database)
     name = {"before the insert": "insert_calls", "between insert and select": "find_existing_calls"}[gap]
     real, fails = getattr(advance_runtime, name), [answer(database, last, BROKEN)]
 
@@ -414,11 +403,11 @@ async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
 async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await pending_claims(database)
+    await queue_job(database, 1)
     for _ in range(RETRIES - 1):
-        await answer(database, await claimed(database), BROKEN)
+        await answer(database, await claim_some(database), BROKEN)
         await let_pauses_pass(database)
-    last, real = await claimed(database), advance_runtime.record
+    last, real = await claim_some(database), advance_runtime.record
 
     async def record_after_the_failure(*arguments: object) -> object:
         await answer(database, last, BROKEN)
@@ -435,8 +424,8 @@ async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
 
 @pytest.mark.parametrize("broken", [{"finish_reason": "st\0p"}, {"concurrency": 40_000}])
 async def test_a_reply_that_cannot_be_stored_fails_its_own_call(database: Database, broken: dict[str, object]) -> None:
-    await pending_claims(database, items=5)
-    taken = await claimed(database)
+    await queue_job(database, 5)
+    taken = await claim_some(database)
     answers = [answered(call) for call in taken.calls]
     answers[3] = msgspec.structs.replace(answers[3], receipt=msgspec.structs.replace(answers[3].receipt, **broken))
     committed = await Claims(database, "worker-1", 60.0).answer(taken.token, answers)
@@ -601,13 +590,6 @@ MADE = """
     GROUP BY 1, 2 ORDER BY 1"""
 
 
-async def pending_parking(database: Database, items: int = 1) -> None:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-
-
 async def lose_interest(database: Database) -> None:
     await run_sql(database, "UPDATE jobs SET state = 'cancelling'")
     await run_sql(database, "UPDATE samples SET state = 4 WHERE state IN (0, 1)")
@@ -618,7 +600,7 @@ async def forgotten(_database: Database, _calls: Sequence[int]) -> list[int]:
 
 
 async def test_claimed_calls_that_nobody_wants_are_parked(database: Database) -> None:
-    await pending_parking(database, items=3)
+    await queue_job(database, 3)
     await lose_interest(database)
     assert await claim(database) is None
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
@@ -627,23 +609,23 @@ async def test_claimed_calls_that_nobody_wants_are_parked(database: Database) ->
 
 
 async def test_only_the_unwanted_calls_of_a_chunk_are_parked(database: Database) -> None:
-    await pending_parking(database, items=3)
+    await queue_job(database, 3)
     await run_sql(database, "UPDATE samples SET state = 4 WHERE ordinal = 1")
-    assert len((await claimed(database)).calls) == 2
+    assert len((await claim_some(database)).calls) == 2
     assert await scalar(database, ORPHANS) == 1
 
 
 async def test_a_claim_that_parked_everything_looks_for_more(database: Database) -> None:
-    await pending_parking(database, items=4)
+    await queue_job(database, 4)
     await run_sql(database, "UPDATE samples SET state = 4 WHERE ordinal IN (0, 1, 2)")
-    taken = await claimed(database, 1)
+    taken = await claim_some(database, 1)
     assert len(taken.calls) == 1
     await answer(database, taken)
     assert sorted(await sample_states(database)) == [0, 4, 4, 4]
 
 
 async def claim_that_parks_while_a_waiter_comes(database: Database) -> Claim | None:
-    await pending_parking(database)
+    await queue_job(database, 1)
     await lose_interest(database)
     await submit_job(database, "closed-book")
     async with processes(database, 2) as [one, two]:
@@ -673,7 +655,7 @@ async def test_parking_without_a_look_afterwards_would_lose_the_call(
 
 
 async def waiter_that_commits_after_the_parking(database: Database) -> None:
-    await pending_parking(database)
+    await queue_job(database, 1)
     await lose_interest(database)
     await submit_job(database, "closed-book")
     async with processes(database, 1) as [other]:
@@ -688,7 +670,7 @@ async def waiter_that_commits_after_the_parking(database: Database) -> None:
 async def test_a_waiter_that_commits_after_its_call_was_parked_brings_it_back(database: Database) -> None:
     await waiter_that_commits_after_the_parking(database)
     assert await scalar(database, ORPHANS) == 0
-    assert len((await claimed(database)).calls) == 1
+    assert len((await claim_some(database)).calls) == 1
 
 
 async def test_a_waiter_that_did_not_look_would_wait_for_a_parked_call(
@@ -701,20 +683,20 @@ async def test_a_waiter_that_did_not_look_would_wait_for_a_parked_call(
 
 
 async def test_a_later_job_revives_orphans_and_counts_them_as_its_own(database: Database) -> None:
-    await pending_parking(database, items=2)
+    await queue_job(database)
     await lose_interest(database)
     assert await claim(database) is None
     await submit_job(database, "closed-book")
     await advance(database)
     assert await rows(database, MADE) == [(0, True, 2), (1, True, 2)]
-    await answer(database, await claimed(database))
+    await answer(database, await claim_some(database))
     await advance(database)
     assert sorted(await sample_states(database)) == [2, 2, 4, 4]
 
 
 async def test_calls_that_are_in_the_queue_or_answered_count_as_reused(database: Database) -> None:
-    await pending_parking(database, items=2)
-    await answer(database, await claimed(database, 1))
+    await queue_job(database)
+    await answer(database, await claim_some(database, 1))
     await submit_job(database, "closed-book")
     await advance(database)
     assert await rows(database, MADE) == [(0, True, 2), (1, False, 2)]
@@ -723,8 +705,8 @@ async def test_calls_that_are_in_the_queue_or_answered_count_as_reused(database:
 async def test_a_call_that_is_answered_while_a_job_attaches_counts_as_reused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await pending_parking(database)
-    taken, real = await claimed(database), advance_runtime.record
+    await queue_job(database, 1)
+    taken, real = await claim_some(database), advance_runtime.record
 
     async def record_after_the_reply(*arguments: object) -> object:
         await answer(database, taken)
@@ -738,9 +720,9 @@ async def test_a_call_that_is_answered_while_a_job_attaches_counts_as_reused(
 
 
 async def test_lapses_survive_parking(database: Database) -> None:
-    await pending_parking(database)
+    await queue_job(database, 1)
     for _ in range(2):
-        await claimed(database)
+        await claim_some(database)
         await let_claims_expire(database)
         await lapse_expired(database, "sweeper")
     await lose_interest(database)
@@ -748,7 +730,7 @@ async def test_lapses_survive_parking(database: Database) -> None:
     await submit_job(database, "closed-book")
     await advance(database)
     assert await rows(database, "SELECT lapses, token FROM queue") == [(2, None)]
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await let_claims_expire(database)
     assert await lapse_expired(database, "sweeper") == [taken.calls[0].id]
     await advance(database)
@@ -756,19 +738,19 @@ async def test_lapses_survive_parking(database: Database) -> None:
 
 
 async def test_parking_a_call_that_another_live_sample_wants_does_not_happen(database: Database) -> None:
-    await pending_parking(database)
+    await queue_job(database, 1)
     await submit_job(database, "closed-book")
     await advance(database)
     await run_sql(database, "UPDATE samples SET state = 4 WHERE job_id = (SELECT min(id) FROM jobs)")
     await run_sql(database, "UPDATE jobs SET state = 'cancelling' WHERE id = (SELECT min(id) FROM jobs)")
-    await answer(database, await claimed(database))
+    await answer(database, await claim_some(database))
     await advance(database)
     assert await sample_states(database) == [4, 2]
     assert await job_states(database) == ["cancelling", "running"]
 
 
 async def test_a_revived_call_has_the_rank_of_the_job_that_wants_it(database: Database) -> None:
-    await pending_parking(database)
+    await queue_job(database, 1)
     await lose_interest(database)
     assert await claim(database) is None
     await submit_job(database, "closed-book", rank=10)

@@ -34,10 +34,9 @@ DEFAULTS = "SELECT code -> 'defaults' FROM jobs ORDER BY id"
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 2)
-    async with serving(database, redis_url) as api:
-        yield api
+    return empty_api
 
 
 async def patch(api: Api, params: dict[str, Any], if_match: str = "*") -> httpx2.Response:

@@ -1,18 +1,27 @@
-"""Uploads of datasets."""
+"""Datasets: uploaded, made of a graph, exported as training data, and held against a corpus."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import gzip
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import httpx2
 import pytest
 from sqlalchemy import text
 
+from services.orchestrator.api import datasets
+from services.orchestrator.reports import leaks
+from shared.replies import Atom, Rule
 from shared.samples import Item
+from shared.storage import rules
 from shared.storage.database import Database
+from shared.storage.rules import ImportOrigin
 from tests.integration.api import Api, serving
-from tests.integration.scene import furnish, scalar
+from tests.integration.scene import furnish, rows, scalar
 
 pytestmark = pytest.mark.anyio
+
 
 LINES: list[Any] = [
     {"id": "q1", "question": "What is 1 + 1?", "answer": 2, "subject": "Algebra", "level": "Level 1"},
@@ -24,9 +33,8 @@ LEFT_OUT = ("skipped", "rejected", "rejected_lines", "alternatives", "warnings")
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+def api(empty_api: Api) -> Api:
+    return empty_api
 
 
 async def test_items_are_stored_in_order_with_all_that_is_known(api: Api, database: Database) -> None:
@@ -108,20 +116,275 @@ async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: 
     assert (reply.status_code, reply.json()["warnings"]) == (202, ["none of the 2 " + said.format("open")])
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
+async def test_an_upload_with_a_parameter_that_would_be_ignored_stores_nothing(
+    api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    for query, field in (
         ("name=a&graderr=text", "graderr"),
         ("name=a&name=b", "name"),
         ("name=a&grader=text&grader=f1", "grader"),
         ("name=a&delimiter=comma", "delimiter"),
         ("name=a&format=jsonl&reader=x", "format"),
         ("name=a&delimiter=tab&reader=x", "delimiter"),
-    ],
-)
-async def test_an_upload_with_a_parameter_that_would_be_ignored_stores_nothing(
-    api: Api, database: Database, query: str, field: str
+    ):
+        with subtests.test(query=query):
+            reply = await api.http.post(f"/v1/datasets?{query}", content=b'{"question": "a", "answer": "b"}')
+            assert (reply.status_code, reply.json()["field"]) == (422, field)
+            assert await scalar(database, "SELECT count(*) FROM datasets") == 0
+
+
+# Question sets over REST: made of a graph, held-out facts and maybe a bank, or refused with the next command.
+
+GRAPH = b"""{"relation": "met", "phrase": "has met"}
+{"subject": "a", "relation": "met", "object": "b", "time": "2014-09-20"}
+{"subject": "b", "relation": "met", "object": "c", "time": "2014-09-21"}
+{"subject": "a", "relation": "saw", "object": "c", "time": "2014-09-22"}
+"""
+FACTS = b"a\tmet\tc\t2014-09-25\na\tmet\tb\t2014-09-25\nb\tsaw\ta\t2014-09-26\n"
+RULE = Rule(head=Atom("met", 0, 1), body=(Atom("saw", 0, 1),), support=1, body_size=2, confidence=0.5)
+QUERY = "SELECT query FROM items i JOIN datasets d ON d.id = i.dataset_id WHERE d.name = 'q' ORDER BY ordinal"
+
+
+@pytest.fixture
+async def graph_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    async with serving(database, redis_url) as serving_api:
+        reply = await serving_api.http.post("/v1/graphs", params={"name": "g"}, content=GRAPH)
+        assert reply.status_code == 201, reply.text
+        yield serving_api
+
+
+async def make(graph_api: Api, content: bytes = FACTS, name: str = "q", **query: Any) -> httpx2.Response:
+    return await graph_api.http.post(
+        "/v1/datasets/from-graph", params={"name": name, "graph": "g", **query}, content=content
+    )
+
+
+async def store_bank(database: Database, name: str, graph_hash: str | None, found: Sequence[Rule] = (RULE,)) -> None:
+    async def batches() -> AsyncIterator[Sequence[Rule]]:
+        yield found
+
+    await rules.create_imported(database, name, ImportOrigin("tlogic", graph_hash), batches())
+
+
+async def test_a_question_set_is_a_dataset_with_the_rules_that_lead_there(graph_api: Api, database: Database) -> None:
+    graph = await graph_api.get("/v1/graphs/g")
+    await store_bank(database, "bank", graph["hash"])
+    bank = await graph_api.get("/v1/rules/bank")
+    reply = await make(graph_api, rules="bank", side="object")
+    made = reply.json()
+    assert (reply.status_code, reply.headers["location"]) == (201, "/v1/datasets/q")
+    assert (made["items"], made["grader"], made["hash"]) == (2, "text", (await graph_api.get("/v1/datasets/q"))["hash"])
+    assert made["counts"] == {
+        "available": 2, "answers": 3, "answered_by_graph": 0, "unnamed_answers": 0, "not_after_graph": 0,
+        "with_leads": 1, "with_documents": 1,
+        "left_out": {"repeated": 0, "known": 0, "unknown_relation": 0, "unknown_entity": 0, "many_answers": 0,
+                     "answered": 0, "long": 0},
+    }  # fmt: skip
+    items = {item["relation"]: item for item in (await graph_api.get("/v1/datasets/q/items"))["data"]}
+    assert (items["met"]["question"], items["met"]["gold"]) == ("On 2014-09-25, a has met whom or what?", "b")
+    assert (items["met"]["gold_documents"], items["saw"]["gold_documents"]) == ({"2": 1}, None)
+    queries = {query["relation"]: query for (query,) in await rows(database, QUERY)}
+    assert queries["met"] == {
+        "relation": "met", "entity": "a", "time": "2014-09-25", "bank": bank["hash"],
+        "leads": [{"rule": 0, "documents": ["2"]}],
+    }  # fmt: skip
+
+
+async def test_the_same_command_again_is_harmless_however_the_facts_are_packed(graph_api: Api) -> None:
+    first = await make(graph_api, limit=2)
+    again = await make(graph_api, gzip.compress(FACTS), limit=2)
+    assert (first.status_code, again.status_code, again.json()) == (201, 200, first.json())
+    other = await make(graph_api, limit=2, grader="set")
+    assert (other.status_code, other.json()["hint"]) == (409, "choose another name")
+
+
+async def test_templates_come_with_the_facts(graph_api: Api) -> None:
+    template = (
+        b'{"relation": "met", "object_question": "Whom met {subject}?", "subject_question": "Who met {object}?"}\n'
+    )
+    fact = b'{"subject": "c", "relation": "met", "object": "b", "time": "2014-09-25"}\n'
+    assert (await make(graph_api, template + fact)).status_code == 201
+    asked = [item["question"] for item in (await graph_api.get("/v1/datasets/q/items"))["data"]]
+    assert sorted(asked) == ["On 2014-09-25, Who met b?", "On 2014-09-25, Whom met c?"]
+    refused = await make(graph_api, fact + template.replace(b"{subject}", b"{who}"), name="r")
+    assert (refused.status_code, refused.json()["type"]) == (422, "urn:mathrag:invalid_line")
+    assert "upload, line 2: `object_question` has the slot {who}" in refused.json()["detail"]
+
+
+async def test_what_makes_no_questions_is_refused(
+    graph_api: Api, database: Database, subtests: pytest.Subtests
 ) -> None:
-    reply = await api.http.post(f"/v1/datasets?{query}", content=b'{"question": "a", "answer": "b"}')
-    assert (reply.status_code, reply.json()["field"]) == (422, field)
-    assert await scalar(database, "SELECT count(*) FROM datasets") == 0
+    await store_bank(database, "foreign", "ab" * 32)
+    likes = Rule(head=Atom("likes", 0, 1), body=RULE.body, support=1, body_size=2, confidence=0.5)
+    await store_bank(database, "other-heads", None, [likes])
+    for content, query, status, said in (
+        (b"a\tmet\tc\n", {}, 422, "each fact has no time, but graph 'g' has a date"),
+        (b"a\tmet\tc\t7\n", {}, 422, "each fact has a whole number as time, but graph 'g' has a date"),
+        (b"a\tmet\tb\t2014-09-20\n", {}, 422, "yield no question"),
+        (b"a\tmet\n", {}, 422, "line 1: has 2 columns"),
+        (FACTS, {"graph": "gg"}, 404, "no graph 'gg'"),
+        (FACTS, {"rules": "none"}, 404, "none"),
+        (FACTS, {"rules": "foreign"}, 409, "bank 'foreign' is of another graph than 'g'"),
+        (FACTS, {"rules": "other-heads"}, 422, "bank 'other-heads' has no rule for any relation of the facts"),
+        (FACTS, {"side": "both ends"}, 422, "side"),
+        (FACTS, {"grader": "math"}, 422, "grader"),
+        (FACTS, {"limit": 0}, 422, "limit"),
+    ):
+        with subtests.test(query=query):
+            reply = await make(graph_api, content, **query)
+            assert (reply.status_code, said in reply.json()["detail"]) == (status, True), reply.text
+            assert (await graph_api.get("/v1/datasets"))["data"] == []
+
+
+async def test_a_bank_that_is_being_mined_has_no_rules_yet(graph_api: Api) -> None:
+    body = {"name": "bank", "graph": "g", "mining": {"miner": "tlogic"}}
+    assert (await graph_api.http.post("/v1/rules", json=body)).status_code == 202
+    reply = await make(graph_api, rules="bank")
+    assert (reply.status_code, reply.json()["hint"]) == (409, "wait for it")
+
+
+async def test_uploaded_items_name_their_relation(graph_api: Api) -> None:
+    lines = [{"question": "Whom?", "relation": "met"}, {"question": "Who?", "query": {"relation": "saw"}}]
+    assert (await graph_api.upload("datasets", "u", [*lines, {"question": "Why?"}])).status_code == 201
+    assert [item["relation"] for item in (await graph_api.get("/v1/datasets/u/items"))["data"]] == ["met", "saw", None]
+
+
+# Training data over REST: of a dataset that was made from a graph, with the bank whose rules lead to its answers.
+
+ACQUAINTANCES = "".join(f"p{at}\tmet\tq{at}\np{at}\tsued\tq{(at + 3) % 9}\n" for at in range(9)) + "p0\tknows\tp1\n"
+FACTS_TO_LEARN = "".join(f"p{at}\tknows\tq{at}\n" for at in range(5))
+RULES = "?a  met  ?b   => ?a  knows  ?b\t0.5\t0.5\t0.5\t5\t10\t10\t?a\n"
+OTHER_RULES = RULES.replace("met", "sued")
+
+
+@pytest.fixture
+async def mined_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    async with serving(database, redis_url) as serving_api:
+        await send(serving_api, "/v1/graphs", ACQUAINTANCES, name="g")
+        await send(serving_api, "/v1/rules/import", RULES, name="bank")
+        await send(serving_api, "/v1/rules/import", OTHER_RULES, name="other")
+        await send(serving_api, "/v1/datasets/from-graph", FACTS_TO_LEARN, name="led", graph="g", rules="bank")
+        yield serving_api
+
+
+async def send(mined_api: Api, path: str, content: str, **query: str) -> None:
+    reply = await mined_api.http.post(path, params=query, content=content)
+    assert reply.status_code == 201, reply.text
+
+
+async def export(mined_api: Api, dataset: str = "led", **query: Any) -> httpx2.Response:
+    return await mined_api.http.get(
+        f"/v1/datasets/{dataset}/training", params={"rules": "bank", "graph": "g", **query}
+    )  # fmt: skip
+
+
+async def lines(mined_api: Api, **query: Any) -> list[Any]:
+    reply = await export(mined_api, **query)
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+async def test_each_question_and_rule_comes_with_its_documents(mined_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await lines(mined_api)
+    items = (await mined_api.get("/v1/datasets/led/items"))["data"]
+    assert [line["query"] for line in found] == [item["question"] for item in items]
+    asked = next(line for line in found if "p3" in line["query"])
+    assert asked["rule"] == "[Entity1, met, Entity2] leads to [Entity1, knows, Entity2]"
+    assert asked["positives"] == ["p3 met q3."]
+    assert set(asked["negatives"]) == {"p3 sued q6.", "p0 knows p1."}
+    monkeypatch.setattr(datasets, "BATCH", 3)
+    assert await lines(mined_api) == found
+
+
+async def test_the_other_forms_tell_the_same(mined_api: Api) -> None:
+    triplet = next(line for line in await lines(mined_api, **{"as": "triplets"}) if " p3 " in f" {line['anchor']}")
+    assert (triplet["positive"], triplet["negative"]) in [
+        ("p3 met q3.", each) for each in ("p3 sued q6.", "p0 knows p1.")
+    ]
+    instructions = await lines(mined_api, **{"as": "instructions"})
+    assert {line["answer"] for line in instructions} == {*(f"p{at}" for at in range(5)), *(f"q{at}" for at in range(5))}
+    messages = await lines(mined_api, **{"as": "messages", "cot": "true"})
+    assert "leads to [Entity1, knows, Entity2]\np" in messages[0]["messages"][1]["content"]
+
+
+async def test_a_limit_draws_questions_by_the_seed(mined_api: Api) -> None:
+    whole, part = (
+        [json.dumps(line) for line in await lines(mined_api)],
+        [json.dumps(each) for each in await lines(mined_api, limit=4)],
+    )
+    assert len(part) == 4
+    assert part == [line for line in whole if line in part]
+    drawn = {tuple(line["query"] for line in await lines(mined_api, limit=4, seed=seed)) for seed in range(5)}
+    assert len(drawn) > 1
+
+
+async def test_what_cannot_be_exported_is_refused_with_the_reason(mined_api: Api, subtests: pytest.Subtests) -> None:
+    await mined_api.upload("datasets", "plain", [{"question": "1 + 1?", "answer": "2"}])
+    await send(mined_api, "/v1/datasets/from-graph", "p0\tmet\tq5\n", name="unled", graph="g", limit="1")
+    for dataset, query, status, said in (
+        ("led", {"rules": "other"}, 409, "another bank than 'other'"),
+        ("led", {"rules": "none"}, 404, "no rule bank 'none'"),
+        ("none", {}, 404, "no dataset 'none'"),
+        ("led", {"graph": "none"}, 404, "no graph 'none'"),
+        ("led", {"graph": ""}, 404, "no graph ''"),
+        ("plain", {}, 422, "'plain' has no questions about a graph"),
+        ("unled", {}, 422, "no rule leads to an answer of dataset 'unled'"),
+        ("led", {"as": "poems"}, 422, "as"),
+        ("led", {"limit": 0}, 422, "limit"),
+    ):
+        with subtests.test(dataset=dataset, query=query):
+            reply = await export(mined_api, dataset, **query)
+            assert reply.status_code == status, reply.text
+            assert said in reply.text
+
+
+async def test_the_graph_of_an_imported_bank_must_be_named(mined_api: Api) -> None:
+    reply = await mined_api.http.get("/v1/datasets/led/training", params={"rules": "bank"})
+    assert (reply.status_code, "--graph" in reply.json()["hint"]) == (422, True)
+
+
+# A corpus is scanned for a dataset's own questions, batch by batch.
+
+TEN = "one two three four five six seven eight nine ten"
+
+
+@pytest.fixture
+async def leaking_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    async with serving(database, redis_url) as serving_api:
+        lines = [
+            {"id": "near", "problem": f"{TEN} here", "text": "so it is"},
+            {"id": "other", "problem": "What is music?", "text": "sound"},
+            {"id": "passage", "text": TEN},
+            {"id": "same", "problem": " what is 2 + 2?", "text": "4"},
+            {"id": "again", "problem": "What is 2 + 2?", "text": "it is 4"},
+            {"id": "late", "problem": " ", "text": "a passage, too"},
+        ]
+        await serving_api.upload("corpora", "mine", lines)
+        await serving_api.upload(
+            "datasets", "asked", [{"question": q, "answer": "4"} for q in (TEN, "Why?", "What is 2 + 2?", "No.")]
+        )
+        yield serving_api
+
+
+@pytest.mark.parametrize(("block", "batch"), [(5000, 250), (1, 1), (2, 5)])
+async def test_every_question_is_held_against_every_document(
+    leaking_api: Api, monkeypatch: pytest.MonkeyPatch, block: int, batch: int
+) -> None:
+    monkeypatch.setattr(leaks, "BLOCK", block)
+    monkeypatch.setattr(leaks, "BATCH", batch)
+    found = await leaking_api.get("/v1/corpora/mine/contamination", dataset="asked")
+    assert [found[name] for name in ("items", "documents", "passages", "exact", "near", "share", "pairs")] == [
+        4, 6, 2, 1, 1, 0.5, 3,
+    ]  # fmt: skip
+    assert found["same_answer"] == 2
+    assert {(each["index"], each["id"], each["exact"], each["same_answer"]) for each in found["examples"]} == {
+        (0, "near", False, False), (2, "same", True, True), (2, "again", True, True),
+    }  # fmt: skip
+
+
+async def test_what_is_not_there_is_said(leaking_api: Api) -> None:
+    for corpus, dataset in (("nobodys", "asked"), ("mine", "nobodys")):
+        reply = await leaking_api.http.get(f"/v1/corpora/{corpus}/contamination", params={"dataset": dataset})
+        assert (reply.status_code, "nobodys" in reply.json()["detail"]) == (404, True)
+    assert (await leaking_api.http.get("/v1/corpora/mine/contamination")).status_code == 422

@@ -65,12 +65,6 @@ def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 async def schedulers(settings: Settings, database: Database, redis: Redis) -> list[Scheduler]:
     await furnish(database, items=6)
     return [Scheduler(settings_for_device(settings, device), database, redis) for device in (DEVICES_JUDGE, GENERATOR)]
@@ -347,10 +341,9 @@ DEVICE = "cpu:0"
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 4)
-    async with serving(database, redis_url) as api:
-        yield api
+    return empty_api
 
 
 @pytest.fixture

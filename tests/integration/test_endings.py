@@ -22,7 +22,7 @@ from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
     advance,
-    claim,
+    claim_some,
     drain,
     furnish,
     job_states,
@@ -40,13 +40,6 @@ from tests.integration.test_audit import staged
 
 pytestmark = pytest.mark.anyio
 OTHER = r"so \boxed{99}"
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def finished(database: Database, texts: dict[int, str | Failure]) -> None:
@@ -242,8 +235,7 @@ async def drained(database: Database, items: int = 5, repeats: int = 1) -> int:
     await run_sql(database, "UPDATE items SET gold = NULL")
     await submit_job(database, "closed-book", repeats=repeats)
     await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await scene_answer(database, taken)
     await advance(database)
     assert await job_states(database) == ["running"]
@@ -340,8 +332,7 @@ async def test_a_cancelled_job_chains_what_had_ended(database: Database) -> None
     await furnish(database, items=3)
     job = await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await scene_answer(database, taken, calls=taken.calls[:2])
     await cancel(database, job)
     await scene_answer(database, taken, calls=taken.calls[2:])
@@ -470,14 +461,13 @@ FILTERS: list[tuple[dict[str, str], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), FILTERS)
-async def test_a_filter_holds_these_samples(
-    served: Api, database: Database, query: dict[str, str], expected: list[int]
-) -> None:
+async def test_a_filter_holds_these_samples(served: Api, database: Database, subtests: pytest.Subtests) -> None:
     await served.job()
     await scene.drain(database, scene.ScriptedExecutor(answer))
-    assert await indexes(served, **query) == expected
-    assert await indexes(served, **query, limit="1") == expected
+    for query, expected in FILTERS:
+        with subtests.test(query=query):
+            assert await indexes(served, **query) == expected
+            assert await indexes(served, **query, limit="1") == expected
 
 
 async def test_a_page_looks_through_a_bounded_part_and_its_cursor_goes_on(
@@ -529,16 +519,23 @@ async def test_samples_are_told_apart_by_whether_reranking_changed_the_prompt(se
     assert [each["document"] for each in fused[:2]] != row["context"]
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [("state=asleep", "state"), ("ending=happy", "ending"), ("scored_by=dice", "scored_by"), ("moved=perhaps", "moved"),
-     ("limit=0", "limit"), ("limit=501", "limit"), ("text=", "text"), (f"text={'x' * 201}", "text"),
-     ("colour=red", "colour"), ("correct=2", "correct")],
-)  # fmt: skip
-async def test_a_filter_that_cannot_be_used_is_named(served: Api, query: str, field: str) -> None:
+async def test_a_filter_that_cannot_be_used_is_named(served: Api, subtests: pytest.Subtests) -> None:
     await served.job()
-    reply = await served.http.get(f"{PATH}?{query}")
-    assert (reply.status_code, reply.json()["field"]) == (422, field)
+    for query, field in (
+        ("state=asleep", "state"),
+        ("ending=happy", "ending"),
+        ("scored_by=dice", "scored_by"),
+        ("moved=perhaps", "moved"),
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("text=", "text"),
+        (f"text={'x' * 201}", "text"),
+        ("colour=red", "colour"),
+        ("correct=2", "correct"),
+    ):
+        with subtests.test(query=query):
+            reply = await served.http.get(f"{PATH}?{query}")
+            assert (reply.status_code, reply.json()["field"]) == (422, field)
 
 
 async def test_a_cursor_belongs_to_its_filters(served: Api, database: Database) -> None:

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -36,6 +35,7 @@ from tests.integration.scene import (
     job_states,
     let_pauses_pass,
     model,
+    queue_job,
     rows,
     run_sql,
     scalar,
@@ -159,12 +159,13 @@ async def test_a_pause_and_a_change_are_told(api: Api, database: Database) -> No
     assert [event.data["version"] for event in events if event.name == "state"] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("last", ["", "x", "1.0", "9.0.-", "2.0.-;"])
-async def test_an_id_that_is_not_the_jobs_is_refused(api: Api, last: str) -> None:
+async def test_an_id_that_is_not_the_jobs_is_refused(api: Api, subtests: pytest.Subtests) -> None:
     job = await api.job()
-    reply = await api.http.get(job["links"]["events"], headers={"Last-Event-ID": last})
-    assert (reply.status_code, reply.json()["type"]) == (400, "urn:mathrag:bad_request")
-    assert (await api.http.get("/v1/jobs/nobody/events")).status_code == 404
+    for last in ("", "x", "1.0", "9.0.-", "2.0.-;"):
+        with subtests.test(last=last):
+            reply = await api.http.get(job["links"]["events"], headers={"Last-Event-ID": last})
+            assert (reply.status_code, reply.json()["type"]) == (400, "urn:mathrag:bad_request")
+            assert (await api.http.get("/v1/jobs/nobody/events")).status_code == 404
 
 
 async def test_many_watchers_cost_one_read_a_poll(
@@ -231,14 +232,6 @@ class Outage:
             yield ended
 
 
-async def pending(database: Database, items: int = 5) -> uuid.UUID:
-    await furnish(database, items)
-    await without_gold(database)
-    job = await submit_job(database, "closed-book")
-    await advance(database)
-    return job
-
-
 async def wait(database: Database, taken: Claim | None) -> None:
     assert taken is not None
     calls = [call.id for call in taken.calls]
@@ -261,7 +254,7 @@ async def let_it_last(database: Database, seconds: float) -> None:
 
 
 async def test_what_waits_is_not_charged_and_is_not_claimed(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     await wait(database, await claim(database, 2))
     assert (await scalar(database, UNTOUCHED), await scalar(database, ATTEMPTS)) == (5, 0)
     assert await claim(database) is None
@@ -269,7 +262,7 @@ async def test_what_waits_is_not_charged_and_is_not_claimed(database: Database) 
 
 
 async def test_one_call_tries_for_all_when_it_is_time(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     await wait(database, await claim(database, 2))
     await let_it_be_time(database)
     trying = await claim_a_try(database)
@@ -279,7 +272,7 @@ async def test_one_call_tries_for_all_when_it_is_time(database: Database) -> Non
 
 
 async def test_each_try_is_another_call(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     outage = Outage("generate")
     generator = worker(database, Lane.GENERATE, outage)
     for _ in range(4):
@@ -292,7 +285,7 @@ async def test_each_try_is_another_call(database: Database) -> None:
 
 
 async def test_when_it_answers_all_come_back_at_once(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     outage = Outage("generate")
     await drain(database, outage)
     assert len(outage.tried) == 5
@@ -305,10 +298,7 @@ async def test_when_it_answers_all_come_back_at_once(database: Database) -> None
 
 
 async def test_calls_of_other_models_of_the_lane_go_on(database: Database) -> None:
-    await furnish(database, 5)
-    await without_gold(database)
-    await submit_job(database, "sparse")
-    await advance(database)
+    await queue_job(database, 5, pipeline="sparse")
     await wait(database, await claim(database, role="sparse"))
     await submit_job(database, "dense", name="other")
     await drain(database, ScriptedExecutor())
@@ -317,7 +307,7 @@ async def test_calls_of_other_models_of_the_lane_go_on(database: Database) -> No
 
 
 async def test_the_pause_grows_and_is_bounded(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     model_id = await model(database)
     pauses = []
     for lasted in (0, 2, 40, 9000):
@@ -331,7 +321,7 @@ async def test_the_pause_grows_and_is_bounded(database: Database) -> None:
 
 
 async def test_after_the_operators_time_calls_fail_as_unavailable(database: Database) -> None:
-    job = await pending(database)
+    job = await queue_job(database, 5)
     await wait(database, await claim(database, 2))
     await let_it_last(database, 3599)
     assert await queue.sweep_outages(database, "sweeper", 3600) == []
@@ -345,7 +335,7 @@ async def test_after_the_operators_time_calls_fail_as_unavailable(database: Data
 
 
 async def test_a_call_waits_its_own_time(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     await wait(database, await claim(database, 2))
     await run_sql(database, "UPDATE outages SET since = now() - interval '2 hours'")
     assert await queue.sweep_outages(database, "sweeper", 3600) == []
@@ -355,7 +345,7 @@ async def test_a_call_waits_its_own_time(database: Database) -> None:
 
 
 async def test_a_failure_of_the_request_is_charged_as_before_and_ends_the_outage(database: Database) -> None:
-    await pending(database, 1)
+    await queue_job(database, 1)
     await wait(database, await claim(database))
     await let_it_be_time(database)
     failure = Failure(kind=FailureKind.BACKEND_ERROR, detail="HTTP 500")
@@ -365,7 +355,7 @@ async def test_a_failure_of_the_request_is_charged_as_before_and_ends_the_outage
 
 
 async def test_the_sweeper_fails_what_is_overdue(database: Database, redis_url: str) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     await wait(database, await claim(database, 2))
     await let_it_last(database, 11)
     settings = Settings(database_url="unused", redis_url=redis_url, workers=Workers(outage_s=10))
@@ -409,7 +399,7 @@ async def test_calls_that_wait_for_a_server_hold_back_a_flip_for_no_longer_than_
 async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_try(
     scheduler: Scheduler, database: Database
 ) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     async with database.transaction() as connection:
         await queue.note_outage(connection, [await model(database)], "device cpu:0 to load it", "refused", 30)
     await run_sql(database, "UPDATE outages SET since = since - interval '1 h'")
@@ -421,7 +411,7 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
 
 
 async def test_an_outage_that_nothing_waits_for_is_forgotten(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     await wait(database, await claim(database, 2))
     await queue.sweep_outages(database, "sweeper", 3600)
     assert await scalar(database, "SELECT count(*) FROM outages") == 1
@@ -431,7 +421,7 @@ async def test_an_outage_that_nothing_waits_for_is_forgotten(database: Database)
 
 
 async def test_a_job_says_what_it_waits_for(database: Database) -> None:
-    await pending(database)
+    await queue_job(database, 5)
     await submit_job(database, "sparse", name="other")
     await advance(database)
     await wait(database, await claim(database, 2))

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
-from tests.integration.test_reuse import requests
+from tests.integration.test_requeue import requests
 
 pytestmark = pytest.mark.anyio
 
@@ -34,20 +33,6 @@ WEIGHTS: dict[str, Any] = {
     "name": "weights", "datasets": [PLACE], "grid": {"rrf_weight": [0, 1, 2], "quality_weight": [0, 1, 2]},
     "variants": [{"name": "gate", "pipeline": "mathrag-gate", "params": JUDGE}],
 }  # fmt: skip
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
-
-
-@pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
 
 
 async def submitted(api: Api, body: Any = PAIR, *, status: int = 202, key: str | None = None) -> Any:
@@ -184,9 +169,10 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
     await submitted(api)
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "said"),
-    [
+async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
+    api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    for change, status, said in (
         ({"datasets": [{"dataset": "none"}]}, 404, "no dataset 'none'"),
         ({"datasets": [{"dataset": "items"}]}, 422, "`corpus`: pipeline 'dense' needs one"),
         ({"models": {"judge": "nobody"}}, 422, "`models.judge`"),
@@ -204,15 +190,12 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
         ),
         ({"baseline": "other"}, 422, "`baseline`: no variant 'other'"),
         ({"no_such_field": 1}, 422, "`no_such_field`"),
-    ],
-)
-async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
-    api: Api, database: Database, change: dict[str, Any], status: int, said: str
-) -> None:
-    refused = await submitted(api, {**PAIR, **change}, status=status)
-    assert said in refused["detail"]
-    assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
-    assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
+    ):
+        with subtests.test(change=change):
+            refused = await submitted(api, {**PAIR, **change}, status=status)
+            assert said in refused["detail"]
+            assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
+            assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
 
 
 @pytest.mark.parametrize(("live", "status", "kind"), [(1, 413, "too_large"), (2, 429, "too_many")])

@@ -44,9 +44,8 @@ NOTHING = "SELECT (SELECT count(*) FROM graphs) + (SELECT count(*) FROM corpora)
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+def api(empty_api: Api) -> Api:
+    return empty_api
 
 
 async def send(api: Api, content: bytes, name: str = "g", media: str = "", **query: Any) -> httpx2.Response:

@@ -135,12 +135,6 @@ async def guard(settings: Settings, database: Database, drivers: dict[str, Puppe
 
 
 @pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 async def probing(guard: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_module, "PROBE_S", 0.02)
     await guard.restart()

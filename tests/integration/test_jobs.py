@@ -1,3 +1,5 @@
+"""Jobs in the database: cancelled, amended, named, and counted for who polls."""
+
 import asyncio
 import uuid
 from collections import Counter
@@ -15,20 +17,23 @@ from shared.errors import Conflict, NotFound, PreconditionFailed
 from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import Amendment, amend, cancel, pause, resume
-from shared.runtime.queue import CLAIM, Claim, lanes_with_work
+from shared.runtime.queue import CLAIM, lanes_with_work
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
     advance,
     answer,
+    answer_preparations,
     claim,
+    claim_some,
     drain,
     furnish,
     job_states,
     processes,
+    queue_job,
     repair,
     rows,
     run_sql,
@@ -45,22 +50,8 @@ from tests.integration.scene import (
 pytestmark = pytest.mark.anyio
 
 
-async def running_cancel(database: Database, items: int = 2) -> uuid.UUID:
-    await furnish(database, items)
-    await without_gold(database)
-    job = await submit_job(database, "closed-book")
-    await advance(database)
-    return job
-
-
-async def claimed(database: Database, limit: int = 100) -> Claim:
-    taken = await claim(database, limit)
-    assert taken is not None
-    return taken
-
-
 async def test_cancelling_ends_the_samples_and_takes_the_calls_out_of_the_queue(database: Database) -> None:
-    job = await running_cancel(database)
+    job = await queue_job(database)
     await cancel(database, job)
     assert await sample_states(database) == [4, 4]
     assert await scalar(database, "SELECT count(*) FROM samples WHERE ended_at IS NULL") == 0
@@ -71,7 +62,7 @@ async def test_cancelling_ends_the_samples_and_takes_the_calls_out_of_the_queue(
 
 
 async def test_cancelling_again_is_harmless(database: Database) -> None:
-    job = await running_cancel(database)
+    job = await queue_job(database)
     await cancel(database, job)
     ended = await rows(database, "SELECT id, ended_at FROM samples ORDER BY id")
     await cancel(database, job)
@@ -84,7 +75,7 @@ async def test_cancelling_again_is_harmless(database: Database) -> None:
 async def test_a_cancel_whose_process_died_half_way_is_finished_by_the_next(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await running_cancel(database)
+    job = await queue_job(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=1)
         dying = asyncio.create_task(cancel(held, job))
@@ -98,7 +89,7 @@ async def test_a_cancel_whose_process_died_half_way_is_finished_by_the_next(
 
 
 async def test_cancelled_is_final(database: Database) -> None:
-    job = await running_cancel(database)
+    job = await queue_job(database)
     await cancel(database, job)
     await repair(database)
     executor = ScriptedExecutor()
@@ -126,8 +117,8 @@ async def test_a_completed_job_cannot_be_cancelled(database: Database) -> None:
 
 
 async def test_samples_that_have_ended_keep_their_outcome(database: Database) -> None:
-    job = await running_cancel(database)
-    await answer(database, await claimed(database, 1))
+    job = await queue_job(database)
+    await answer(database, await claim_some(database, 1))
     await advance(database)
     await cancel(database, job)
     assert sorted(await sample_states(database)) == [2, 4]
@@ -135,10 +126,10 @@ async def test_samples_that_have_ended_keep_their_outcome(database: Database) ->
 
 
 async def test_a_job_that_shares_calls_is_not_harmed(database: Database) -> None:
-    job = await running_cancel(database, items=4)
+    job = await queue_job(database, 4)
     await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claimed(database, 2)
+    taken = await claim_some(database, 2)
     await cancel(database, job)
     assert await scalar(database, "SELECT count(*) FROM queue") == 4
     await answer(database, taken)
@@ -151,8 +142,8 @@ async def test_a_job_that_shares_calls_is_not_harmed(database: Database) -> None
 
 
 async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(database: Database) -> None:
-    job = await running_cancel(database)
-    taken = await claimed(database)
+    job = await queue_job(database)
+    taken = await claim_some(database)
     await cancel(database, job)
     await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
@@ -165,7 +156,7 @@ async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(dat
 
 
 async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database: Database) -> None:
-    job = await running_cancel(database)
+    job = await queue_job(database)
     taking = {"lane": "generate", "model": await scalar(database, "SELECT max(model_id) FROM queue"), "n": 9}
     async with database.transaction() as claiming:
         await claiming.execute(CLAIM, {**taking, "token": uuid.uuid4(), "ttl": 60})
@@ -182,18 +173,18 @@ async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database:
 
 
 async def test_claimed_calls_that_another_job_waits_for_do_not_hold_back_a_cancel(database: Database) -> None:
-    job = await running_cancel(database)
+    job = await queue_job(database)
     await submit_job(database, "closed-book")
     await advance(database)
-    await claimed(database)
+    await claim_some(database)
     await cancel(database, job)
     await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled", "running"]
 
 
 async def test_a_reply_that_arrives_after_the_cancel_is_kept_and_ends_nothing(database: Database) -> None:
-    job = await running_cancel(database)
-    taken = await claimed(database)
+    job = await queue_job(database)
+    taken = await claim_some(database)
     await cancel(database, job)
     assert len(await answer(database, taken)) == 2
     assert await advance(database) == 0
@@ -246,12 +237,7 @@ async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(dat
     executor = ScriptedExecutor()
     await submit_job(database, "hybrid", rank=200)
     async with processes(database, 2) as [one, two]:
-        while not await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'prepare' AND state = 2"):
-            await advance(database)
-            for role in ("dense", "sparse", "judge"):
-                taken = await claim(database, role=role)
-                if taken is not None:
-                    await answer(database, taken)
+        await answer_preparations(database)
         held = HeldDatabase(one, first=1)  # the look at what is due passes
         finishing = asyncio.create_task(lifecycle.finish_due_jobs(held))
         await held.reached.wait()
@@ -272,23 +258,15 @@ async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(dat
 RANKS = "SELECT place >> 40 AS rank, count(*) FROM queue GROUP BY rank ORDER BY rank"
 
 
-async def running_job_amendment(database: Database, items: int = 2, **fields: object) -> uuid.UUID:
-    await furnish(database, items)
-    await without_gold(database)
-    job = await submit_job(database, "closed-book", **fields)
-    await advance(database)
-    return job
-
-
 async def test_a_new_rank_counts_for_the_calls_in_the_queue(database: Database) -> None:
-    job = await running_job_amendment(database)
+    job = await queue_job(database)
     await amend(database, job, Amendment(rank=3))
     assert await rows(database, RANKS) == [(3, 2)]
     assert await rows(database, "SELECT name, rank, version FROM jobs") == [("a-job", 3, 3)]
 
 
 async def test_a_call_is_as_urgent_as_the_most_urgent_job_that_waits_for_it(database: Database) -> None:
-    job = await running_job_amendment(database, rank=10)
+    job = await queue_job(database, rank=10)
     await submit_job(database, "closed-book", rank=50)
     await advance(database)
     await amend(database, job, Amendment(rank=90))
@@ -298,14 +276,14 @@ async def test_a_call_is_as_urgent_as_the_most_urgent_job_that_waits_for_it(data
 
 
 async def test_a_call_that_is_claimed_keeps_its_rank(database: Database) -> None:
-    job = await running_job_amendment(database)
+    job = await queue_job(database)
     await claim(database, 1)
     await amend(database, job, Amendment(rank=1))
     assert await rows(database, RANKS) == [(1, 1), (100, 1)]
 
 
 async def test_a_paused_job_comes_back_with_its_new_rank(database: Database) -> None:
-    job = await running_job_amendment(database)
+    job = await queue_job(database)
     await pause(database, job)
     await amend(database, job, Amendment(rank=1))
     await resume(database, job)
@@ -313,7 +291,7 @@ async def test_a_paused_job_comes_back_with_its_new_rank(database: Database) -> 
 
 
 async def test_what_is_not_named_stays(database: Database) -> None:
-    job = await running_job_amendment(database, metadata={"a": "1"})
+    job = await queue_job(database, metadata={"a": "1"})
     await amend(database, job, Amendment(name="other"))
     assert await rows(database, "SELECT name, metadata ->> 'a' FROM jobs") == [("other", "1")]
     await amend(database, job, Amendment(metadata={"b": "2"}))
@@ -332,7 +310,7 @@ async def test_an_ended_job_can_still_be_renamed(database: Database) -> None:
 
 
 async def test_of_two_changes_to_the_same_version_one_is_refused(database: Database) -> None:
-    job = await running_job_amendment(database)
+    job = await queue_job(database)
     async with processes(database, 2) as others:
         changes = [amend(each, job, Amendment(rank=n), {2}) for n, each in enumerate(others)]
         done = await asyncio.gather(*changes, return_exceptions=True)
@@ -356,13 +334,6 @@ async def test_samples_that_advance_after_the_change_queue_at_the_new_rank(datab
 # A name stands for one job: a second job of the same name is refused.
 
 BODY = {"name": "first", "dataset": "items", "pipeline": "closed-book"}
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def post(api: Api, body: Any = BODY, key: str | None = None) -> httpx2.Response:

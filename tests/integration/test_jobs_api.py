@@ -1,7 +1,10 @@
+"""Jobs over REST: submitted, found, listed, changed and ended; and the same request again."""
+
+import asyncio
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,12 +18,15 @@ from services.orchestrator.scheduling import routines
 from services.orchestrator.scheduling.routines import POSTPONED_S, Finaliser
 from shared.audit import check
 from shared.calls import Lane
+from shared.errors import InProgress
 from shared.lease import residencies
 from shared.runtime import lifecycle, pins
 from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import NOTHING, AdvanceResult
 from shared.runtime.lifecycle import cancel
-from shared.storage.database import Database
+from shared.runtime.submit import Submission, submit_once
+from shared.settings import Settings
+from shared.storage.database import Accepted, Database, KeyedRequest
 from shared.storage.provenance import SAMPLES
 from tests.faults.recording import Seen
 from tests.integration import scene
@@ -29,7 +35,7 @@ from tests.integration.scene import (
     ScriptedExecutor,
     advance,
     answer,
-    claim,
+    claim_some,
     furnish,
     job_states,
     rows,
@@ -41,17 +47,10 @@ from tests.integration.scene import (
 )
 from tests.integration.scheduling import Hands
 
-# Jobs over REST: submitted, found, listed, cancelled; and whether the service is ready for them.
-
-
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+# Jobs over REST: submitted, found, listed, cancelled; and whether the service is ready for them.
 
 
 async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
@@ -66,23 +65,21 @@ async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
     assert found["request_counts"] == counts
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "words"),
-    [
+async def test_a_job_that_cannot_run_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    for change, status, words in (
         ({"dataset": "none"}, 404, "no dataset 'none'"),
         ({"corpus": "none"}, 404, "no corpus 'none'"),
         ({"pipeline": "none"}, 422, "closed-book"),
         ({"pipeline": "dense", "corpus": None}, 422, "`corpus`"),
         ({"models": {"judge": "none"}}, 422, "no guard serves a model 'none'"),
         ({"models": {"cook": "a-judge"}}, 422, "no role 'cook'"),
-    ],
-)
-async def test_a_job_that_cannot_run_is_refused(api: Api, change: dict[str, Any], status: int, words: str) -> None:
-    body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
-    reply = await api.http.post("/v1/jobs", json=body)
-    assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
-    assert (await api.get("/v1/jobs"))["data"] == []
-    assert api.woken == 0
+    ):
+        with subtests.test(change=change):
+            body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
+            reply = await api.http.post("/v1/jobs", json=body)
+            assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
+            assert (await api.get("/v1/jobs"))["data"] == []
+            assert api.woken == 0
 
 
 @pytest.mark.fault("V3")
@@ -137,10 +134,11 @@ async def test_a_name_wins_over_a_prefix_and_an_id_over_a_name(api: Api) -> None
     assert (await api.get(f"/v1/jobs/{first['id']}"))["id"] == first["id"] != third["id"]
 
 
-@pytest.mark.parametrize("path", ["", "/results", "/samples", "/samples/0", "/report", "/audit"])
-async def test_an_unknown_job_is_not_found(api: Api, path: str) -> None:
-    for reference in (str(uuid.uuid4()), "none", "%25"):
-        assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
+async def test_an_unknown_job_is_not_found(api: Api, subtests: pytest.Subtests) -> None:
+    for path in ("", "/results", "/samples", "/samples/0", "/report", "/audit"):
+        with subtests.test(path=path):
+            for reference in (str(uuid.uuid4()), "none", "%25"):
+                assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
 
 
 async def test_lists_are_newest_first_and_paged(api: Api) -> None:
@@ -253,9 +251,9 @@ async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str
     assert (await api.http.post(path)).status_code == 202
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+async def test_what_a_job_cannot_become_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    job = await api.job()
+    for body, field in (
         ({"name": "a b"}, "name"),
         ({"rank": 1 << 40}, "rank"),
         ({"metadata": {"k": "v\0"}}, "metadata.k"),
@@ -263,13 +261,11 @@ async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str
         ({"metadata": {"k": "v" * 513}}, "metadata.k"),
         ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
         ({"state": "paused"}, "state"),
-    ],
-)
-async def test_what_a_job_cannot_become_is_refused(api: Api, body: dict[str, Any], field: str) -> None:
-    job = await api.job()
-    reply = await api.http.patch(f"/v1/jobs/{job['id']}", json=body, headers={"If-Match": "*"})
-    assert (reply.status_code, reply.json()["field"].startswith(field)) == (422, True)
-    assert (await api.get(job["links"]["self"]))["version"] == job["version"]
+    ):
+        with subtests.test(body=body):
+            reply = await api.http.patch(f"/v1/jobs/{job['id']}", json=body, headers={"If-Match": "*"})
+            assert (reply.status_code, reply.json()["field"].startswith(field)) == (422, True)
+            assert (await api.get(job["links"]["self"]))["version"] == job["version"]
 
 
 async def test_a_job_is_paused_and_goes_on(api: Api, database: Database) -> None:
@@ -297,16 +293,17 @@ async def test_a_finalizing_job_can_be_neither_paused_nor_cancelled(api: Api, da
 BAD_REFERENCES = ["%00", "a%00b", "%ff", "x" * 5000, "%F0%9F%98%80", "1" * 400, "' OR 1=1"]
 
 
-@pytest.mark.parametrize("reference", BAD_REFERENCES)
-async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> None:
-    for path in ("", "/results", "/samples", "/events", "/samples/0", "/report"):
-        assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
-    assert (await api.http.post(f"/v1/jobs/{reference}/pause")).status_code == 404
+async def test_no_reference_is_an_error_of_ours(api: Api, subtests: pytest.Subtests) -> None:
+    for reference in BAD_REFERENCES:
+        with subtests.test(reference=reference):
+            for path in ("", "/results", "/samples", "/events", "/samples/0", "/report"):
+                assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
+            assert (await api.http.post(f"/v1/jobs/{reference}/pause")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
+async def test_no_query_is_an_error_of_ours(api: Api, subtests: pytest.Subtests) -> None:
+    await api.job()
+    for path, status in (
         ("?limit=99999999999999999999999", 422),
         ("?limit=x", 422),
         ("?name=%00", 422),
@@ -318,16 +315,13 @@ async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> Non
         ("/a-job/samples/0?repeat=99999999999", 422),
         ("/a-job/samples?cursor=%F0%9F%98%80", 400),
         ("/a-job/results?format=xml", 422),
-    ],
-)
-async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) -> None:
-    await api.job()
-    assert (await api.http.get(f"/v1/jobs{path}")).status_code == status
+    ):
+        with subtests.test(path=path):
+            assert (await api.http.get(f"/v1/jobs{path}")).status_code == status
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+async def test_no_body_is_an_error_of_ours(api: Api, subtests: pytest.Subtests) -> None:
+    for change in (
         {"dataset": "\0"},
         {"corpus": "a\0"},
         {"pipeline": "\0"},
@@ -338,12 +332,13 @@ async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) ->
         {"params": {"anchors": {"a": "\ud800"}}},
         {"params": {"seed": 1 << 80}},
         {"repeats": 1e300},
-    ],
-)
-async def test_no_body_is_an_error_of_ours(api: Api, change: dict[str, Any]) -> None:
-    body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
-    reply = await api.http.post("/v1/jobs", content=json.dumps(body), headers={"content-type": "application/json"})
-    assert reply.status_code in (404, 422), reply.text
+    ):
+        with subtests.test(change=change):
+            body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
+            reply = await api.http.post(
+                "/v1/jobs", content=json.dumps(body), headers={"content-type": "application/json"}
+            )
+            assert reply.status_code in (404, 422), reply.text
 
 
 async def test_a_cancelled_job_ends_and_stays_cancelled(api: Api) -> None:
@@ -451,8 +446,7 @@ async def drained(database: Database, jobs: int = 2) -> None:
     for _ in range(jobs):
         await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await answer(database, taken)
     await advance(database)
     assert await job_states(database) == ["running"] * jobs
@@ -623,3 +617,188 @@ async def test_a_limit_that_is_no_number_of_items_is_refused(api: Api, limit: ob
     body = {"name": "a-job", "dataset": "items", "pipeline": "closed-book", "limit": limit}
     refused = await api.http.post("/v1/jobs", json=body)
     assert (refused.status_code, refused.json()["field"]) == (422, "limit")
+
+
+# The same request again is the same job: later, at once, and from many processes.
+
+BODY = {"name": "a-job", "dataset": "items", "pipeline": "closed-book"}
+JOBS = "SELECT count(*) FROM jobs"
+
+
+async def post(api: Api, key: str | bytes | None, path: str = "/v1/jobs", body: Any = BODY) -> httpx2.Response:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return await api.http.post(path, json=body, headers=headers)  # type: ignore[arg-type]
+
+
+async def test_the_same_request_again_is_answered_with_the_same_job(api: Api, database: Database) -> None:
+    first = await post(api, "k-1")
+    assert (first.status_code, "idempotency-replayed" in first.headers) == (202, False)
+    await finished(database)
+    again = await post(api, "k-1", body={**BODY, "repeats": 1, "params": {}})
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    assert (again.json()["id"], again.json()["state"]) == (first.json()["id"], "completed")
+    assert again.headers["location"] == first.headers["location"]
+    assert await scene.scalar(database, JOBS) == 1
+
+
+async def test_the_key_of_another_request_is_refused(api: Api, database: Database) -> None:
+    await post(api, "k-1")
+    refused = await post(api, "k-1", body={**BODY, "repeats": 2})
+    assert (refused.status_code, refused.json()["type"]) == (422, "urn:mathrag:idempotency_mismatch")
+    assert "another request" in refused.json()["detail"]
+    assert await scene.scalar(database, JOBS) == 1
+
+
+async def test_without_a_key_every_request_is_a_new_job(api: Api, database: Database) -> None:
+    for number, key in enumerate((None, None, "a", "b")):
+        assert (await post(api, key, body={**BODY, "name": f"job-{number}"})).status_code == 202
+    assert await scene.scalar(database, JOBS) == 4
+
+
+@pytest.mark.parametrize("key", ["", "   ", "x" * 256, b"a\x01b", b"\x7f", b"\x80"])
+async def test_a_key_that_is_none_is_refused(api: Api, key: str | bytes) -> None:
+    refused = await post(api, key)
+    assert (refused.status_code, refused.json()["type"]) == (400, "urn:mathrag:bad_request")
+
+
+@pytest.mark.parametrize("key", ["x" * 255, "7f2c 1", "'; --", "é".encode("latin-1")])
+async def test_any_other_text_is_a_key(api: Api, key: str | bytes) -> None:
+    first, again = await post(api, key), await post(api, key)
+    assert first.json()["id"] == again.json()["id"]
+
+
+async def test_an_operator_may_ask_for_keys(database: Database, redis_url: str) -> None:
+    await scene.furnish(database)
+    settings: Settings = scene.SETTINGS.model_copy(update={"require_idempotency_key": True})
+    async with serving(database, redis_url, settings) as api:
+        refused = await post(api, None)
+        assert (refused.status_code, "Idempotency-Key" in refused.json()["detail"]) == (400, True)
+        assert (await post(api, "k")).status_code == 202
+
+
+async def test_a_request_that_failed_leaves_its_key_free(api: Api, database: Database) -> None:
+    assert (await post(api, "k", body={**BODY, "dataset": "none"})).status_code == 404
+    assert (await post(api, "k")).status_code == 202
+    assert await scene.scalar(database, JOBS) == 1
+
+
+async def test_old_keys_are_forgotten_when_new_ones_come(api: Api, database: Database) -> None:
+    for key in ("old", "young"):
+        await post(api, key, body={**BODY, "name": key})
+    await scene.run_sql(database, "UPDATE idempotency SET created_at = now() - interval '25 hours' WHERE key = 'old'")
+    await post(api, "new", body={**BODY, "name": "new"})
+    assert await scene.rows(database, "SELECT key FROM idempotency ORDER BY key") == [("new",), ("young",)]
+    again = await post(api, "old", body={**BODY, "name": "another"})
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (202, None)
+    assert await scene.scalar(database, JOBS) == 4
+
+
+def keyed(key: str) -> KeyedRequest:
+    return KeyedRequest(operation="test", key=key, body_hash=b"x" * 32)
+
+
+async def submitted(database: Database, key: str) -> Accepted:
+    submission = Submission(name="a-job", dataset="items", pipeline="closed-book")
+    return await submit_once(database, scene.SETTINGS, submission, keyed(key))
+
+
+async def test_a_second_first_use_is_told_to_come_back(database: Database) -> None:
+    await scene.furnish(database)
+    async with scene.processes(database, 2) as [one, two]:
+        held = scene.HeldDatabase(one)
+        first = asyncio.create_task(submitted(held, "k"))
+        await held.reached.wait()
+        with pytest.raises(InProgress, match="being used right now"):
+            await submitted(two, "k")
+        held.go.set()
+        made = await first
+        assert await submitted(two, "k") == Accepted(made.job, replayed=True)
+    assert await scene.scalar(database, JOBS) == 1
+
+
+async def test_many_at_once_make_one_job(database: Database) -> None:
+    await scene.furnish(database)
+
+    async def persistent(process: Database) -> Accepted:
+        while True:
+            try:
+                return await submitted(process, "k")
+            except InProgress:
+                await asyncio.sleep(0)
+
+    async with scene.processes(database, 6) as others:
+        done = await asyncio.gather(*(persistent(process) for process in others * 3))
+    assert Counter(each.replayed for each in done) == {False: 1, True: 17}
+    assert len({each.job for each in done}) == await scene.scalar(database, JOBS) == 1
+
+
+async def test_the_answer_to_a_second_first_use_says_when_to_come_back(api: Api, database: Database) -> None:
+    async with scene.processes(database, 1) as [other]:
+        held = scene.HeldDatabase(other)
+        submission = Submission(name="a-job", dataset="items", pipeline="closed-book")
+        request = KeyedRequest(operation="POST /v1/jobs", key="k", body_hash=b"x" * 32)
+        first = asyncio.create_task(submit_once(held, scene.SETTINGS, submission, request))
+        await held.reached.wait()
+        reply = await post(api, "k")
+        held.go.set()
+        await first
+    assert (reply.status_code, reply.headers["retry-after"]) == (409, "1")
+    assert reply.json()["type"] == "urn:mathrag:in_progress"
+
+
+async def test_a_requeue_may_be_repeated_too(api: Api, database: Database) -> None:
+    jobs = [(await api.job(name=name))["id"] for name in ("one", "two")]
+    await finished(database)
+    first, again, other = [await post(api, "k", f"/v1/jobs/{job}/requeue", None) for job in (jobs[0], *jobs)]
+    assert (first.status_code, again.status_code, other.status_code) == (202, 202, 422)
+    assert again.json()["id"] == first.json()["id"]
+    assert uuid.UUID(first.json()["requeued_from"]) == uuid.UUID(jobs[0])
+    assert await scene.scalar(database, JOBS) == 3
+
+
+# The judge is asked again, and the report says whether it repeated itself.
+
+
+async def test_a_calibration_that_rates_twice_says_how_repeatable_the_judge_is(api: Api, database: Database) -> None:
+    job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 5, "tau": -1, "repeats": 2}})
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    found = report["repeatability"]
+    asked = report["gate"]["asked"]
+    assert (found["documents"], found["draws"], found["temperature"], found["unrated"]) == (asked, 2, 0.1, 0)
+    assert sum(map(sum, found["table"])) == asked
+    assert found["same"]["value"] == found["agreement"] == sum(found["table"][n][n] for n in range(5)) / asked
+    again = await api.job("mathrag-gate", name="once", params={"gate": {"min_pairs": 5, "tau": -1}})
+    await finished(database)
+    once = await api.get(f"/v1/jobs/{again['id']}/report")
+    assert once["repeatability"] is None
+    assert (once["gate"], once["calls_made"]["judge"]) == (report["gate"], 0)
+
+
+async def test_a_job_that_computes_every_repeat_anew_compares_its_ratings(api: Api, database: Database) -> None:
+    job = await api.job("mathrag-gate", repeats=3, reuse="none", params={"quality": "judge"})
+    await finished(database)
+    found = (await api.get(f"/v1/jobs/{job['id']}/report"))["repeatability"]
+    documents = await scene.scalar(
+        database,
+        "SELECT count(DISTINCT convert_from(request, 'UTF8')::jsonb #>> '{values,document}') FROM calls"
+        " WHERE role = 'judge'",
+    )
+    assert (found["documents"], found["draws"]) == (documents, 3)
+    assert sum(map(sum, found["table"])) == 3 * found["documents"]
+
+
+async def test_a_judge_that_every_repeat_asks_anew_is_compared_and_all_else_is_shared(
+    api: Api, database: Database
+) -> None:
+    params = {"quality": "judge", "judge": {"per_repeat": True}}
+    job = await api.job("mathrag-gate", repeats=3, params=params)
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    found, made = report["repeatability"], report["calls_made"]
+    assert (found["draws"], made["judge"], made["retrieve"]) == (3, 3 * found["documents"], 10)
+    assert report["settings"]["drawn"] == ["judge"]
+    assert any("the judge model, asked anew in each" in note for note in report["notes"])
+    once = await api.job("mathrag-gate", name="once", params={"quality": "judge"})
+    await finished(database)
+    assert (await api.get(f"/v1/jobs/{once['id']}/report"))["calls_made"]["judge"] == 0

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from shared.audit import check
 from shared.calls import Request
 from shared.replies import Rated, Reply
 from shared.runtime import purge
@@ -20,6 +21,8 @@ from tests.integration.api import Api, finished, serving
 from tests.integration.test_access import KEYED, sent
 
 pytestmark = pytest.mark.anyio
+
+
 SETS = "/v1/labels/sets"
 HIDDEN = ("system", "rating", "correct", "judge", "model", "score")
 """Names of what a blind labeller is not shown."""
@@ -158,9 +161,9 @@ async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
     assert (await api.get(f"{SETS}/set/agreement", blind=False))["majority"]["confusion"][1] != [0] * 5
 
 
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
+async def test_a_label_that_cannot_be_used_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    await make(api, size=2)
+    for label, said in (
         ({"value": 6}, "not on the scale: 1, 2, 3, 4, 5"),
         ({"value": "right"}, "not on the scale"),
         ({"value": True}, "value"),
@@ -170,13 +173,11 @@ async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
         ({"value": 3, "note": "x" * 1_000_000}, "2000 characters"),
         ({"value": 3, "note": "a\x00b"}, "u0000"),
         ({"value": 3, "labeller": "somebody else"}, "labeller"),
-    ],
-)
-async def test_a_label_that_cannot_be_used_is_refused(api: Api, label: Any, said: str) -> None:
-    await make(api, size=2)
-    reply = await post(api, 1, **label)
-    assert (reply.status_code, said in reply.text) == (422, True), reply.text[:500]
-    assert await exported(api) == []
+    ):
+        with subtests.test(label=label):
+            reply = await post(api, 1, **label)
+            assert (reply.status_code, said in reply.text) == (422, True), reply.text[:500]
+            assert await exported(api) == []
 
 
 async def test_another_set_s_task_is_not_found(api: Api) -> None:
@@ -282,3 +283,142 @@ async def test_a_judge_that_writes_nul_can_be_labelled(database: Database, redis
         await api.job("mathrag-gate", params={"quality": "judge"})
         await scene.drain(database, scene.ScriptedExecutor(with_nul))
         assert (await make(api))["tasks"] > 0
+
+
+# A judge that is calibrated by labels: a job takes what its ratings are worth, and keeps it.
+
+JUDGED = {"quality": "judge"}
+BY_LABELS = {"quality": "judge", "gate": {"labels": "set"}}
+JUDGEMENTS = "SELECT count(*) FROM calls WHERE role = 'judge'"
+
+
+@pytest.fixture
+async def labelled_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    await scene.furnish(database)
+    async with serving(database, redis_url) as serving_api:
+        await serving_api.job("mathrag-gate", params=JUDGED)
+        await finished(database)
+        reply = await serving_api.http.post(SETS, json={"name": "set", "job": "a-job", "size": 1000})
+        assert reply.status_code == 201
+        yield serving_api
+
+
+async def say(labelled_api: Api, number: int, value: int, *, blind: bool = True) -> None:
+    label = {"value": value, "blind": blind}
+    reply = await labelled_api.http.post(f"{SETS}/set/tasks/{number}/labels", json=label)
+    assert reply.status_code in (200, 201), reply.text
+
+
+async def labelled(labelled_api: Api, worth: dict[int, int]) -> Any:
+    made = await labelled_api.get(f"{SETS}/set")
+    for number in range(1, made["tasks"] + 1):
+        task = await labelled_api.get(f"{SETS}/set/tasks/{number}", blind=False)
+        await say(labelled_api, number, worth[task["system"]])
+    return await labelled_api.get(f"{SETS}/set/calibration")
+
+
+async def refused(labelled_api: Api, status: int, **fields: Any) -> str:
+    body = {"name": "refused", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate", **fields}
+    reply = await labelled_api.http.post("/v1/jobs", json=body)
+    assert reply.status_code == status, reply.text
+    return str(reply.json()["detail"])
+
+
+async def qualities(labelled_api: Api, job: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for index in range(5):
+        sample = await labelled_api.get(f"/v1/jobs/{job}/samples/{index}")
+        found |= {each["document"]: each["quality"] for each in sample["outcome"]["trace"]["candidates"]}
+    return found
+
+
+async def test_a_job_scores_documents_by_what_people_say_the_ratings_are_worth(
+    labelled_api: Api, database: Database
+) -> None:
+    worth = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4}
+    found = await labelled(labelled_api, worth)
+    seen = {each["rating"]: each["worth"] for each in found["ratings"] if each["tasks"]}
+    assert seen == {rating: worth[rating] for rating in seen}
+    before = await scene.scalar(database, JUDGEMENTS)
+    job = await labelled_api.job("mathrag-gate", name="by-labels", params=BY_LABELS)
+    await finished(database)
+    assert await scene.scalar(database, JUDGEMENTS) == before
+    pinned = (await labelled_api.get(f"/v1/jobs/{job['id']}"))["params"]["gate"]["calibrated"]
+    assert pinned == {"hash": found["hash"], "ratings": [each["worth"] for each in found["ratings"]]}
+    raw, calibrated = await qualities(labelled_api, "a-job"), await qualities(labelled_api, "by-labels")
+    assert calibrated == {document: (worth[round(4 * quality) + 1] - 1) / 4 for document, quality in raw.items()}
+    assert calibrated != raw
+    assert await check(database, job["id"]) == []
+
+
+async def test_the_gate_compares_rules_with_the_calibrated_judge(labelled_api: Api, database: Database) -> None:
+    await labelled(labelled_api, {1: 1, 2: 1, 3: 2, 4: 2, 5: 4})
+    job = await labelled_api.job("mathrag-gate", name="by-labels", params={"gate": {"labels": "set", "min_pairs": 2}})
+    await finished(database)
+    prepared = await scene.scalar(database, "SELECT prepared FROM jobs WHERE name = 'by-labels'")
+    scores = json.loads(bytes(prepared))["judge_scores"]  # type: ignore[call-overload]
+    assert scores
+    assert set(scores) <= {0.0, 0.25, 0.75}
+    assert await check(database, job["id"]) == []
+
+
+async def test_a_label_that_comes_later_makes_another_judge_and_changes_no_job(
+    labelled_api: Api, database: Database
+) -> None:
+    first = await labelled(labelled_api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
+    job = await labelled_api.job("mathrag-gate", name="by-labels", params=BY_LABELS)
+    await finished(database)
+    for number in range(1, 6):
+        await say(labelled_api, number, 2)
+    later = await labelled_api.get(f"{SETS}/set/calibration")
+    assert later["hash"] != first["hash"]
+    again = await labelled_api.http.post(f"/v1/jobs/{job['id']}/requeue", headers={"If-Match": "*"})
+    assert again.status_code == 202, again.text
+    assert again.json()["params"]["gate"]["calibrated"]["hash"] == first["hash"]
+    anew = await labelled_api.job("mathrag-gate", name="anew", params=BY_LABELS)
+    assert anew["params"]["gate"]["calibrated"]["hash"] == later["hash"]
+
+
+async def test_ratings_that_people_see_the_other_way_round_are_worth_the_same(labelled_api: Api) -> None:
+    found = await labelled(labelled_api, {1: 5, 2: 4, 3: 3, 4: 2, 5: 1})
+    assert len({each["worth"] for each in found["ratings"]}) == 1
+    await say(labelled_api, 1, 5, blind=False)
+    assert (await labelled_api.get(f"{SETS}/set/calibration"))["hash"] == found["hash"]
+
+
+async def test_too_few_labels_and_other_kinds_are_refused(labelled_api: Api) -> None:
+    for number in range(1, 10):
+        await say(labelled_api, number, 3)
+    assert "9 tasks have a blind label, and a calibration needs 10" in await refused(
+        labelled_api, 409, params=BY_LABELS
+    )
+    await labelled_api.http.post(SETS, json={"name": "answers", "job": "a-job", "what": "answers"})
+    assert (await labelled_api.http.get(f"{SETS}/answers/calibration")).status_code == 409
+    assert "answers" in await refused(labelled_api, 409, params={"gate": {"labels": "answers"}})
+    assert "no label set 'nowhere'" in await refused(labelled_api, 404, params={"gate": {"labels": "nowhere"}})
+
+
+async def test_another_judge_and_what_was_filled_in_by_hand_are_refused(labelled_api: Api, database: Database) -> None:
+    found = await labelled(labelled_api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
+    assert "another judge" in await refused(labelled_api, 422, params=BY_LABELS, models={"judge": "a-generator"})
+    assert "another judge" in await refused(
+        labelled_api, 422, params={**BY_LABELS, "anchors": {"positive": "Well done."}}
+    )
+    by_hand = {"gate": {"calibrated": {"hash": found["hash"], "ratings": [5, 5, 5, 5, 5]}}}
+    assert "filled in at submission" in await refused(labelled_api, 422, params=by_hand)
+
+
+async def test_whose_ratings_they_were_is_not_known_once_the_job_is_purged(labelled_api: Api, owner_url: str) -> None:
+    await labelled(labelled_api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
+    owner = Database(owner_url, pinned=False)
+    try:
+        (job,) = await purge.find_jobs(owner, ["a-job"])
+        await purge.purge(owner, job, "operator")
+    finally:
+        await owner.close()
+    assert "its job was purged" in await refused(labelled_api, 409, params=BY_LABELS)
+
+
+async def test_a_pipeline_without_a_gate_takes_no_labels(labelled_api: Api) -> None:
+    said = await refused(labelled_api, 422, pipeline="closed-book", params={"gate": {"labels": "set"}})
+    assert "gate.labels" in said

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import SimpleNamespace
@@ -27,12 +27,6 @@ from tests.integration.scene import rows
 pytestmark = pytest.mark.anyio
 
 KEY = "mathrag:gpu:{cpu:0}:lease"
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -100,14 +94,6 @@ async def test_a_wiped_redis_takes_the_same_epoch_again(lease: RedisLease, redis
 
 async def test_a_reader_with_redis_down_has_no_lease(unreachable: RedisLease) -> None:
     assert await unreachable.read() is None
-
-
-@pytest.fixture
-def cable(redis_url: str) -> Iterator[Proxy]:
-    port = urlsplit(redis_url).port
-    assert port is not None
-    with Proxy(port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

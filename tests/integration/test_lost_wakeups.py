@@ -30,11 +30,13 @@ from tests.integration.scene import (
     answer,
     answered,
     claim,
+    claim_some,
     furnish,
     install,
     job_states,
     model,
     processes,
+    queue_job,
     rows,
     sample_states,
     scalar,
@@ -57,12 +59,8 @@ READY, WAITING = 0, 1
 async def attach_while_it_is_answered(
     database: Database, monkeypatch: pytest.MonkeyPatch, *, before_recording: bool
 ) -> None:
-    await furnish(database, items=1)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-    taken = await claim(database)
-    assert taken is not None
+    await queue_job(database, 1)
+    taken = await claim_some(database)
 
     async def record_with_a_gap(*arguments: object) -> object:
         if before_recording:
@@ -272,8 +270,7 @@ async def test_two_jobs_that_ask_at_the_same_moment_share_one_call(database: Dat
         assert [(await first).samples, (await second).samples] == [1, 1]
     assert await scalar(database, "SELECT count(*) FROM calls") == 1
     assert sorted(await rows(database, "SELECT created FROM steps")) == [(False,), (True,)]
-    taken = await claim(database)
-    assert taken is not None
+    taken = await claim_some(database)
     await answer(database, taken)
     assert await sample_states(database) == [READY, READY]
 

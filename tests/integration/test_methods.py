@@ -45,7 +45,7 @@ from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.reflecting_model import respond
 from tests.doubles.retrieval_server import RetrievalServer
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import (
     DOCUMENTS,
     ScriptedExecutor,
@@ -70,13 +70,6 @@ CAPITALS = [
     {"question": "What is the capital of Spain?", "golden_answers": ["Barcelona"]},
 ]
 REPLIES = {"France": "The capital is\nAnswer: the city of Paris", "Spain": "Answer: Madrid"}
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await furnish(database)
-    async with serving(database, redis_url) as started:
-        yield started
 
 
 def world(request: Request) -> Reply:
@@ -157,20 +150,18 @@ async def test_a_choice_is_asked_with_its_choices(api: Api, database: Database) 
     assert stored == [(asked, "B"), (asked, "A"), (asked, "B")]
 
 
-@pytest.mark.parametrize(
-    ("grader", "line", "said"),
-    [
+async def test_a_line_that_its_grader_cannot_use_is_refused(api: Api, subtests: pytest.Subtests) -> None:
+    for grader, line, said in (
         ("regex", {"question": "?", "answer": "(5"}, "is no regular expression"),
         ("choice", {"question": "?", "choices": ["a", "b"], "answer": "c"}, "names none of the choices"),
         ("choice", {"question": "?", "choices": ["1", "0"], "answer": 1}, "may be a place or a text"),
         ("choice", {"question": "?", "choices": "a, b", "answer": "A"}, "must be a list of 2 to 26 texts"),
         ("rubric", {"question": "?", "rubric": ["clear"]}, "`rubric` is an array"),
-    ],
-)
-async def test_a_line_that_its_grader_cannot_use_is_refused(api: Api, grader: str, line: object, said: str) -> None:
-    refused = await api.upload("datasets", "wrong", [line], grader=grader)
-    assert refused.status_code == 422
-    assert said in refused.text
+    ):
+        with subtests.test(grader=grader, line=line):
+            refused = await api.upload("datasets", "wrong", [line], grader=grader)
+            assert refused.status_code == 422
+            assert said in refused.text
 
 
 async def test_the_same_items_with_another_grader_are_another_dataset(api: Api) -> None:
@@ -545,12 +536,6 @@ class Stack:
                 if lease is not None and lease.phase is Phase.OPEN:
                     return
                 await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -201,9 +200,8 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
         yield serving_api
 
 
-@pytest.mark.parametrize(
-    ("fields", "meant"),
-    [
+async def test_a_submit_with_a_mistyped_name_is_refused_with_the_right_one(api: Api, subtests: pytest.Subtests) -> None:
+    for fields, meant in (
         ({"pipeline": "closed-bok"}, "closed-book"),
         ({"dataset": "item"}, "items"),
         ({"corpus": "doc"}, "docs"),
@@ -212,14 +210,11 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
         ({"params": {"candidtes": 3}}, "candidates"),
         ({"params": {"gate": {"tua": 0.3}}}, "tau"),
         ({"repeat": 2}, "repeats"),
-    ],
-)
-async def test_a_submit_with_a_mistyped_name_is_refused_with_the_right_one(
-    api: Api, fields: dict[str, Any], meant: str
-) -> None:
-    refused = await api.http.post("/v1/jobs", json={**JOB, "name": "another", **fields})
-    assert refused.status_code in (404, 422)
-    assert f"did you mean {meant!r}?" in refused.json()["hint"]
+    ):
+        with subtests.test(fields=fields):
+            refused = await api.http.post("/v1/jobs", json={**JOB, "name": "another", **fields})
+            assert refused.status_code in (404, 422)
+            assert f"did you mean {meant!r}?" in refused.json()["hint"]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""Jobs that are paused and resumed, and what is refused when a job is submitted."""
+
 import asyncio
 import uuid
 from collections.abc import Sequence
@@ -9,7 +11,7 @@ from sqlalchemy import text
 
 from services.orchestrator.api.jobs import JobRequest
 from shared.calls import Generate
-from shared.errors import Conflict, Invalid, MathragError, NotFound, PreconditionFailed, Unavailable
+from shared.errors import Conflict, Invalid, NotFound, PreconditionFailed, Unavailable
 from shared.params import Params
 from shared.rag.provenance import make_outcome
 from shared.replies import require
@@ -17,7 +19,7 @@ from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, pause, resume
 from shared.runtime.pins import ModelIdentity, register
-from shared.runtime.queue import CLAIM, REVIVE, Claim, lanes_with_work, sweep
+from shared.runtime.queue import CLAIM, REVIVE, lanes_with_work, sweep
 from shared.runtime.submit import INSERTED, copy_submission, submit
 from shared.samples import Library, Pipeline, Sample, Steps
 from shared.storage.database import Database
@@ -28,12 +30,15 @@ from tests.integration.scene import (
     ScriptedExecutor,
     advance,
     answer,
+    answer_preparations,
     claim,
+    claim_some,
     drain,
     furnish,
     install,
     job_states,
     processes,
+    queue_job,
     repair,
     rows,
     run_sql,
@@ -54,20 +59,6 @@ pytestmark = pytest.mark.anyio
 QUEUED = "SELECT count(*) FROM queue"
 
 
-async def running(database: Database, items: int = 2) -> uuid.UUID:
-    await furnish(database, items)
-    await without_gold(database)
-    job = await submit_job(database, "closed-book")
-    await advance(database)
-    return job
-
-
-async def claimed(database: Database, limit: int = 100) -> Claim:
-    taken = await claim(database, limit)
-    assert taken is not None
-    return taken
-
-
 async def completes(database: Database, expected: list[str]) -> ScriptedExecutor:
     executor = ScriptedExecutor()
     await drain(database, executor)
@@ -76,7 +67,7 @@ async def completes(database: Database, expected: list[str]) -> ScriptedExecutor
 
 
 async def test_a_paused_job_leaves_no_work_behind(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     await pause(database, job)
     assert (await job_states(database), await sample_states(database)) == (["paused"], [1, 1])
     assert await scalar(database, QUEUED) == 0
@@ -89,7 +80,7 @@ async def test_a_paused_job_leaves_no_work_behind(database: Database) -> None:
 
 
 async def test_a_resumed_job_goes_on_where_it_was(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     await pause(database, job)
     await resume(database, job)
     assert await scalar(database, QUEUED) == 2
@@ -98,7 +89,7 @@ async def test_a_resumed_job_goes_on_where_it_was(database: Database) -> None:
 
 
 async def test_pausing_and_resuming_again_is_harmless(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     for verb, state in ((pause, "paused"), (resume, "running")):
         await verb(database, job)
         version = await scalar(database, "SELECT version FROM jobs")
@@ -119,12 +110,7 @@ async def test_ready_samples_of_a_paused_job_are_not_advanced(database: Database
 async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(database: Database) -> None:
     await furnish(database, items=3)
     job = await submit_job(database)
-    while not await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'prepare' AND state = 2"):
-        await advance(database)
-        for role in ("dense", "sparse", "judge"):
-            taken = await claim(database, role=role)
-            if taken is not None:
-                await answer(database, taken)
+    await answer_preparations(database)
     await pause(database, job)
     await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["paused"]
@@ -139,8 +125,8 @@ async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(datab
 
 
 async def test_a_job_whose_samples_ended_while_it_was_paused_ends_when_it_goes_on(database: Database) -> None:
-    job = await running(database)
-    await answer(database, await claimed(database))
+    job = await queue_job(database)
+    await answer(database, await claim_some(database))
     assert await advance(database) == 2
     await pause(database, job)
     await repair(database)
@@ -151,7 +137,7 @@ async def test_a_job_whose_samples_ended_while_it_was_paused_ends_when_it_goes_o
 
 
 async def test_calls_that_another_job_waits_for_stay_in_the_queue(database: Database) -> None:
-    job = await running(database, items=3)
+    job = await queue_job(database, 3)
     await submit_job(database, "closed-book")
     await advance(database)
     await pause(database, job)
@@ -163,7 +149,7 @@ async def test_calls_that_another_job_waits_for_stay_in_the_queue(database: Data
 
 
 async def test_a_new_job_revives_the_calls_of_a_paused_one(database: Database) -> None:
-    await running(database, items=2)
+    await queue_job(database)
     await run_sql(database, "UPDATE jobs SET rank = 3")
     await pause(database, uuid.UUID(str(await scalar(database, "SELECT public_id FROM jobs"))))
     await submit_job(database, "closed-book", rank=50)
@@ -173,8 +159,8 @@ async def test_a_new_job_revives_the_calls_of_a_paused_one(database: Database) -
 
 
 async def test_what_is_in_flight_may_end_and_its_replies_are_kept(database: Database) -> None:
-    job = await running(database)
-    taken = await claimed(database)
+    job = await queue_job(database)
+    taken = await claim_some(database)
     await pause(database, job)
     assert len(await answer(database, taken)) == 2
     assert await sample_states(database) == [0, 0]
@@ -185,8 +171,8 @@ async def test_what_is_in_flight_may_end_and_its_replies_are_kept(database: Data
 
 
 async def test_a_call_that_is_given_back_while_its_job_is_paused_is_parked(database: Database) -> None:
-    job = await running(database)
-    taken = await claimed(database)
+    job = await queue_job(database)
+    taken = await claim_some(database)
     await pause(database, job)
     await run_sql(database, "UPDATE queue SET token = NULL, claim_until = NULL")
     assert await claim(database) is None
@@ -198,7 +184,7 @@ async def test_a_call_that_is_given_back_while_its_job_is_paused_is_parked(datab
 
 
 async def test_a_claim_that_commits_after_the_pause_runs_what_it_took(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     taking = {"lane": "generate", "model": await scalar(database, "SELECT max(model_id) FROM queue"), "n": 1}
     async with database.transaction() as claiming:
         await claiming.execute(CLAIM, {**taking, "token": uuid.uuid4(), "ttl": 60})
@@ -227,7 +213,7 @@ async def test_a_pause_waits_for_the_advance_that_holds_the_samples_and_parks_it
 
 
 async def test_a_revival_that_commits_after_the_pause_is_parked_again(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     calls = sorted(int(str(call)) for (call,) in await rows(database, "SELECT call_id FROM queue"))
     await run_sql(database, "DELETE FROM queue")
     async with database.transaction() as reviving:
@@ -239,7 +225,7 @@ async def test_a_revival_that_commits_after_the_pause_is_parked_again(database: 
 
 
 async def test_a_resume_that_comes_while_the_pause_parks_brings_every_call_back(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one, first=1)
         pausing = asyncio.create_task(pause(held, job))
@@ -253,7 +239,7 @@ async def test_a_resume_that_comes_while_the_pause_parks_brings_every_call_back(
 
 
 async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=1)
         dying = asyncio.create_task(pause(held, job))
@@ -266,7 +252,7 @@ async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(da
 
 
 async def test_a_resume_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     await pause(database, job)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=2)
@@ -280,8 +266,8 @@ async def test_a_resume_whose_process_died_half_way_is_finished_by_the_sweeper(d
 
 
 async def test_a_reply_between_pause_and_resume_leaves_nobody_stuck(database: Database) -> None:
-    job = await running(database)
-    taken = await claimed(database)
+    job = await queue_job(database)
+    taken = await claim_some(database)
     await pause(database, job)
     async with database.transaction() as connection:
         accepted = text(
@@ -300,7 +286,7 @@ async def test_a_reply_between_pause_and_resume_leaves_nobody_stuck(database: Da
 
 
 async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     await pause(database, job)
     await cancel(database, job)
     await lifecycle.finish_due_jobs(database)
@@ -311,7 +297,7 @@ async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
 
 @pytest.mark.parametrize("verb", [pause, resume])
 async def test_a_job_that_ends_can_be_neither_paused_nor_resumed(database: Database, verb: object) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     for state, words in (
         ("finalizing", "is finalizing"), ("cancelling", "is being cancelled"), ("failed", "has failed"),
         ("completed", "has completed"),
@@ -324,7 +310,7 @@ async def test_a_job_that_ends_can_be_neither_paused_nor_resumed(database: Datab
 
 
 async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> None:
-    job = await running(database)
+    job = await queue_job(database)
     version = int(str(await scalar(database, "SELECT version FROM jobs")))
     async with processes(database, 2) as others:
         done = await asyncio.gather(
@@ -337,9 +323,9 @@ async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> N
 # Submit: what cannot run is refused at once, and the message names the field.
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "said"),
-    [
+async def test_what_does_not_exist_is_refused_by_name(database: Database, subtests: pytest.Subtests) -> None:
+    await furnish(database, items=1)
+    for fields, error, said in (
         ({"dataset": "no-such-dataset"}, NotFound, "no dataset 'no-such-dataset'"),
         ({"corpus": "no-such-corpus"}, NotFound, "no corpus 'no-such-corpus'"),
         ({"pipeline": "no-such-pipeline"}, Invalid, "`pipeline`.*no-such-pipeline.*closed-book"),
@@ -349,16 +335,12 @@ async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> N
         ({"pipeline": "dense", "corpus": None}, Invalid, "`corpus`.*dense.*needs one"),
         ({"pipeline": "mathrag-gate", "corpus": None}, Invalid, "`corpus`.*mathrag-gate.*needs one"),
         ({"params": {"anchors": {"no_such_slot": "?"}}}, Invalid, "`params`.*reasoning-quality.*no_such_slot"),
-    ],
-)
-async def test_what_does_not_exist_is_refused_by_name(
-    database: Database, fields: dict[str, Any], error: type[MathragError], said: str
-) -> None:
-    await furnish(database, items=1)
-    with pytest.raises(error, match=said):
-        await submit_job(database, **{"pipeline": "mathrag-gate", **fields})
-    assert await job_states(database) == []
-    assert await scalar(database, "SELECT count(*) FROM samples") == 0
+    ):
+        with subtests.test(fields=fields):
+            with pytest.raises(error, match=said):
+                await submit_job(database, **{"pipeline": "mathrag-gate", **fields})
+            assert await job_states(database) == []
+            assert await scalar(database, "SELECT count(*) FROM samples") == 0
 
 
 @pytest.mark.parametrize("params", [{"no_such_param": 1}, {"gate": {"no_such_param": 1}}, {"candidates": "ten"}])

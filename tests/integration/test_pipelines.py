@@ -1,6 +1,6 @@
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from shared.runtime.pins import ModelIdentity, get_shipped_signature
 from shared.samples import Decision, Outcome
 from shared.settings import REPOSITORY, Device, Model
 from shared.storage.database import Database
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, install, rows, run_sql, submit_job
 from tests.integration.test_audit import staged
 
@@ -135,10 +135,9 @@ async def test_an_unknown_fallback_corpus_is_refused_at_submission(database: Dat
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await furnish(database, items=60)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def test_thresholds_are_learnt_from_what_a_dataset_calls_relevant(database: Database, api: Api) -> None:

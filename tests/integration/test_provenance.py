@@ -1,41 +1,46 @@
+"""Provenance: what leaves the house and how it is verified, what a sample shows of its making, and pages of samples."""
+
+import asyncio
 import hashlib
 import json
+import re
 import uuid
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx2
 import pytest
 from redis.asyncio import Redis
 
 from services.orchestrator.metrics import JobSpans
 from shared import provenance
-from shared.calls import Lane
+from shared.calls import Lane, seed_of
 from shared.replies import Failure, FailureKind
 from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import Advancer
-from shared.runtime.lifecycle import cancel, finish_due_jobs
+from shared.runtime.lifecycle import cancel, cancel_all, finish_due_jobs
+from shared.runtime.queue import AnsweredCall, Claims, Receipt
+from shared.settings import Access, Limits
+from shared.shapes import Scope
+from shared.storage import keys, samples
 from shared.storage.database import Database
+from shared.storage.jobs import count_extractions
 from shared.telemetry import traces as traces_module
-from tests.integration import api, scene
-from tests.integration.api import Api, finished
-from tests.integration.scene import furnish, run_sql, scalar
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+from tests.integration.scene import ScriptedExecutor, drain, furnish, run_sql, scalar, submit_job
 from tests.unit.tracing import tracing
-
-# A job's provenance leaves the house: verified with SHA-256 alone.
-
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await furnish(database, items=5)
-    async with api.serving(database, redis_url) as client:
-        yield client
+# A job's provenance leaves the house: verified with SHA-256 alone.
 
 
-async def exported(served: Api, job: str = "a-job") -> list[dict[str, Any]]:
-    reply = await served.http.get(f"/v1/jobs/{job}/provenance")
+async def exported(api: Api, job: str = "a-job") -> list[dict[str, Any]]:
+    reply = await api.http.get(f"/v1/jobs/{job}/provenance")
     assert reply.status_code == 200, reply.text
     return [json.loads(line) for line in reply.text.splitlines()]
 
@@ -57,15 +62,15 @@ def verified(lines: list[dict[str, Any]]) -> bool:
     return False
 
 
-async def completed(served: Api, database: Database, pipeline: str = "mathrag-gate", **fields: Any) -> None:
-    await served.job(pipeline, **fields)
+async def completed(api: Api, database: Database, pipeline: str = "mathrag-gate", **fields: Any) -> None:
+    await api.job(pipeline, **fields)
     await finished(database)
     assert await scalar(database, "SELECT state FROM jobs") == "completed"
 
 
-async def test_an_export_is_verified_with_nothing_but_hashes(served: Api, database: Database) -> None:
-    await completed(served, database, repeats=2)
-    lines = await exported(served)
+async def test_an_export_is_verified_with_nothing_but_hashes(api: Api, database: Database) -> None:
+    await completed(api, database, repeats=2)
+    lines = await exported(api)
     assert [row["line"] for row in lines] == ["job", *["sample"] * 10, "end"]
     records = [json.loads(row["record"]) for row in lines[1:-1]]
     assert [(each["index"], each["repeat"]) for each in records] == [(i, r) for i in range(5) for r in range(2)]
@@ -75,11 +80,11 @@ async def test_an_export_is_verified_with_nothing_but_hashes(served: Api, databa
     assert lines[-1]["chain"] == await scalar(database, "SELECT encode(chain, 'hex') FROM jobs")
 
 
-async def test_every_hash_of_a_record_has_its_text(served: Api, database: Database) -> None:
+async def test_every_hash_of_a_record_has_its_text(api: Api, database: Database) -> None:
     uploaded = [{"problem": f"What is {n} minus {n}?", "answer": "0"} for n in range(3)]
-    assert (await served.upload("datasets", "uploaded", uploaded)).status_code == 201
-    await completed(served, database, dataset="uploaded")
-    lines = await exported(served)
+    assert (await api.upload("datasets", "uploaded", uploaded)).status_code == 201
+    await completed(api, database, dataset="uploaded")
+    lines = await exported(api)
     assert len(lines) == 5
     for row in lines[1:-1]:
         record, texts = json.loads(row["record"]), row["texts"]
@@ -90,9 +95,9 @@ async def test_every_hash_of_a_record_has_its_text(served: Api, database: Databa
         assert named <= texts.keys()
 
 
-async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, database: Database) -> None:
-    await completed(served, database)
-    head = (await exported(served))[0]
+async def test_the_jobs_record_says_what_was_asked_and_with_what(api: Api, database: Database) -> None:
+    await completed(api, database)
+    head = (await exported(api))[0]
     record = json.loads(head["record"])
     assert record["pipeline"] == "mathrag-gate"
     assert record["params"]["candidates"] == 10
@@ -117,45 +122,45 @@ async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, da
         "UPDATE jobs SET code = '{}'",
     ],
 )
-async def test_what_was_changed_afterwards_is_seen(served: Api, database: Database, change: str) -> None:
-    await completed(served, database)
+async def test_what_was_changed_afterwards_is_seen(api: Api, database: Database, change: str) -> None:
+    await completed(api, database)
     await run_sql(database, change)
-    assert not verified(await exported(served))
+    assert not verified(await exported(api))
 
 
-async def test_names_and_ranks_may_change_without_breaking_the_chain(served: Api, database: Database) -> None:
-    await completed(served, database)
+async def test_names_and_ranks_may_change_without_breaking_the_chain(api: Api, database: Database) -> None:
+    await completed(api, database)
     await run_sql(database, "UPDATE jobs SET name = 'another', rank = 1, metadata = '{\"a\": \"b\"}'")
-    assert verified(await exported(served, "another"))
+    assert verified(await exported(api, "another"))
 
 
-async def test_a_cancelled_job_is_exported_with_what_it_had_consumed(served: Api, database: Database) -> None:
-    job = await served.job("hybrid")
+async def test_a_cancelled_job_is_exported_with_what_it_had_consumed(api: Api, database: Database) -> None:
+    job = await api.job("hybrid")
     await Advancer(database).advance()
     await cancel(database, job["id"])
     await finish_due_jobs(database)
-    lines = await exported(served)
+    lines = await exported(api)
     assert verified(lines)
     records = [json.loads(row["record"]) for row in lines[1:-1]]
     assert {each["state"] for each in records} == {"cancelled"}
     assert all(len(each["calls"]) == 2 and "reply" not in call for each in records for call in each["calls"])
 
 
-async def test_a_live_job_has_no_records_yet(served: Api) -> None:
-    await served.job()
-    reply = await served.http.get("/v1/jobs/a-job/provenance")
+async def test_a_live_job_has_no_records_yet(api: Api) -> None:
+    await api.job()
+    reply = await api.http.get("/v1/jobs/a-job/provenance")
     assert reply.status_code == 409
     assert "records are made at its end" in reply.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/nobody/provenance", "/v1/jobs/a-job/provenance?format=prov"])
-async def test_what_cannot_be_exported_is_refused_in_words(served: Api, path: str) -> None:
-    await served.job()
-    assert (await served.http.get(path)).status_code in (404, 422)
+async def test_what_cannot_be_exported_is_refused_in_words(api: Api, path: str) -> None:
+    await api.job()
+    assert (await api.http.get(path)).status_code in (404, 422)
 
 
-async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(served: Api, database: Database) -> None:
-    await completed(served, database, "closed-book")
+async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(api: Api, database: Database) -> None:
+    await completed(api, database, "closed-book")
     job = await provenance.read_job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
     missing = provenance.JobExport(
         job=job.job, ended_at=job.ended_at, record=job.record, texts={}, chain=job.chain, records=job.records + 1
@@ -281,3 +286,423 @@ async def test_submitting_links_the_request_to_the_job(database: Database) -> No
     with tracing() as spans, traces_module.span("request"):
         job = await scene.submit_job(database, "closed-book")
     assert [link.context.trace_id for link in spans.one("request").links] == [job.int]
+
+
+# One sample's page shows all that its answer was made from, and pages of samples show each once.
+
+
+async def test_a_sample_shows_where_its_answer_came_from(api: Api, database: Database) -> None:
+    await api.job(name="a-job")
+    await finished(database)
+    shown = await api.get("/v1/jobs/a-job/samples/2")
+    assert shown["code"]["schema"] == await scalar(database, "SELECT version_num FROM alembic_version")
+    assert shown["gold_hash"] == hashlib.sha256(shown["gold"].encode()).hexdigest()
+    assert shown["fusion"] == {"rrf_k": 60, "tie_break": "equal scores: the smaller document hash first"}
+    assert shown["link"]["sequence"] == 2
+    generated = next(step for step in shown["steps"] if step["role"] == "generate")
+    assert generated["sent"] == {
+        "temperature": 0.0, "max_tokens": 512, "seed": seed_of(bytes.fromhex(generated["key"]))
+    }  # fmt: skip
+    assert generated["request"]["template"].startswith("cot@")
+    assert generated["model_hash"] == generated["request"]["model"]
+    assert generated["queue_ms"] >= 0
+    reply = await scalar(database, "SELECT a.reply FROM attempts a JOIN calls c ON c.id = a.call_id"
+                         " WHERE encode(c.key, 'hex') = :k", k=generated["key"])  # fmt: skip
+    assert generated["attempt"]["reply_hash"] == hashlib.sha256(reply).hexdigest()  # type: ignore[arg-type]
+    graded = next(step for step in shown["steps"] if step["role"] == "grade")
+    assert graded["sent"] is None
+
+
+async def test_a_gated_sample_names_the_decision_that_it_was_given(api: Api, database: Database) -> None:
+    await api.job("mathrag-gate")
+    await finished(database)
+    shown = await api.get("/v1/jobs/a-job/samples/0")
+    assert shown["decision_hash"] == await scalar(database, "SELECT encode(sha256(prepared), 'hex') FROM jobs")
+    assert {step["source"]["kind"] for step in shown["steps"] if step["role"] == "retrieve"} == {"prepare"}
+
+
+async def test_a_reused_reply_names_who_had_asked_for_it(api: Api, database: Database) -> None:
+    first = await api.job(name="first")
+    await finished(database)
+    await api.job(name="second")
+    await finished(database)
+    (step, _) = (await api.get("/v1/jobs/second/samples/3"))["steps"]
+    assert not step["created"]
+    assert step["source"] == {"job": first["id"], "kind": "item", "index": 3, "repeat": 0, "position": 0}
+    assert (await api.get("/v1/jobs/first/samples/3"))["steps"][0]["source"] is None
+
+
+async def test_a_live_sample_has_no_link_yet(api: Api) -> None:
+    await api.job()
+    assert (await api.get("/v1/jobs/a-job/samples/0"))["link"] is None
+
+
+async def test_pages_show_every_sample_once_while_samples_come_and_end(api: Api, database: Database) -> None:
+    await api.job(name="paged", repeats=3)
+    seen, cursor = [], None
+    while cursor is not None or not seen:
+        page = await api.get("/v1/jobs/paged/samples", limit=4, **({"cursor": cursor} if cursor else {}))
+        seen += [(row["index"], row["repeat"]) for row in page["data"]]
+        cursor = page["next_cursor"]
+        await submit_job(database, "closed-book", name=f"other-{len(seen)}")
+        if len(seen) == 8:
+            await finished(database)
+    assert seen == [(index, repeat) for index in range(5) for repeat in range(3)]
+
+
+async def test_a_stream_of_results_shows_every_sample_once_while_workers_run(database: Database) -> None:
+    await furnish(database, items=40)
+    await submit_job(database, "closed-book")
+    job = await scalar(database, "SELECT id FROM jobs")
+    working = asyncio.create_task(drain(database, ScriptedExecutor()))
+    readings = []
+    while not working.done():
+        batches = samples.stream_with_outcomes(database, job, 7)  # type: ignore[arg-type]
+        readings.append([row.index async for batch in batches for row, _ in batch])
+        await asyncio.sleep(0)
+    await working
+    batches = samples.stream_with_outcomes(database, job, 7)  # type: ignore[arg-type]
+    whole = [row.index async for batch in batches for row, _ in batch]
+    assert whole == list(range(40))
+    assert all(reading == sorted(set(reading)) for reading in readings)
+
+
+async def test_the_list_of_jobs_shows_every_job_once_while_jobs_are_submitted(api: Api) -> None:
+    names = [f"job-{number}" for number in range(7)]
+    for name in names:
+        await api.job(name=name)
+    seen, cursor = [], None
+    while cursor is not None or not seen:
+        page = await api.get("/v1/jobs", limit=2, **({"cursor": cursor} if cursor else {}))
+        seen += [row["name"] for row in page["data"]]
+        cursor = page["next_cursor"]
+        await api.job(name=f"new-{len(seen)}")
+    assert seen == names[::-1]
+
+
+async def test_an_audit_over_the_api_says_what_it_found(api: Api, database: Database) -> None:
+    await api.job()
+    await finished(database)
+    await run_sql(database, "UPDATE jobs SET chain = sha256('')")
+    found = await api.get("/v1/jobs/a-job/audit")
+    assert found["clean"] is False
+    assert {each["invariant"] for each in found["violations"]} == {"I21", "I22"}
+
+
+@pytest.mark.parametrize("change", ["pipeline = 'closed-book'", "params = '{'", "pins = '[]'", "prepared = 'x'"])
+async def test_an_audit_of_a_job_that_cannot_be_read_answers_all_the_same(
+    api: Api, database: Database, change: str
+) -> None:
+    await api.job("hybrid")
+    await finished(database)
+    await run_sql(database, "UPDATE jobs SET _".replace("_", change))
+    found = await api.get("/v1/jobs/a-job/audit")
+    assert found["clean"] is False
+    assert any("could not be checked" in each["message"] or "read" in each["message"] or "replayed" in each["message"]
+               for each in found["violations"])  # fmt: skip
+
+
+# What one key may take of the service, and how keys share it.
+
+OWNERS = """
+    SELECT j.code ->> 'submitted_by' AS key, count(*) FROM steps t JOIN samples s ON s.id = t.sample_id
+    JOIN jobs j ON j.id = s.job_id WHERE t.call_id = ANY(:calls) GROUP BY key"""
+
+
+async def submit(database: Database, key: str | None, items: int, **fields: object) -> uuid.UUID:
+    job = await scene.submit_job(database, "closed-book", limit=items, reuse="none", submitted_by=key, **fields)
+    await scene.advance(database)
+    return job
+
+
+async def serve(database: Database, count: int) -> Counter[str | None]:
+    taken = await scene.claim(database, count)
+    assert taken is not None
+    owners = await scene.rows(database, OWNERS, calls=[call.id for call in taken.calls])
+    await scene.answer(database, taken)
+    return Counter(dict(owners))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def furnished(database: Database) -> Database:
+    await scene.furnish(database, items=30)
+    await scene.without_gold(database)
+    return database
+
+
+async def test_two_keys_are_served_in_turn_although_one_was_there_first(furnished: Database) -> None:
+    await submit(furnished, "ann", 30)
+    await submit(furnished, "bob", 10)
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+    assert await serve(furnished, 10) == {"ann": 10}
+
+
+async def test_many_jobs_of_a_key_do_not_get_it_more_than_one_would(furnished: Database) -> None:
+    for _ in range(5):
+        await submit(furnished, "ann", 6)
+    await submit(furnished, "bob", 6)
+    assert await serve(furnished, 12) == {"ann": 6, "bob": 6}
+
+
+async def test_a_key_that_was_served_already_waits_until_the_others_have_had_as_much(furnished: Database) -> None:
+    await submit(furnished, "ann", 30)
+    await submit(furnished, "bob", 5)
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+    await submit(furnished, "bob", 5)
+    await submit(furnished, "cal", 5)
+    assert await serve(furnished, 5) == {"cal": 5}
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+
+
+async def test_what_a_key_was_served_is_forgotten_once_nobody_waits(furnished: Database) -> None:
+    first = await submit(furnished, "ann", 20)
+    assert await serve(furnished, 20) == {"ann": 20}
+    await cancel_all(furnished, [first])
+    await scene.repair(furnished)
+    assert await scene.scalar(furnished, "SELECT count(*) FROM jobs WHERE ended_at IS NULL") == 0
+    await submit(furnished, "ann", 10)
+    await submit(furnished, "bob", 10)
+    assert await serve(furnished, 10) == {"ann": 5, "bob": 5}
+
+
+async def test_a_smaller_rank_goes_before_every_turn(furnished: Database) -> None:
+    await submit(furnished, "ann", 5)
+    assert await serve(furnished, 5) == {"ann": 5}
+    await submit(furnished, "ann", 20)
+    await submit(furnished, "bob", 20)
+    await submit(furnished, "ann", 10, rank=1)
+    assert await serve(furnished, 10) == {"ann": 10}
+
+
+async def test_a_call_that_two_keys_wait_for_has_the_earlier_turn(furnished: Database) -> None:
+    for key, items, latest in (("ann", 10, 9), ("ann", 20, 29), ("bob", 20, 19)):
+        await scene.submit_job(furnished, "closed-book", submitted_by=key, limit=items)
+        await scene.advance(furnished)
+        assert await scene.scalar(furnished, "SELECT max(place & 255) FROM queue") == latest
+    assert await scene.scalar(furnished, "SELECT count(*) FROM queue") == 20
+
+
+async def test_jobs_that_were_submitted_without_a_key_are_served_in_the_order_in_which_they_came(
+    furnished: Database,
+) -> None:
+    first = await submit(furnished, None, 10)
+    await submit(furnished, None, 10)
+    taken = await scene.claim(furnished, 10)
+    assert taken is not None
+    asked = "SELECT DISTINCT CAST(j.public_id AS text) FROM steps t JOIN samples s ON s.id = t.sample_id"
+    where = f"{asked} JOIN jobs j ON j.id = s.job_id WHERE t.call_id = ANY(:calls)"
+    assert await scene.rows(furnished, where, calls=[call.id for call in taken.calls]) == [(str(first),)]
+
+
+@pytest.mark.parametrize("order", [(None, "ann"), ("ann", None)])
+async def test_jobs_without_a_key_share_as_if_they_had_one_more_key(
+    furnished: Database, order: Sequence[str | None]
+) -> None:
+    for key in order:
+        await submit(furnished, key, 20)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+    await submit(furnished, None, 5)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+
+
+async def test_a_job_of_an_earlier_release_shares_with_the_keys(furnished: Database) -> None:
+    old = await scene.submit_job(furnished, "closed-book", limit=20, reuse="none")
+    await scene.run_sql(furnished, "UPDATE jobs SET code = code - 'turn' WHERE public_id = :job", job=old)
+    await scene.advance(furnished)
+    await submit(furnished, "ann", 20)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+
+
+# Limits.
+
+
+async def post(database: Database, redis_url: str, limits: Limits, asked: Sequence[str]) -> list[httpx2.Response]:
+    settings = scene.SETTINGS.model_copy(update={"access": Access(keys="required"), "limits": limits})
+    made = {name: await keys.create_key(database, "local", name, {Scope.SUBMIT}) for name in sorted(set(asked))}
+    async with serving(database, redis_url, settings) as api:
+        return [
+            await api.http.post(
+                "/v1/jobs",
+                json={"name": f"j{number}", "dataset": "items", "pipeline": "closed-book", "limit": 5},
+                headers={"authorization": f"Bearer {made[name]}"},
+            )
+            for number, name in enumerate(asked)
+        ]
+
+
+async def test_a_key_has_no_more_samples_in_live_jobs_than_the_operator_allows(
+    furnished: Database, redis_url: str
+) -> None:
+    replies = await post(furnished, redis_url, Limits(samples_per_key=12), ["ann", "ann", "ann", "bob"])
+    assert [reply.status_code for reply in replies] == [202, 202, 429, 202]
+    problem = replies[2].json()["detail"]
+    assert "the live jobs of the key 'ann' have 10 samples; 5 more are too many" in problem
+    assert "`limits.samples_per_key` (12)" in problem
+
+
+async def test_a_job_that_alone_has_more_samples_than_its_key_may_have_is_too_large(
+    furnished: Database, redis_url: str
+) -> None:
+    [reply] = await post(furnished, redis_url, Limits(samples_per_key=4), ["ann"])
+    assert reply.status_code == 413
+    problem = reply.json()["detail"]
+    assert "5 samples at once are more than `limits.samples_per_key` allows the key 'ann' (4)" in problem
+    assert "fewer items" in reply.json()["hint"]
+
+
+async def test_a_key_that_has_used_its_gpu_time_of_the_day_submits_no_more(furnished: Database, redis_url: str) -> None:
+    await submit(furnished, "ann", 3)
+    taken = await scene.claim(furnished, 3)
+    assert taken is not None
+    now = datetime.now(UTC)
+    # Two of 200 s each that overlap by 100 s are 300 s. The last one is of the day before yesterday.
+    ends = (now, now - timedelta(seconds=100), now - timedelta(days=2))
+    answers = [
+        AnsweredCall(
+            call_id=call.id,
+            reply=scene.answered(call).reply,
+            receipt=Receipt(started_at=end - timedelta(seconds=200), ended_at=end, epoch=1, device="cpu:0"),
+        )
+        for call, end in zip(taken.calls, ends, strict=True)
+    ]
+    await Claims(furnished, "worker-1", 60.0).answer(taken.token, answers)
+    generous = await post(furnished, redis_url, Limits(gpu_s_per_key=301), ["ann"])
+    assert [reply.status_code for reply in generous] == [202]
+    await scene.run_sql(furnished, "UPDATE api_keys SET revoked_at = now()")
+    strict = await post(furnished, redis_url, Limits(gpu_s_per_key=300), ["ann", "bob"])
+    assert [reply.status_code for reply in strict] == [429, 202]
+    assert "have used 300 s of GPU time in the last 24 hours" in strict[0].json()["detail"]
+
+
+# One accuracy everywhere: an item counts once, however often it was answered, and a figure lies in its interval.
+
+ITEMS = 40
+RIGHT = 10
+REPEATS = 5
+UNEQUAL = [
+    *({"index": n, "repeat": repeat, "answer": str(2 * n)} for n in range(RIGHT) for repeat in range(REPEATS)),
+    *({"index": n, "answer": "-1"} for n in range(RIGHT, ITEMS)),
+]
+"""Ten items are right in all of five repeats, thirty were answered once and wrong."""
+
+
+@pytest.fixture
+async def paged_api(database: Database, empty_api: Api) -> Api:
+    await scene.furnish(database, ITEMS)
+    return empty_api
+
+
+async def imported(paged_api: Api, database: Database, **jobs: Iterable[Any]) -> None:
+    for name, lines in jobs.items():
+        reply = await paged_api.upload("jobs/import", name, lines, dataset="items")
+        assert reply.status_code == 202, reply.text
+    await finished(database)
+
+
+async def page(paged_api: Api, path: str) -> str:
+    shown = (await paged_api.http.get(path, headers={"accept": "text/html"})).text
+    return " ".join(re.sub(r"<[^>]+>", " ", shown).split())
+
+
+async def test_an_item_counts_once_in_every_answer_of_the_api(paged_api: Api, database: Database) -> None:
+    once = [{"index": n, "answer": str(2 * n) if n < RIGHT else "-1"} for n in range(ITEMS)]
+    await imported(paged_api, database, theirs=UNEQUAL, once=once)
+    report = await paged_api.get("/v1/jobs/theirs/report")
+    accuracy = report["accuracy"]
+    assert {name: accuracy[name] for name in ("value", "items", "correct", "graded")} == {
+        "value": RIGHT / ITEMS, "items": ITEMS, "correct": 50, "graded": 80,
+    }  # fmt: skip
+    assert accuracy["low"] < accuracy["value"] < accuracy["high"]
+    assert (report["bootstrap"]["value"], report["items"]) == (RIGHT / ITEMS, ITEMS)
+    assert (await paged_api.get("/v1/jobs/theirs"))["accuracy"] == accuracy
+    listed = {job["name"]: job["accuracy"] for job in (await paged_api.get("/v1/jobs"))["data"]}
+    assert listed["theirs"] == accuracy
+    same = {name: accuracy[name] for name in ("value", "low", "high")}
+    assert same == {name: listed["once"][name] for name in same}, "one answer an item is the same figure"
+    found = await paged_api.get("/v1/comparison", job="theirs", baseline="once")
+    theirs = next(each for each in found["jobs"] if each["name"] == "theirs")
+    assert {name: theirs[name] for name in ("accuracy", "bootstrap", "repeats", "items")} == {
+        name: report[name] for name in ("accuracy", "bootstrap", "repeats", "items")
+    }
+    assert theirs["measured"] == {**same, "n": ITEMS}
+    assert found["pairs"][0]["difference"]["value"] == 0.0
+
+
+async def test_repeats_are_compared_over_the_items_that_all_of_them_answered(
+    paged_api: Api, database: Database
+) -> None:
+    await imported(paged_api, database, theirs=UNEQUAL)
+    repeats = (await paged_api.get("/v1/jobs/theirs/report"))["repeats"]
+    assert repeats == {"accuracies": [1.0] * REPEATS, "items": RIGHT, "mean": 1.0, "std": 0.0}
+
+
+async def test_the_pages_say_how_many_items_and_answers_there_are(paged_api: Api, database: Database) -> None:
+    await imported(paged_api, database, theirs=UNEQUAL)
+    said = "25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers"
+    job = await page(paged_api, "/jobs/theirs")
+    assert f"Completed: {said}" in job
+    assert "An item counts once, by the share of its answers that are right; of all answers 50 of 80 are." in job
+    assert said in await page(paged_api, "/jobs/theirs/report")
+    assert "25.0 % (14.2 to 40.2)" in await page(paged_api, "/jobs")
+
+
+async def test_a_failed_sample_as_a_wrong_one_is_a_mean_over_items_too(paged_api: Api, database: Database) -> None:
+    await imported(paged_api, database, theirs=UNEQUAL)
+    await scene.run_sql(
+        database,
+        "UPDATE samples SET state = 3, failure = 'timeout' WHERE kind = 'item' AND ordinal < 3 AND repeat = 0",
+    )
+    await scene.run_sql(
+        database, "DELETE FROM outcomes o USING samples s WHERE s.id = o.sample_id AND s.failure = 'timeout'"
+    )
+    report = await paged_api.get("/v1/jobs/theirs/report")
+    assert (report["accuracy"]["value"], report["accuracy"]["graded"]) == (RIGHT / ITEMS, 77)
+    (note,) = [each for each in report["notes"] if "counted as wrong" in each]
+    assert note.startswith("3 failed samples are left out of the accuracy; counted as wrong they would make it 23.5 %")
+    assert note.endswith("mean of 40 items, 80 answers")
+
+
+async def test_a_dataset_that_lists_an_item_twice_has_one_accuracy(paged_api: Api, database: Database) -> None:
+    lines = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in (1, 1, 2, 3)]
+    assert (await paged_api.upload("datasets", "twice", lines)).status_code == 201
+    for name, right in (("left", (0,)), ("right", ())):
+        answers = [{"index": n, "answer": str(2 * (1, 1, 2, 3)[n]) if n in right else "-1"} for n in range(4)]
+        assert (await paged_api.upload("jobs/import", name, answers, dataset="twice")).status_code == 202
+    await finished(database)
+    report = await paged_api.get("/v1/jobs/left/report")
+    assert (report["accuracy"]["value"], report["accuracy"]["items"]) == (0.25, 4)
+    assert (await paged_api.get("/v1/jobs/left"))["accuracy"] == report["accuracy"]
+    found = await paged_api.get("/v1/comparison", job="left", baseline="right")
+    left = next(each for each in found["jobs"] if each["name"] == "left")
+    assert (left["accuracy"], left["bootstrap"]) == (report["accuracy"], report["bootstrap"])
+    (pair,) = found["pairs"]
+    assert (pair["items"], pair["left_only"], pair["right_only"]) == (3, 0, 0)
+    assert pair["difference"]["value"] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(("missing", "how_much"), [(ITEMS, "nothing"), (ITEMS // 2 + 1, "little"), (ITEMS // 2, "")])
+async def test_a_job_of_answers_that_could_not_be_read_says_so_in_its_headlines(
+    paged_api: Api, database: Database, missing: int, how_much: str
+) -> None:
+    texts = [{"index": n, "text": "It is four." if n < missing else "$\\boxed{-1}$"} for n in range(ITEMS)]
+    await imported(paged_api, database, theirs=texts)
+    said = (
+        f"In {missing} of {ITEMS} answers no final answer could be found, so 0.0 % says {how_much} about the system."
+        " Choose another grader; an import can also give the final answers themselves, as `answer`."
+    )
+    plain = "0.0 % right (0.0 to 8.8), 0 of 40"
+    for path in ("/jobs/theirs", "/jobs/theirs/report"):
+        shown = await page(paged_api, path)
+        assert (said in shown, plain in shown) == (bool(how_much), not how_much)
+
+
+async def test_answers_are_counted_by_how_the_final_answer_was_found(paged_api: Api, database: Database) -> None:
+    texts = ["$\\boxed{0}$", "It is four.", "$\\boxed{4$", "I know nothing of it."]
+    await imported(
+        paged_api, database, one=[{"index": n, "text": each} for n, each in enumerate(texts)], two=UNEQUAL[:1]
+    )
+    async with database.transaction() as connection:
+        assert await count_extractions(connection, [1, 2, 3]) == {
+            1: {"missing": 2, "ok": 1, "unbalanced": 1}, 2: {"ok": 1},
+        }  # fmt: skip

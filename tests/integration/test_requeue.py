@@ -1,9 +1,14 @@
+"""Calls that are made again, or are not: reuse, requeues, suspects, and what a dead process has left."""
+
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
+from shared import canonical
 from shared.calls import Lane, Request
 from shared.replies import Failure, FailureKind, Reply
 from shared.runtime import lifecycle, queue
@@ -11,19 +16,22 @@ from shared.runtime.queue import LAPSES, AnsweredCall, Claim, ClaimedCall, Claim
 from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
+    add_dataset,
     advance,
     answer,
     by_rule,
     claim,
+    claim_some,
     drain,
     furnish,
     job_states,
     let_claims_expire,
     processes,
+    queue_job,
     repair,
     rows,
     run_sql,
@@ -32,22 +40,160 @@ from tests.integration.scene import (
     somebody_waits,
     stuck,
     submit_job,
-    without_gold,
 )
+
+pytestmark = pytest.mark.anyio
+
+
+# What is asked twice is answered once: which calls a job makes depends on what is new in it, and on nothing else.
+
+GATE = {"gate": {"min_pairs": 1000}}
+"""Too few pairs to trust rules: the judge scores, in every job alike."""
+
+
+async def calls_of(database: Database, pipeline: str = "mathrag-gate", **fields: Any) -> Counter[str]:
+    executor = ScriptedExecutor()
+    await submit_job(database, pipeline, **fields)
+    await drain(database, executor)
+    assert set(await job_states(database)) == {"completed"}
+    assert set(executor.ran.values()) <= {1}
+    roles = dict(await rows(database, "SELECT key, role FROM calls"))  # type: ignore[arg-type]
+    return Counter(str(roles[key]) for key in executor.ran)
+
+
+async def requests(database: Database, role: str) -> list[Request]:
+    found = await rows(database, "SELECT request FROM calls WHERE role = :r ORDER BY created_at", r=role)
+    return [msgspec.json.decode(request, type=Request) for (request,) in found]  # type: ignore[arg-type]
+
+
+async def answers_of(database: Database, name: str) -> list[tuple[object, ...]]:
+    return await rows(
+        database,
+        "SELECT s.ordinal, s.repeat, o.answer, o.record_hash FROM jobs j JOIN samples s ON s.job_id = j.id"
+        " JOIN outcomes o ON o.sample_id = s.id WHERE j.name = :n AND s.kind = 'item' ORDER BY 1, 2",
+        n=name,
+    )
+
+
+async def test_the_same_job_again_makes_no_call(database: Database) -> None:
+    await furnish(database, items=4)
+    first = await calls_of(database, params=GATE, name="first")
+    assert first["generate"] == 4
+    assert first["retrieve"] == 8
+    assert await calls_of(database, params=GATE, name="second") == {}
+    assert await answers_of(database, "first") == await answers_of(database, "second")
+    assert (
+        await scalar(
+            database,
+            "SELECT count(*) FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id"
+            " WHERE j.name = 'second' AND t.created",
+        )
+        == 0
+    )
+
+
+async def test_a_job_with_three_changed_items_makes_their_calls_only(database: Database) -> None:
+    await furnish(database, items=8)
+    await calls_of(database, params=GATE)
+    await add_dataset(database, 8, "changed", changed=frozenset({1, 4, 6}))
+    judged = {canonical.digest(request) for request in await requests(database, "judge")}
+    again = await calls_of(database, params=GATE, dataset="changed")
+    assert (again["retrieve"], again["generate"]) == (6, 3)
+    new = {canonical.digest(request) for request in await requests(database, "judge")} - judged
+    assert again["judge"] == len(new)
+    asked = [request.values["question"] for request in (await requests(database, "generate"))[-3:]]
+    assert sorted(map(str, asked)) == [f"What is {n} plus {n} really?" for n in (1, 4, 6)]
+
+
+async def test_a_changed_anchor_makes_every_judgement_new_and_no_search(database: Database) -> None:
+    await furnish(database, items=5)
+    first = await calls_of(database, params=GATE, name="first")
+    old = {canonical.digest(request) for request in await requests(database, "judge")}
+    second = await calls_of(database, params={**GATE, "anchors": {"negative": "A guess: 7."}}, name="second")
+    assert second["judge"] == first["judge"] > 0
+    assert second["retrieve"] == 0
+    prompts = {msgspec.json.encode(request.values, order="sorted") for request in await requests(database, "generate")}
+    assert first["generate"] + second["generate"] == len(prompts)
+    judged = await requests(database, "judge")
+    new = [request for request in judged if canonical.digest(request) not in old]
+    assert {request.values["negative"] for request in new} == {"A guess: 7."}
+    assert {str(request.values["document"]) for request in judged if canonical.digest(request) in old} == {
+        str(request.values["document"]) for request in new
+    }
+
+
+async def test_five_greedy_repeats_execute_the_calls_of_one(database: Database) -> None:
+    await furnish(database, items=3)
+    five = await calls_of(database, params=GATE, repeats=5, name="five")
+    assert await scalar(database, "SELECT count(*) FROM steps WHERE created") == five.total()
+    assert await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'item' AND state = 2") == 15
+    assert await calls_of(database, params=GATE, name="one") == {}
+    assert five["generate"] == 3
+    assert five["retrieve"] == 6
+
+
+async def test_five_sampled_repeats_generate_five_times_and_judge_once(database: Database) -> None:
+    await furnish(database, items=3)
+    sampled = {**GATE, "generate": {"temperature": 0.7}}
+    five = await calls_of(database, params=sampled, repeats=5)
+    assert five["generate"] == 15
+    assert five["retrieve"] == 6
+    drawn = Counter((str(r.values["question"]), r.draw) for r in await requests(database, "generate"))
+    assert drawn == Counter({(f"What is {n} plus {n}?", draw): 1 for n in range(3) for draw in range(5)})
+    judged = Counter(str(request.values["document"]) for request in await requests(database, "judge"))
+    assert set(judged.values()) == {1}
+    assert {request.draw for request in await requests(database, "judge")} == {0}
+
+
+async def test_more_repeats_later_make_the_missing_draws_only(database: Database) -> None:
+    await furnish(database, items=2)
+    sampled = {"generate": {"temperature": 0.7}}
+    assert (await calls_of(database, "closed-book", params=sampled, repeats=2))["generate"] == 4
+    assert (await calls_of(database, "closed-book", params=sampled, repeats=4))["generate"] == 4
+
+
+async def test_a_job_without_reuse_shares_nothing(database: Database) -> None:
+    await furnish(database, items=2)
+    first = await calls_of(database, "hybrid")
+    assert await calls_of(database, "hybrid", reuse="none") == first
+    assert await calls_of(database, "hybrid", reuse="none") == first
+    assert await calls_of(database, "hybrid") == {}
+
+
+async def test_repeats_without_reuse_are_drawn_each_for_itself(database: Database) -> None:
+    await furnish(database, items=2)
+    assert (await calls_of(database, "closed-book", reuse="none", repeats=3))["generate"] == 6
+
+
+async def test_pipelines_share_what_they_ask_alike(database: Database) -> None:
+    await furnish(database, items=3)
+    assert (await calls_of(database, "dense"))["retrieve"] == 3
+    assert (await calls_of(database, "sparse"))["retrieve"] == 3
+    assert (await calls_of(database, "hybrid"))["retrieve"] == 0
+    assert (await calls_of(database, params=GATE))["retrieve"] == 0
+
+
+async def test_a_model_without_a_digest_is_reused_inside_its_job_only(database: Database) -> None:
+    await furnish(database, items=2)
+    await run_sql(database, "UPDATE models SET digest = NULL WHERE name = 'a-generator'")
+    assert (await calls_of(database, "hybrid", repeats=3))["generate"] == 2
+    again = await calls_of(database, "hybrid")
+    assert again["generate"] == 2
+    assert again["retrieve"] == 0
+
+
+async def test_another_model_answers_anew(database: Database) -> None:
+    await furnish(database, items=2)
+    await calls_of(database, "hybrid")
+    again = await calls_of(database, "hybrid", models={"generate": "a-judge"})
+    assert again["generate"] == 2
+    assert again["retrieve"] == 0
+
 
 # Requeue: an ended job is asked for again, and only what failed for a passing reason is computed anew.
 
 
-pytestmark = pytest.mark.anyio
-
 CALLS = "SELECT count(*) FROM calls"
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 def failing(kind: FailureKind) -> scene.Answer:
@@ -160,29 +306,16 @@ async def test_a_requeue_is_refused_where_its_model_is_gone(api: Api, database: 
 # Suspects: a call under which a claim lapsed runs alone, and three times make it poison, for its own sample only.
 
 
-async def pending_suspects(database: Database, items: int) -> None:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-
-
-async def claimed(database: Database, limit: int = 100) -> Claim:
-    taken = await claim(database, limit)
-    assert taken is not None
-    return taken
-
-
 async def suspect(database: Database, count: int) -> list[int]:
-    taken = await claimed(database, count)
+    taken = await claim_some(database, count)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
     return [call.id for call in taken.calls]
 
 
 async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -> None:
-    await pending_suspects(database, items=2)
-    taken = await claimed(database)
+    await queue_job(database)
+    taken = await claim_some(database)
     await let_claims_expire(database)
     assert await lapse_expired(database, "sweeper") == []
     assert await rows(database, "SELECT lapses, token, claim_until FROM queue") == [(1, None, None)] * 2
@@ -194,15 +327,15 @@ async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -
 
 
 async def test_a_claim_within_its_time_does_not_lapse(database: Database) -> None:
-    await pending_suspects(database, items=2)
-    await claimed(database, 1)
+    await queue_job(database)
+    await claim_some(database, 1)
     assert await lapse_expired(database, "sweeper") == []
     assert await rows(database, "SELECT lapses FROM queue") == [(0,), (0,)]
 
 
 async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database) -> None:
-    await pending_suspects(database, items=2)
-    taken = await claimed(database)
+    await queue_job(database)
+    taken = await claim_some(database)
     first, second = (call.id for call in taken.calls)
     await lapse(database, "worker-1", taken.token, [first])
     await lapse(database, "worker-1", taken.token, [first])
@@ -214,25 +347,25 @@ async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database)
 
 
 async def test_suspects_wait_until_nothing_else_runs(database: Database) -> None:
-    await pending_suspects(database, items=3)
+    await queue_job(database, 3)
     suspects = await suspect(database, 2)
-    ordinary = await claimed(database)
+    ordinary = await claim_some(database)
     assert [call.id for call in ordinary.calls if call.id in suspects] == []
     assert await claim(database) is None
     await answer(database, ordinary)
-    assert (await claimed(database)).calls[0].id in suspects
+    assert (await claim_some(database)).calls[0].id in suspects
 
 
 async def test_a_suspect_runs_alone(database: Database) -> None:
-    await pending_suspects(database, items=3)
+    await queue_job(database, 3)
     suspects = await suspect(database, 2)
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
-    first = await claimed(database)
+    first = await claim_some(database)
     assert len(first.calls) == 1
     await run_sql(database, "UPDATE queue SET not_before = NULL")
     assert await claim(database) is None
     await answer(database, first)
-    assert len((await claimed(database)).calls) == 1
+    assert len((await claim_some(database)).calls) == 1
     assert {call.id for call in first.calls} < set(suspects)
 
 
@@ -251,7 +384,7 @@ async def test_another_models_suspect_holds_nobody_back(database: Database) -> N
 
 
 async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Database) -> None:
-    await pending_suspects(database, items=2)
+    await queue_job(database)
     [chosen] = await suspect(database, 1)
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
     async with processes(database, 2) as [one, two]:
@@ -269,7 +402,7 @@ async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Datab
 
 
 async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet(database: Database) -> None:
-    await pending_suspects(database, items=2)
+    await queue_job(database)
     await suspect(database, 1)
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one)
@@ -285,7 +418,7 @@ async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet
 
 
 async def test_two_claimers_take_one_suspect_between_them(database: Database) -> None:
-    await pending_suspects(database, items=2)
+    await queue_job(database)
     await suspect(database, 2)
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one, first=1)
@@ -300,9 +433,9 @@ async def test_two_claimers_take_one_suspect_between_them(database: Database) ->
 
 
 async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     for _ in range(LAPSES):
-        taken = await claimed(database)
+        taken = await claim_some(database)
         await let_claims_expire(database)
         poisoned = await lapse_expired(database, "sweeper")
     assert poisoned == [taken.calls[0].id]
@@ -334,10 +467,10 @@ async def test_the_next_job_meets_the_poison_as_a_reply(database: Database) -> N
 
 
 async def test_an_answer_after_the_poison_is_stale(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     await suspect(database, 1)
     await suspect(database, 1)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
     assert await answer(database, taken) == []
@@ -380,17 +513,17 @@ async def test_poison_fails_its_own_sample_and_the_batch_completes(database: Dat
 
 
 async def test_an_infrastructure_failure_does_not_clear_a_suspect(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     await suspect(database, 1)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await answer(database, taken, Failure(kind=FailureKind.CONNECTION))
     assert await rows(database, "SELECT lapses, tries FROM queue") == [(1, 1)]
 
 
 async def test_releasing_a_suspect_keeps_its_record(database: Database) -> None:
-    await pending_suspects(database, items=1)
+    await queue_job(database, 1)
     await suspect(database, 1)
-    taken = await claimed(database)
+    taken = await claim_some(database)
     await Claims(database, "worker-1", 60.0).release(taken.token, [taken.calls[0].id])
     assert await scalar(database, "SELECT lapses FROM queue") == 1
 
@@ -399,13 +532,8 @@ async def test_releasing_a_suspect_keeps_its_record(database: Database) -> None:
 
 
 async def pending_sweeper(database: Database, items: int = 1) -> Claim:
-    await furnish(database, items)
-    await without_gold(database)
-    await submit_job(database, "closed-book")
-    await advance(database)
-    taken = await claim(database)
-    assert taken is not None
-    return taken
+    await queue_job(database, items)
+    return await claim_some(database)
 
 
 async def no_look(*_: object) -> list[int]:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -16,17 +15,10 @@ from shared.replies import Failure, FailureKind, Graded, Rated, Reply
 from shared.storage import jobs, samples
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def results(api: Api, job: Any) -> list[Any]:

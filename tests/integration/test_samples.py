@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +9,10 @@ from shared.params import Params
 from shared.replies import Failure, FailureKind, Generated, require
 from shared.runtime import advance as advance_runtime
 from shared.runtime.advance import Advancer
-from shared.runtime.queue import Claim
 from shared.samples import Extraction, Library, Outcome, Sample, Steps
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.scene import (
     HeldDatabase,
@@ -21,6 +20,7 @@ from tests.integration.scene import (
     advance,
     answer,
     claim,
+    claim_some,
     drain,
     ended,
     furnish,
@@ -55,12 +55,6 @@ def ask(*questions: str) -> Callable[[Sample, Params, Library], Steps]:
     return run
 
 
-async def claimed(database: Database, limit: int = 100) -> Claim:
-    taken = await claim(database, limit)
-    assert taken is not None
-    return taken
-
-
 async def submitted(database: Database, pipeline: str, items: int = 1) -> None:
     await furnish(database, items)
     await without_gold(database)
@@ -76,7 +70,7 @@ async def test_a_sample_is_replayed_from_its_replies_and_goes_on_where_it_was(
         async with processes(database, 1) as [other]:
             await advance(other)
             assert await rows(database, "SELECT state, position FROM samples") == [(1, position)]
-            await answer(other, await claimed(other), Generated(text=f"reply {position}"))
+            await answer(other, await claim_some(other), Generated(text=f"reply {position}"))
     await advance(database)
     assert await rows(database, "SELECT answer FROM outcomes") == [("reply 1 reply 2 reply 3",)]
     assert await rows(database, "SELECT position, slot FROM steps ORDER BY 1") == [(0, 0), (1, 0), (2, 0)]
@@ -101,7 +95,7 @@ async def test_the_record_hash_covers_what_was_asked_and_answered(
     install(monkeypatch, "asking", ask("a"))
     await submitted(database, "asking", items=2)
     await advance(database)
-    await answer(database, await claimed(database), Generated(text="the same"))
+    await answer(database, await claim_some(database), Generated(text="the same"))
     await advance(database)
     assert len(await rows(database, "SELECT DISTINCT record_hash FROM outcomes")) == 2
 
@@ -114,7 +108,7 @@ async def test_a_pipeline_that_was_changed_in_flight_fails_its_sample_in_words(
     await submitted(database, "asking")
     for _ in range(after):
         await advance(database)
-        await answer(database, await claimed(database))
+        await answer(database, await claim_some(database))
     changed = ["a", "b", "c"]
     changed[after - 1] = "something else"
     install(monkeypatch, "asking", ask(*changed))
@@ -134,7 +128,7 @@ async def test_a_pipeline_that_now_ends_where_it_had_asked_has_diverged(
     await submitted(database, "asking")
     for _ in range(2):
         await advance(database)
-        await answer(database, await claimed(database))
+        await answer(database, await claim_some(database))
     install(monkeypatch, "asking", ask("a"))
     await advance(database)
     assert await rows(database, "SELECT state, failure FROM samples") == [(3, "replay_diverged")]
@@ -154,7 +148,7 @@ async def test_a_pipeline_that_asks_in_another_order_has_diverged(
     install(monkeypatch, "asking", asking)
     await submitted(database, "asking")
     await advance(database)
-    await answer(database, await claimed(database))
+    await answer(database, await claim_some(database))
     install(monkeypatch, "asking", reversed_)
     await advance(database)
     assert await rows(database, "SELECT state, failure FROM samples") == [(3, "replay_diverged")]
@@ -272,7 +266,7 @@ async def test_a_failed_reply_that_the_pipeline_requires_ends_the_sample_with_it
     await submitted(database, "lenient")
     await submit_job(database, "closed-book")
     await advance(database)
-    await answer(database, await claimed(database), Failure(kind=FailureKind.REFUSED, detail="no"))
+    await answer(database, await claim_some(database), Failure(kind=FailureKind.REFUSED, detail="no"))
     await advance(database)
     assert await rows(database, "SELECT state, failure FROM samples ORDER BY id") == [(2, None), (3, "refused")]
     assert await scalar(database, "SELECT answer FROM outcomes") == "refused"
@@ -288,12 +282,12 @@ async def test_a_sample_that_is_ready_for_no_reason_goes_back_to_waiting(
     await advance(database)
     assert await rows(database, "SELECT state, position FROM samples") == [(1, 1)]
     assert await scalar(database, "SELECT count(*) FROM steps") == 2
-    first = await claimed(database, 1)
+    first = await claim_some(database, 1)
     await answer(database, first)
     await run_sql(database, "UPDATE samples SET state = 0")
     await advance(database)
     assert await sample_states(database) == [1]
-    await answer(database, await claimed(database))
+    await answer(database, await claim_some(database))
     await advance(database)
     assert await sample_states(database) == [2]
 
@@ -303,7 +297,7 @@ async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
 ) -> None:
     await submitted(database, "closed-book")
     await advance(database)
-    taken, real = await claimed(database), advance_runtime.record
+    taken, real = await claim_some(database), advance_runtime.record
 
     async def record_after_the_reply(*arguments: object) -> object:
         await answer(database, taken)
@@ -343,7 +337,7 @@ async def test_an_advance_says_which_lanes_got_work_and_whose_samples_ended(data
     job = await scalar(database, "SELECT id FROM jobs")
     first = await Advancer(database).advance()
     assert (sorted(first.lanes), first.jobs) == (["generate"], frozenset())
-    await answer(database, await claimed(database))
+    await answer(database, await claim_some(database))
     second = await Advancer(database).advance()
     assert (sorted(second.lanes), second.jobs) == (["judge"], frozenset())
     grading = await claim(database, role="grade")
@@ -381,7 +375,7 @@ async def test_a_sample_that_fails_is_told_in_the_log_with_its_ids(
     await furnish(database, items=1)
     job = await submit_job(database, "closed-book")
     await advance(database)
-    await answer(database, await claimed(database), Failure(kind=FailureKind.REFUSED, detail="no"))
+    await answer(database, await claim_some(database), Failure(kind=FailureKind.REFUSED, detail="no"))
     with caplog.at_level("WARNING"):
         await advance(database)
     (line,) = [record for record in caplog.records if "a sample failed" in record.message]
@@ -396,10 +390,9 @@ AT = "/v1/comparison/samples"
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 10)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 async def indexes(api: Api, **query: Any) -> list[int]:

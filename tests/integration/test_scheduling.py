@@ -1,6 +1,9 @@
+"""The scheduler on a real database: what may be resident at once, and when it flips."""
+
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
@@ -11,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling import scheduler as scheduler_module
 from services.orchestrator.scheduling import scheduler as scheduling_scheduler
-from services.orchestrator.scheduling.demands import MeasuredSecondsReader
+from services.orchestrator.scheduling.demands import MeasuredSecondsReader, ModelCalls, Needs
 from services.orchestrator.scheduling.routines import Sweeper
-from services.orchestrator.scheduling.scheduler import LivePlan, Scheduler
+from services.orchestrator.scheduling.scheduler import LivePlan, Scheduler, merge_needs
 from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase, RedisLease
@@ -29,10 +32,11 @@ from tests.integration import scene
 from tests.integration.scene import Leases, ScriptedExecutor, furnish, model, rows, run_sql, scalar, submit_job, worker
 from tests.integration.scheduling import DEVICE, Hands, advance, hold, wishes, work_for_the_generator
 
+pytestmark = pytest.mark.anyio
+
+
 # What may be resident at once, as a device's scheduler asks for it at its looks: of all live jobs, of one device.
 
-
-pytestmark = pytest.mark.anyio
 
 ROOMY = Device(id="cpu:0", budget_mib=200)
 
@@ -132,12 +136,6 @@ async def test_a_job_that_cannot_be_read_is_left_out_of_the_plan(database: Datab
 @pytest.fixture
 def settings(redis_url: str) -> Settings:
     return Settings(database_url="unused", redis_url=redis_url)
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -484,3 +482,127 @@ async def test_a_job_whose_pins_cannot_be_read_does_not_stop_the_device(
     )
     assert failed == [("broken", "unreadable")]
     seen.note("its samples failed as unreadable; the device was flipped for the other job")
+
+
+# `residency: auto` on a real database: what is resident at once follows from the plan of all live jobs.
+
+MIB = 96
+Make = Callable[[int], Scheduler]
+
+
+@pytest.fixture
+async def auto_scheduler(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
+    async def tick(*_: object) -> None:
+        return
+
+    monkeypatch.setattr(Ticker, "tick", tick)
+    async with Redis.from_url(redis_url) as redis:
+
+        def make(budget_mib: int) -> Scheduler:
+            device = Device(residency="auto", budget_mib=budget_mib)
+            return Scheduler(Settings(database_url="unused", redis_url=redis_url, device=device), database, redis)
+
+        yield make
+
+
+async def judging(database: Database) -> tuple[int, int]:
+    await furnish(database)
+    await run_sql(database, "UPDATE models SET footprint_mib = :mib WHERE needs_lease", mib=MIB)
+    await submit_job(database, "closed-book", models={"generate": "a-judge"}, name="first", reuse="none")
+    await submit_job(database, "closed-book", name="second", reuse="none")
+    await advance(database)
+    return await model(database, "a-judge"), await model(database, "a-generator")
+
+
+async def plan_of_row(database: Database) -> Any:
+    return await scalar(database, "SELECT plan FROM residencies WHERE state = 'wanted'")
+
+
+async def test_what_fits_together_is_resident_together(auto_scheduler: Make, database: Database) -> None:
+    judge, generator = await judging(database)
+    await auto_scheduler(2 * MIB).look()
+    assert await wishes(database) == [(sorted([judge, generator]), "first")]
+    found = await plan_of_row(database)
+    assert found["predicted_mib"] == 2 * MIB
+    assert found["why"].startswith("together: loads 2, flips 0")
+
+
+async def test_what_does_not_fit_together_is_staged(auto_scheduler: Make, database: Database) -> None:
+    judge, generator = await judging(database)
+    one = auto_scheduler(2 * MIB - 1)
+    await one.look()
+    assert len(await wishes(database)) == 1
+    found = await plan_of_row(database)
+    assert found["why"].startswith("staged: loads 2, flips 1")
+    await run_sql(database, "UPDATE residencies SET state = 'open', opened_at = now()")
+    held = (await scalar(database, "SELECT models[1] FROM residencies"),)
+    await run_sql(database, "DELETE FROM queue WHERE model_id = :m", m=held[0])
+    await one.look()
+    assert await wishes(database) == [([judge if held[0] == generator else generator], "drained")]
+
+
+async def test_with_fewer_slots_two_models_may_fit(auto_scheduler: Make, database: Database) -> None:
+    judge, generator = await judging(database)
+    shape = (
+        '{"weights_bytes": 20000000, "layers": 8, "heads": 8, "kv_heads": 8, "head_dim": 64, "embedding": 512,'
+        ' "vocabulary": 1000, "trained_context": 1024}'
+    )
+    await run_sql(
+        database,
+        'UPDATE models SET architecture = CAST(:shape AS jsonb), options = \'{"parallel": 8, "context": 512}\''
+        " WHERE needs_lease",
+        shape=shape,
+    )
+    await auto_scheduler(2 * MIB - 40).look()
+    assert await wishes(database) == [(sorted([judge, generator]), "first")]
+    found = await plan_of_row(database)
+    assert found["predicted_mib"] <= 2 * MIB - 40
+    assert min(found["parallel"].values()) < 8
+
+
+async def test_what_fits_nowhere_is_wanted_all_the_same(auto_scheduler: Make, database: Database) -> None:
+    await judging(database)
+    await auto_scheduler(MIB - 1).look()
+    ((models, cause),) = await wishes(database)
+    assert (len(models), cause) == (1, "first")  # type: ignore[arg-type]
+
+
+async def test_a_device_with_work_makes_no_plan(
+    auto_scheduler: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge, _ = await judging(database)
+    await hold(database, judge)
+
+    async def plan(*_: object) -> None:
+        raise AssertionError("a plan was made")
+
+    monkeypatch.setattr(scheduler_module.LivePlan, "groups", plan)
+    await auto_scheduler(2 * MIB).look()
+    assert await wishes(database) == []
+
+
+async def test_a_plan_that_cannot_be_made_does_not_stop_the_device(
+    auto_scheduler: Make, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plan(*_: object, **__: object) -> None:
+        raise ValueError("too many choices")
+
+    monkeypatch.setattr(scheduler_module, "plan", plan)
+    await judging(database)
+    await auto_scheduler(2 * MIB).look()
+    ((models, _),) = await wishes(database)
+    assert len(models) == 1  # type: ignore[arg-type]
+    assert "too many choices" in caplog.text
+
+
+def test_what_several_jobs_want_is_added_up() -> None:
+    judge, both = (
+        ModelCalls(lane=Lane.JUDGE, calls=10, tokens=10),
+        ModelCalls(lane=Lane.GENERATE, calls=5, tokens=512),
+    )
+    twice = Needs(wanted={1: judge, 2: both}, order=(1, 2, 1, 2))
+    other = Needs(wanted={2: judge, 3: both}, order=(2, 3))
+    assert merge_needs([other, twice]) == Needs(
+        wanted={2: ModelCalls(lane=Lane.JUDGE, calls=15, tokens=512), 3: both, 1: judge}, order=(1, 2, 1, 2, 3)
+    )
+    assert merge_needs([]) == Needs(wanted={}, order=())

@@ -336,9 +336,8 @@ async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner
     assert (len(found["hits"][0]["text"]), found["hits"][0]["truncated"]) == (LONGEST_TEXT, True)
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "words"),
-    [
+async def test_what_cannot_be_searched_is_named(api: Api, subtests: pytest.Subtests) -> None:
+    for change, status, words in (
         ({"corpus": "nothing"}, 404, "no corpus 'nothing'"),
         ({"k": 101}, 422, "`k`"),
         ({"k": 0}, 422, "`k`"),
@@ -352,12 +351,11 @@ async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner
         ({"params": {"gate": {"tau": 0.3}}}, 422, "`params.gate.tau`: a search would not read it"),
         ({"params": {"candidates": 5, "context_size": 2}}, 422, "`params.context_size`: a search would not read it"),
         ({"params": {"grading": {"grader": "exact"}}}, 422, "`params.grading.grader`"),
-    ],
-)
-async def test_what_cannot_be_searched_is_named(api: Api, change: dict[str, Any], status: int, words: str) -> None:
-    reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs", **change})
-    assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
-    assert api.asked == []
+    ):
+        with subtests.test(change=change):
+            reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs", **change})
+            assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
+            assert api.asked == []
 
 
 async def test_a_corpus_whose_indexes_are_not_built_is_unavailable(api: Api, database: Database) -> None:

@@ -20,8 +20,7 @@ from shared.errors import Unavailable
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
-from tests.integration import scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 
 # The embedded PostgreSQL and Redis are real, keep their state, and change nothing outside their folder.
 
@@ -200,13 +199,6 @@ async def test_redis_fixture_is_a_redis(redis_url: str) -> None:
 
 
 # A model server whose version loses answers is warned of wherever models and jobs are shown, and used all the same.
-
-
-@pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
 
 
 async def register(database: Database, name: str, version: str) -> None:

@@ -1,12 +1,16 @@
+"""Rows: lost acknowledgements, migrations, purges, connections, and claims in any order."""
+
 import asyncio
-import subprocess
-import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pytest
-from sqlalchemy import make_url
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from shared.audit import check
@@ -17,14 +21,13 @@ from shared.replies import Failure, FailureKind
 from shared.runtime import purge as purging
 from shared.runtime import submit
 from shared.runtime.advance import Advancer
-from shared.runtime.lifecycle import cancel, finish_due_jobs
-from shared.runtime.queue import Claims, lapse_expired, sweep
-from shared.settings import REPOSITORY
-from shared.storage.database import Database, is_passing
-from tests.faults.proxy import Proxy
-from tests.faults.wire import Cuts, PostgresWire
+from shared.runtime.lifecycle import cancel, finish_due_jobs, pause, resume
+from shared.runtime.queue import Claim, Claims, lapse_expired, sweep
+from shared.storage import database as storage
+from shared.storage.database import Database, is_passing, retry_through_outage
+from tests.faults.proxy import Cuts, PostgresWire, Proxy
 from tests.integration.api import Api, serving
-from tests.integration.conftest import Plant
+from tests.integration.conftest import EmptyDatabase
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
@@ -33,13 +36,16 @@ from tests.integration.scene import (
     answer,
     answered,
     attempt,
-    claim,
+    claim_some,
     drain,
     furnish,
     job_states,
+    let_claims_expire,
     let_pauses_pass,
     model,
     processes,
+    queue_job,
+    repair,
     rows,
     run_sql,
     sample_states,
@@ -47,18 +53,19 @@ from tests.integration.scene import (
     somebody_waits,
     stuck,
     submit_job,
+    without_gold,
     worker,
 )
-from tests.integration.tampering import uploaded
 from tests.integration.test_audit import completed, staged
-from tests.integration.test_idempotency import BODY, JOBS, post
+from tests.integration.test_jobs_api import BODY, JOBS, post
 from tests.integration.test_reconciler import Rig
-from tests.integration.test_worker import Refusing, pending, queue
+from tests.integration.test_workers import Refusing, queue
+
+pytestmark = pytest.mark.anyio
+
 
 # A commit whose answer never comes: whether it happened or not, it costs a moment, and no call and no sample.
 
-
-pytestmark = pytest.mark.anyio
 
 CLAIM = "delete queue, update outages, update queue"
 ANSWER = "delete queue, insert attempts"
@@ -93,7 +100,7 @@ async def claims(database: Database) -> Claims:
 async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     mine, generator = await claims(cut), await model(database)
     cuts.cut_next(CLAIM, happened=happened)
     if happened:
@@ -111,7 +118,7 @@ async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
 async def test_an_answer_is_stored_once_and_wakes_its_sample(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
     assert taken is not None
@@ -125,7 +132,7 @@ async def test_an_answer_is_stored_once_and_wakes_its_sample(
 
 @BOTH
 async def test_a_failed_try_is_charged_once(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
-    await pending(database, items=1)
+    await queue_job(database, 1)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
     assert taken is not None
@@ -137,7 +144,7 @@ async def test_a_failed_try_is_charged_once(database: Database, cut: Database, c
 
 @BOTH
 async def test_what_is_given_back_is_given_back(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
     assert taken is not None
@@ -151,7 +158,7 @@ async def test_what_is_given_back_is_given_back(database: Database, cut: Databas
 async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
     database: Database, cut: Database, cuts: Cuts, kind: str, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     executor = ScriptedExecutor()
     cuts.cut_next(kind, happened=happened)
     await worker(cut, Lane.GENERATE, executor).drain()
@@ -169,7 +176,7 @@ async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
 async def test_a_chunk_that_broke_off_is_charged_once(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    await pending(database)
+    await queue_job(database, 4)
     cuts.cut_next("delete queue, insert attempts, update queue", happened=happened)
     await worker(cut, Lane.GENERATE, Refusing(StreamBroken("gone"), 2)).drain()
     assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
@@ -179,7 +186,7 @@ async def test_a_chunk_that_broke_off_is_charged_once(
 
 
 async def test_commits_that_are_cut_over_and_over_fail_no_sample(database: Database, cut: Database, cuts: Cuts) -> None:
-    await pending(database, items=30)
+    await queue_job(database, 30)
     executor = ScriptedExecutor()
     cuts.arm(every=3, most=1000)
     while await scalar(database, "SELECT count(*) FROM samples WHERE state < 2"):
@@ -227,70 +234,6 @@ async def test_a_flip_whose_steps_are_cut_off_opens_all_the_same(
     assert rig.guard.epoch == epoch
 
 
-# A migration there and back, with rows: jobs of before are audited, and what is written after is protected.
-
-# One process, as starting it takes longer than its migrations; back also where the first of them fails.
-THERE_AND_BACK = """
-import sys
-from alembic.config import main
-try:
-    main(["-c", sys.argv[1], "downgrade", "0005"])
-finally:
-    main(["-c", sys.argv[1], "upgrade", "head"])
-"""
-
-
-@pytest.fixture
-async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
-    job = await uploaded(database)
-    await database.engine.dispose()  # connections would keep plans of the older schema
-    command = [sys.executable, "-c", THERE_AND_BACK, str(REPOSITORY / "migrations" / "alembic.ini")]
-    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs
-        command, env={"MATHRAG_OWNER_URL": owner_url}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return job
-
-
-async def test_a_job_of_before_is_audited(database: Database, before: uuid.UUID) -> None:
-    assert await check(database, before) == []
-    kept = "SELECT version, job IS NOT NULL FROM job_events WHERE job_id = 1 ORDER BY version"
-    assert await rows(database, kept) == [(1, False), (2, False), (3, False), (4, True)]
-
-
-@pytest.mark.parametrize(
-    "change", ["reason = 'changed'", "ended_at = ended_at - interval '1 h'", "ended_at = ended_at + interval '1 h'"]
-)
-async def test_a_job_of_before_is_protected_from_now_on(
-    database: Database, before: uuid.UUID, plant: Plant, change: str
-) -> None:
-    statement = "UPDATE jobs SET # WHERE id = 1".replace("#", change)
-    with pytest.raises(DBAPIError, match="final"):
-        await attempt(database, statement)
-    await plant(statement)
-    assert await check(database, before) != []
-    await plant("UPDATE job_events SET job = NULL")
-    assert await check(database, before) != []
-
-
-async def test_an_event_that_lacks_a_column_of_later_is_that_of_a_row_where_it_is_null(
-    database: Database, before: uuid.UUID, plant: Plant
-) -> None:
-    await plant("UPDATE job_events SET job = job - 'reason'")
-    assert await check(database, before) == []
-    await plant("UPDATE job_events SET job = job - 'rank'")
-    assert "I21" in {each.invariant for each in await check(database, before)}
-
-
-async def test_a_dataset_of_before_counts_its_alternatives_no_more(
-    database: Database, before: uuid.UUID, plant: Plant
-) -> None:
-    assert await scalar(database, "SELECT count(*) FROM items WHERE alternatives IS NOT NULL") == 0
-    assert await check(database, before) == []
-    await plant("DELETE FROM items WHERE dataset_id = 2 AND ordinal = 4")
-    assert "I23" in {each.invariant for each in await check(database, before)}
-
-
 # Purging: an ended job goes with all that is its own, what others share stays, and nobody loses a call in between.
 
 LEFT = (
@@ -298,13 +241,6 @@ LEFT = (
     " (SELECT count(*) FROM outcomes), (SELECT count(*) FROM records), (SELECT count(*) FROM job_events),"
     " (SELECT count(*) FROM idempotency)"
 )
-
-
-@pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
 
 
 async def shelve(database: Database) -> None:
@@ -425,8 +361,7 @@ async def test_a_call_that_is_queued_or_claimed_is_never_removed(database: Datab
     await furnish(database)
     await submit_job(database, "closed-book")
     await advance(database)
-    taken = await claim(database, 2)
-    assert taken is not None
+    taken = await claim_some(database, 2)
     assert (await purging.remove_unused(owner, "a-test")).calls == 0
     await answer(database, taken)
     await drain(database, ScriptedExecutor())
@@ -538,3 +473,241 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
     assert await scalar(database, "SELECT count(*) FROM calls") == calls - 1
     assert await scalar(database, "SELECT actor FROM operations WHERE target LIKE 'job %'") == "retention"
+
+
+# Connections of the pool: one that will never serve again is made anew.
+
+DEMOTE = "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
+WRITE = text("INSERT INTO operations (actor, action, target) VALUES ('me', 'drain', 'cpu:0')")
+
+
+@pytest.fixture
+async def own_database(database: Database, database_url: str) -> AsyncIterator[Database]:
+    connections = Database(database_url, pinned=True)
+    yield connections
+    await connections.close()
+
+
+async def demoted(own_database: Database) -> None:
+    async with own_database.engine.connect() as connection:
+        await connection.execute(text(DEMOTE))
+        await connection.commit()
+
+
+async def test_a_connection_that_may_only_read_is_given_up(own_database: Database) -> None:
+    await demoted(own_database)
+    with pytest.raises(DBAPIError) as raised:
+        async with own_database.transaction() as connection:
+            await connection.execute(WRITE)
+    assert is_passing(raised.value)
+    async with own_database.transaction() as connection:
+        await connection.execute(WRITE)
+
+
+async def test_what_is_tried_again_outlasts_it(own_database: Database) -> None:
+    await demoted(own_database)
+
+    async def write() -> None:
+        async with own_database.transaction() as connection:
+            await connection.execute(WRITE)
+
+    await retry_through_outage(write, 10)
+    async with own_database.transaction() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM operations"))).scalar() == 1
+
+
+async def test_a_statement_that_is_not_answered_in_time_is_an_outage(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "STATEMENT_S", 0.2)
+    impatient = Database(database_url, pinned=True)
+    with pytest.raises(DBAPIError, match="did not answer in time") as raised:
+        async with impatient.transaction() as connection:
+            await connection.execute(text("SELECT pg_sleep(600)"))
+    assert is_passing(raised.value)
+    async with impatient.transaction() as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar() == 1
+    await impatient.close()
+
+
+# Claims, answers, failures, lapses, pauses and cancels in any order: a model says who holds what, the rows agree.
+
+T = TypeVar("T")
+
+MODELS = {"dense": Lane.JUDGE, "sparse": Lane.JUDGE, "a-generator": Lane.GENERATE}
+MACHINE_JOBS = 2
+MACHINE_ITEMS = 2
+SAMPLES = "SELECT id, state, position, failure FROM samples WHERE state >= 2"
+ENDED = "SELECT id, state FROM jobs WHERE ended_at IS NOT NULL"
+HELD = "SELECT call_id, token FROM queue WHERE token IS NOT NULL"
+REPLIES = "SELECT call_id FROM attempts WHERE accepted"
+POPULATION = """
+    SELECT j.id, count(s.id) FROM jobs j LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'item'
+    WHERE j.state <> 'preparing' GROUP BY j.id"""
+DISCONNECTED = Failure(kind=FailureKind.CONNECTION, detail="gone")
+
+
+class Runtime(RuleBasedStateMachine):
+    url: str
+    """Of the database."""
+    empty_database: EmptyDatabase
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.holders: dict[int, uuid.UUID] = {}
+        """Who holds which call now."""
+        self.replies: set[int] = set()
+        self.claims: list[Claim] = []
+        """Every claim that was ever made; most of them are over."""
+        self.over: dict[str, set[tuple[object, ...]]] = {SAMPLES: set(), ENDED: set()}
+        self.empty_database()
+        self.run(self.begin())
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(what)
+
+    async def begin(self) -> None:
+        self.database = Database(self.url, pinned=True)
+        await furnish(self.database, items=MACHINE_ITEMS, needs_lease=False)  # residencies are another story
+        await without_gold(self.database)
+        self.jobs = [await submit_job(self.database, "hybrid", name=f"job-{n}") for n in range(MACHINE_JOBS)]
+        self.worker = Claims(self.database, "worker", 60.0)
+
+    @rule()
+    def advance(self) -> None:
+        self.run(Advancer(self.database).advance())
+
+    @rule(name=st.sampled_from(sorted(MODELS)), limit=st.integers(1, 3))
+    def claim(self, name: str, limit: int) -> None:
+        taken = self.run(self.claimed(name, limit))
+        for call in taken.calls if taken else ():
+            assert call.id not in self.holders
+            assert call.id not in self.replies
+        if taken:
+            self.claims.append(taken)
+            self.holders |= {call.id: taken.token for call in taken.calls}
+
+    async def claimed(self, name: str, limit: int) -> Claim | None:
+        await let_pauses_pass(self.database)
+        return await self.worker.claim(MODELS[name], await model(self.database, name), limit)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        taken = data.draw(st.sampled_from(self.claims), "claim")
+        calls = data.draw(st.lists(st.sampled_from(taken.calls), min_size=1, unique_by=lambda call: call.id), "calls")
+        held = {call.id for call in calls if self.holders.get(call.id) == taken.token}
+        done = self.run(self.worker.answer(taken.token, [answered(call) for call in calls]))
+        assert set(done.calls) == held
+        self.settle(held)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        taken = data.draw(st.sampled_from(self.claims), "claim")
+        held = {call.id for call in taken.calls if self.holders.get(call.id) == taken.token}
+        done = self.run(self.worker.answer(taken.token, [answered(call, DISCONNECTED) for call in taken.calls]))
+        assert set(done.calls) == held
+        for call in held:
+            del self.holders[call]
+        self.replies |= self.stored() & held
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        taken = data.draw(st.sampled_from(self.claims), "claim")
+        self.run(self.worker.release(taken.token, [call.id for call in taken.calls]))
+        self.holders = {call: token for call, token in self.holders.items() if token != taken.token}
+
+    @rule()
+    def lapse(self) -> None:
+        held = set(self.holders)
+        poisoned = self.run(self.lapsed())
+        assert poisoned <= held
+        self.holders.clear()
+        self.replies |= poisoned
+
+    async def lapsed(self) -> set[int]:
+        await let_claims_expire(self.database)
+        return set(await lapse_expired(self.database, "sweeper"))
+
+    @rule(job=st.integers(0, MACHINE_JOBS - 1), what=st.sampled_from([cancel, pause, resume]))
+    def control(self, job: int, what: Any) -> None:
+        try:
+            self.run(what(self.database, self.jobs[job]))
+        except Conflict:
+            return
+
+    @rule()
+    def sweep(self) -> None:
+        self.run(repair(self.database))
+
+    def settle(self, calls: set[int]) -> None:
+        for call in calls:
+            del self.holders[call]
+        self.replies |= calls
+
+    def stored(self) -> set[int]:
+        return {call for (call,) in self.run(rows(self.database, REPLIES))}  # type: ignore[misc]
+
+    @invariant()
+    def the_rows_agree(self) -> None:
+        assert dict(self.run(rows(self.database, HELD))) == self.holders  # type: ignore[arg-type]
+        assert self.stored() == self.replies
+
+    @invariant()
+    def what_is_over_stays_over(self) -> None:
+        for query, before in self.over.items():
+            now = set(self.run(rows(self.database, query)))
+            assert before <= now
+            self.over[query] = now
+
+    @invariant()
+    def no_sample_is_lost(self) -> None:
+        assert {count for _, count in self.run(rows(self.database, POPULATION))} <= {MACHINE_ITEMS}
+
+    def teardown(self) -> None:
+        try:
+            self.run(self.finish())
+        finally:
+            self.run(self.database.close())
+            self.runner.close()
+
+    async def finish(self) -> None:
+        await let_claims_expire(self.database)
+        for job in self.jobs:
+            try:
+                await resume(self.database, job)
+            except Conflict:
+                continue
+        for _ in range(50):
+            await repair(self.database)
+            await Advancer(self.database).advance()
+            for name in MODELS:
+                while taken := await self.claimed(name, 16):
+                    await self.worker.answer(taken.token, [answered(call) for call in taken.calls])
+            if len(await rows(self.database, ENDED)) == MACHINE_JOBS:
+                break
+        assert len(await rows(self.database, ENDED)) == MACHINE_JOBS
+        assert await rows(self.database, "SELECT id FROM samples WHERE state < 2") == []
+        for job in self.jobs:
+            assert await check(self.database, job) == []
+
+
+@pytest.fixture
+def runtime(database_url: str, empty_database: EmptyDatabase) -> Iterator[type[Runtime]]:
+    Runtime.url, Runtime.empty_database = database_url, staticmethod(empty_database)
+    return Runtime
+
+
+@pytest.mark.slow
+def test_whatever_happens_in_whatever_order_the_rows_are_right(runtime: type[Runtime]) -> None:
+    few = settings(
+        max_examples=12,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+    )
+    run_state_machine_as_test(runtime, settings=few)

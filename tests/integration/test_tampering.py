@@ -1,7 +1,7 @@
 """What reports are made from: whoever changes it is refused, or found. Every column of every table is tried."""
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from sqlalchemy.exc import DBAPIError
@@ -90,18 +90,17 @@ FREE = {
 Change = Callable[[uuid.UUID, str], Awaitable[list[Violation]]]
 
 
-@pytest.fixture
-async def job(database: Database) -> uuid.UUID:
-    job = await uploaded(database)
-    assert await check(database, job) == []
+@pytest.fixture(scope="module")
+async def job(emptied: None, connections: Database) -> uuid.UUID:
+    """A job whose rows no test of this file changes for good: what it changes is rolled back."""
+    job = await uploaded(connections)
+    assert await check(connections, job) == []
     return job
 
 
 @pytest.fixture
-async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    owner = Database(owner_url, pinned=False)
-    yield owner
-    await owner.close()
+def database(job: uuid.UUID, connections: Database) -> Database:
+    return connections
 
 
 async def unnoticed(database: Database, job: uuid.UUID, change: Change) -> set[str]:

@@ -1,45 +1,399 @@
+"""Workers: chunks, whole jobs, ticks, and processes that go on while Redis is away."""
+
 import asyncio
 import base64
+import http.server
 import json
+import logging
+import os
+import socket
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
+import kombu.exceptions
 import pytest
 from celery import Celery
 from kombu import pools
-from kombu.exceptions import OperationalError
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from sqlalchemy.exc import OperationalError
 
+from mathrag.stack.process import make_heartbeat_answer_test
 from mathrag.stack.redis import find_free_port
+from shared import probe
 from shared.calls import Lane
 from shared.lease import lease
-from shared.lease.lease import GuardClient, Guards, NotGranted, Phase, RedisLease
+from shared.lease.lease import DeviceLease, GuardClient, Guards, NotGranted, Phase, RedisLease, StreamBroken
 from shared.queue import COALESCE_S, DRAIN, MAX_QUEUED, Ticker, celery_app
+from shared.runtime import heartbeats
+from shared.runtime import worker as worker_runtime
 from shared.runtime.process import ForkedWorker, Tools
-from shared.runtime.queue import AnsweredCall, ClaimedCall
-from shared.runtime.worker import Executor, Lapse, Release
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Claims, lapse_expired
+from shared.runtime.worker import Executor, LaneWorker, Lapse, Release
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
 from tests.faults.proxy import Proxy
+from tests.faults.recording import Seen
 from tests.integration.scene import (
+    Leases,
     ScriptedExecutor,
+    SilentTicker,
     advance,
+    answered,
     drain,
     furnish,
+    job_states,
+    let_claims_expire,
+    let_pauses_pass,
     model,
+    queue_job,
     rows,
     run_sql,
+    sample_states,
     scalar,
     submit_job,
+    worker,
 )
 
-# Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused.
-
-
 pytestmark = pytest.mark.anyio
+
+
+class Refusing(ScriptedExecutor):
+    def __init__(self, error: Exception, answers: int) -> None:
+        super().__init__()
+        self._errors = [error]
+        self._answers = answers
+
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+        count = 0
+        async for each in super().run(calls, epoch):
+            if self._errors and count == self._answers:
+                raise self._errors.pop()
+            count += 1
+            yield each
+
+
+def generator(
+    database: Database, executor: ScriptedExecutor, lease: DeviceLease | None = None, **limits: object
+) -> LaneWorker:
+    made = worker(database, Lane.GENERATE, executor, **limits)
+    if lease is not None:
+        made.guards = Leases(lease)  # type: ignore[assignment]
+    return made
+
+
+async def queue(database: Database) -> list[tuple[object, ...]]:
+    return await rows(database, "SELECT token IS NOT NULL, lapses, tries FROM queue ORDER BY call_id")
+
+
+async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Database) -> None:
+    await queue_job(database, 4)
+    await generator(database, Refusing(NotGranted("another epoch"), 0)).drain()
+    assert await queue(database) == [(False, 0, 0)] * 4
+    assert await scalar(database, "SELECT count(*) FROM queue WHERE not_before IS NULL") == 0
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 0
+
+
+async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Database) -> None:
+    await queue_job(database, 4)
+    executor = Refusing(StreamBroken("gone"), 2)
+    await generator(database, executor).drain()
+    assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
+        ("lapsed", 2),
+        ("value", 4),
+    ]
+    assert await sample_states(database) == [2] * 4
+    assert sorted(executor.ran.values()) == [1, 1, 1, 2]
+
+
+async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database) -> None:
+    await queue_job(database, 4)
+    chunks = []
+
+    class Counting(Refusing):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            chunks.append(len(calls))
+            async for each in super().run(calls, epoch):
+                yield each
+
+    await generator(database, Counting(StreamBroken("gone"), 1)).drain()
+    assert chunks == [4, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("end", "left"), [(Lapse, (False, 1, 0)), (Release, (False, 0, 0))])
+async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
+    database: Database, end: type[Lapse] | type[Release], left: tuple[object, ...]
+) -> None:
+    await queue_job(database, 3)
+
+    class Partly(ScriptedExecutor):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            if len(calls) == 1:
+                raise NotGranted("once is enough")
+            yield end(calls[0].id)
+            async for each in super().run(calls[1:], epoch):
+                yield each
+
+    await generator(database, Partly()).drain()
+    assert await queue(database) == [left]
+    assert sorted(await sample_states(database)) == [1, 2, 2]
+
+
+async def test_leased_models_are_not_claimed_without_the_lease(database: Database) -> None:
+    await queue_job(database, 4)
+    generate = await model(database)
+    for unfit in (
+        DeviceLease(epoch=1, phase=Phase.OPEN, models=(await model(database, "a-judge"),)),
+        DeviceLease(epoch=1, phase=Phase.DRAINING, models=(generate,)),
+        DeviceLease(epoch=1, phase=Phase.LOADING, models=(generate,)),
+        DeviceLease(epoch=1, phase=Phase.QUARANTINED, models=(generate,)),
+    ):
+        executor = ScriptedExecutor()
+        await generator(database, executor, unfit).drain()
+        assert not executor.ran
+        assert await queue(database) == [(False, 0, 0)] * 4
+    nobody = worker(database, Lane.GENERATE, executor)
+    nobody.guards = Leases(None)  # type: ignore[assignment]
+    await nobody.drain()
+    assert not executor.ran
+
+
+async def test_leased_calls_go_out_with_the_epoch_of_the_lease(database: Database) -> None:
+    await queue_job(database)
+    lease = DeviceLease(epoch=42, phase=Phase.OPEN, models=(await model(database),))
+    await generator(database, ScriptedExecutor(), lease).drain()
+    assert await rows(database, "SELECT DISTINCT epoch, device FROM attempts") == [(42, "cpu:0")]
+
+
+async def test_models_that_need_no_lease_run_without_one(database: Database) -> None:
+    await furnish(database, items=2)
+    await submit_job(database, "hybrid")
+    executor = ScriptedExecutor()
+    judge = worker(database, Lane.JUDGE, executor)
+    judge.guards = Leases(None)  # type: ignore[assignment]
+    await judge.drain()
+    assert len(executor.ran) == 4
+    assert await rows(database, "SELECT DISTINCT epoch FROM attempts") == [(None,)]
+    assert judge.ticker.ticks.count(Lane.GENERATE) >= 1  # type: ignore[attr-defined]
+
+
+async def test_a_stale_result_is_logged_and_changes_nothing(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await queue_job(database)
+
+    class Frozen(ScriptedExecutor):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            if not self.ran:
+                await let_claims_expire(database)
+                await lapse_expired(database, "sweeper")
+            async for each in super().run(calls, epoch):
+                yield each
+
+    executor = Frozen()
+    with caplog.at_level(logging.WARNING, logger=worker_runtime.__name__):
+        await generator(database, executor).drain()
+    assert [record.getMessage() for record in caplog.records if "stale_result" in record.getMessage()] != []
+    assert await sample_states(database) == [2, 2]
+    assert sorted(executor.ran.values()) == [2, 2]
+    assert await scalar(database, "SELECT count(*) FROM attempts WHERE accepted") == 2
+
+
+async def test_replies_are_committed_in_windows_as_they_come(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue_job(database, 4)
+    committed = asyncio.Event()
+    batches: list[int] = []
+    real = Claims.answer
+
+    async def counting(self: Claims, token: object, answers: Sequence[AnsweredCall]) -> list[int]:
+        batches.append(len(answers))
+        done = await real(self, token, answers)  # type: ignore[arg-type]
+        committed.set()
+        return done
+
+    class Slow(ScriptedExecutor):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            yield answered(calls[0])
+            yield answered(calls[1])
+            await committed.wait()
+            assert await scalar(database, "SELECT count(*) FROM attempts") == 2
+            for call in calls[2:]:
+                yield answered(call)
+
+    monkeypatch.setattr(Claims, "answer", counting)
+    await generator(database, Slow()).drain()
+    assert batches == [2, 2]
+    assert await sample_states(database) == [2] * 4
+
+
+async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await queue_job(database, 3)
+    renewed: list[list[int]] = []
+    again = asyncio.Event()
+    real = Claims.renew
+
+    async def counting(self: Claims, token: object, calls: Sequence[int]) -> list[int]:
+        renewed.append(await real(self, token, calls))  # type: ignore[arg-type]
+        if len(renewed[-1]) == len(calls) == 2:
+            again.set()
+        return renewed[-1]
+
+    class Slow(ScriptedExecutor):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            yield answered(calls[0])
+            await again.wait()
+            for call in calls[1:]:
+                yield answered(call)
+
+    monkeypatch.setattr(Claims, "renew", counting)
+    async with asyncio.timeout(60):
+        await generator(database, Slow(), claim_ttl_s=0.03).drain()
+    assert again.is_set()
+    assert await sample_states(database) == [2] * 3
+
+
+async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await queue_job(database, 1)
+    tries: list[int] = []
+    again = asyncio.Event()
+
+    async def failing_once(self: Claims, token: object, calls: Sequence[int]) -> list[int]:
+        tries.append(len(calls))
+        if len(tries) == 1:
+            raise OperationalError("renew", {}, Exception("the database is starting up"))
+        again.set()
+        return list(calls)
+
+    class Slow(ScriptedExecutor):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            await again.wait()
+            for call in calls:
+                yield answered(call)
+
+    monkeypatch.setattr(Claims, "renew", failing_once)
+    async with asyncio.timeout(60):
+        await generator(database, Slow(), claim_ttl_s=0.03).drain()
+    assert await sample_states(database) == [2]
+
+
+async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) -> None:
+    await queue_job(database, 8)
+    started = asyncio.Semaphore(0)
+
+    class Gated(ScriptedExecutor):
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+            started.release()
+            async for each in super().run(calls, epoch):
+                yield each
+
+    executor = Gated()
+    executor.gate = asyncio.Event()
+    draining = asyncio.create_task(generator(database, executor, chunk=2, streams=2).drain())
+    async with asyncio.timeout(60):
+        await started.acquire()
+        await started.acquire()
+    assert started.locked()
+    assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL") == 4
+    executor.gate.set()
+    await draining
+    assert await sample_states(database) == [2] * 8
+
+
+async def test_a_worker_advances_wakes_the_other_lane_and_ends_the_job(database: Database) -> None:
+    await furnish(database, items=2)
+    await submit_job(database, "closed-book")
+    executor = ScriptedExecutor()
+    first = worker(database, Lane.GENERATE, executor)
+    await first.drain()
+    assert isinstance(first.ticker, SilentTicker)
+    assert Lane.JUDGE in first.ticker.ticks
+    assert await job_states(database) == ["running"]
+    await worker(database, Lane.JUDGE, executor).drain()
+    assert await job_states(database) == ["completed"]
+
+
+async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
+    await furnish(database, items=1)
+    idle = worker(database, Lane.JUDGE, ScriptedExecutor())
+    await idle.drain()
+    assert idle.ticker.ticks == []  # type: ignore[attr-defined]
+
+
+async def test_an_executor_that_crashes_once_charges_no_call(database: Database) -> None:
+    await queue_job(database)
+    await generator(database, Refusing(ZeroDivisionError("defect"), 0)).drain()
+    assert await sample_states(database) == [2, 2]
+    assert await scalar(database, "SELECT count(*) FROM attempts WHERE NOT accepted") == 0
+
+
+async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -> None:
+    await furnish(database, items=3)
+    await submit_job(database, "closed-book")
+    working_alone = worker(database, Lane.GENERATE, ScriptedExecutor())
+    await working_alone.drain()
+    assert working_alone.ticker.ticks == [Lane.GENERATE, Lane.GENERATE, Lane.JUDGE]  # type: ignore[attr-defined]
+
+
+class Brittle(ScriptedExecutor):
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question.encode()
+        self.chunks: list[int] = []
+
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+        self.chunks.append(len(calls))
+        if any(self._question in call.request for call in calls):
+            raise ValueError("cannot be rendered")
+        async for each in super().run(calls, epoch):
+            yield each
+
+
+@pytest.mark.fault("V1")
+async def test_a_call_that_cannot_be_run_fails_alone(database: Database, seen: Seen) -> None:
+    seen.describe("an executor raises for a chunk of eight calls because of one of them")
+    await furnish(database, items=8)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    executor = Brittle("What is 3 plus 3?")
+    await generator(database, executor).drain()
+    assert sorted(executor.chunks) == [1, 1, 2, 2, 4, 4, 8]
+    assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
+        ("backend_error", 1),
+        ("value", 7),
+    ]
+    for _ in range(2):
+        await let_pauses_pass(database)
+        await generator(database, executor).drain()
+    await advance(database)
+    assert await rows(database, "SELECT ordinal, failure FROM samples WHERE state = 3") == [(3, "backend_error")]
+    seen.note("that call failed after three tries, and its sample with it; the other seven were answered at once")
+
+
+# Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused.
 
 
 async def test_a_job_ends_with_every_sample_completed(database: Database) -> None:
@@ -67,12 +421,6 @@ async def test_every_call_is_executed_once(database: Database) -> None:
 
 PREFIX = "mathrag:celery:"
 TICKS_TICK_S = 60.0
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -175,7 +523,7 @@ class BrokenBroker:
     def send_task(self, name: str, queue: str, headers: dict[str, str]) -> None:
         self.tries += 1
         if self.tries == 1:
-            raise OperationalError("broken pipe")
+            raise kombu.exceptions.OperationalError("broken pipe")
         self.sent.append(queue)
 
 
@@ -208,25 +556,24 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, name: str) -> None:
-    assert app.conf[name] == SETTINGS[name]
+def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, subtests: pytest.Subtests) -> None:
+    for name in SETTINGS:
+        with subtests.test(name=name):
+            assert app.conf[name] == SETTINGS[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_the_broker_connection_is_set_too(app: Celery, subtests: pytest.Subtests) -> None:
+    for name, value in (
         ("visibility_timeout", 600),
         ("health_check_interval", 10),
         ("socket_keepalive", True),
         ("socket_timeout", 5),
         ("socket_connect_timeout", 5),
         ("retry_on_timeout", True),
-    ],
-)
-def test_the_broker_connection_is_set_too(app: Celery, name: str, value: object) -> None:
-    assert app.conf.broker_transport_options[name] == value
-    assert app.conf.broker_transport_options["global_keyprefix"]
+    ):
+        with subtests.test(name=name, value=value):
+            assert app.conf.broker_transport_options[name] == value
+            assert app.conf.broker_transport_options["global_keyprefix"]
 
 
 def test_time_limits_lie_above_a_tick_and_far_below_redelivery(app: Celery) -> None:
@@ -258,7 +605,7 @@ async def guard() -> AsyncIterator[ChatServer]:
 
 
 @pytest.fixture
-async def worker(
+async def forked_worker(
     database: Database, database_url: str, redis_url: str, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ForkedWorker]:
     monkeypatch.setattr(lease, "PAUSE_S", 0.0)
@@ -283,46 +630,46 @@ async def queued_calls(database: Database, redis_url: str) -> None:
 
 @pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
-    worker: ForkedWorker, database: Database
+    forked_worker: ForkedWorker, database: Database
 ) -> None:
-    await worker.drain_lane()
+    await forked_worker.drain_lane()
     assert await scalar(database, ANSWERED) == 3
 
 
 @pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given(
-    worker: ForkedWorker, database: Database, guard: ChatServer
+    forked_worker: ForkedWorker, database: Database, guard: ChatServer
 ) -> None:
     guard.respond = lambda _: as_json({"device": "cpu:9", "state": "open"})
-    await worker.drain_lane()
+    await forked_worker.drain_lane()
     assert await scalar(database, ANSWERED) == 0
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL AND not_before IS NULL") == 3
 
 
 @pytest.mark.usefixtures("queued_calls")
 async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
-    worker: ForkedWorker, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
+    forked_worker: ForkedWorker, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, guard.respond = guard.respond, lambda _: Reply(status=503)
-    await worker.drain_lane()  # what it advances gives its lane work, and a tick
+    await forked_worker.drain_lane()  # what it advances gives its lane work, and a tick
     async with Redis.from_url(redis_url) as redis:
         assert await redis.exists("mathrag:tick:generate")
-        await worker.drain_lane()
+        await forked_worker.drain_lane()
         assert not await redis.exists("mathrag:tick:generate")
     assert guard.url in caplog.text
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL") == 3
     guard.respond = own
-    await worker.drain_lane()
+    await forked_worker.drain_lane()
     assert await scalar(database, ANSWERED) == 3
 
 
 async def test_a_guard_that_is_away_is_not_asked_at_every_look(
-    worker: ForkedWorker, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
+    forked_worker: ForkedWorker, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard.respond = lambda _: Reply(status=503)
     monkeypatch.setattr(lease, "PAUSE_S", 3600.0)
     for _ in range(3):
-        assert await worker.tools.guards.read_leases() == {}
+        assert await forked_worker.tools.guards.read_leases() == {}
     assert len(guard.seen) == 1
 
 
@@ -333,14 +680,6 @@ async def test_a_guard_that_is_not_there_has_no_name() -> None:
     with pytest.raises(NotGranted):
         await client.read_device()
     await client.close()
-
-
-@pytest.fixture
-def cable(redis_url: str) -> Iterator[Proxy]:
-    port = urlsplit(redis_url).port
-    assert port is not None
-    with Proxy(port) as proxy:
-        yield proxy
 
 
 class Cutting(ScriptedExecutor):
@@ -436,3 +775,75 @@ async def test_what_a_guard_refused_is_not_believed_while_redis_is_away(
             [_ async for _ in guards.run(DEVICE, 1, [])]
         assert await guards.read_leases() == {DEVICE: None}
         await guards.close()
+
+
+# A worker's heartbeat is its own host's: containers share process ids, and a health check asks for its container.
+
+
+class OnlyTheRoot(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def blocking_redis(redis_url: str) -> Iterator[BlockingRedis]:
+    with BlockingRedis.from_url(redis_url) as client:
+        yield client
+
+
+def test_a_worker_without_a_heartbeat_is_not_well(redis_url: str) -> None:
+    assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.JUDGE, "redis://127.0.0.1:1/0")
+
+
+def test_a_worker_with_a_heartbeat_is_well(blocking_redis: BlockingRedis, redis_url: str) -> None:
+    blocking_redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
+    assert heartbeats.is_alive(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.GENERATE, redis_url)
+
+
+def test_workers_of_other_hosts_do_not_count(
+    blocking_redis: BlockingRedis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocking_redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
+    blocking_redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
+    assert len(blocking_redis.keys("mathrag:worker:judge:*")) == 2
+
+
+def test_a_service_is_well_while_it_answers() -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), OnlyTheRoot) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert probe.answers(f"{url}/")
+        assert not probe.answers(f"{url}/nothing-here")
+        server.shutdown()
+    assert not probe.answers(f"{url}/")
+
+
+@pytest.mark.anyio
+async def test_a_worker_whose_heartbeat_has_lapsed_does_not_answer(
+    blocking_redis: BlockingRedis, redis_url: str
+) -> None:
+    answers = make_heartbeat_answer_test(redis_url, Lane.JUDGE)
+    blocking_redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
+    assert await answers(os.getpid())
+    blocking_redis.delete(heartbeats.key(Lane.JUDGE, os.getpid()))
+    assert not await answers(os.getpid())
+    assert not blocking_redis.keys("mathrag:worker:*")
+
+
+@pytest.mark.anyio
+async def test_a_worker_is_not_blamed_for_a_redis_that_takes_no_heartbeat(
+    blocking_redis: BlockingRedis, redis_url: str
+) -> None:
+    blocking_redis.config_set("maxmemory", 1)
+    try:
+        assert await make_heartbeat_answer_test(redis_url, Lane.JUDGE)(os.getpid())
+    finally:
+        blocking_redis.config_set("maxmemory", 0)

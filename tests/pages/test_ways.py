@@ -1,14 +1,96 @@
-"""The main way through each page, as somebody goes it who is there for the first time."""
+"""Ways through the pages, as somebody goes them who is there for the first time: by mouse, by keyboard, and live."""
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.pages import world
 from tests.pages.browser import Seen, looking
 from tests.running import RunningStack, ended
 
+# Everything can be reached by keyboard alone.
+
+
+def test_the_first_stop_of_the_tabulator_skips_the_navigation(seen: Seen) -> None:
+    page = seen.open("/jobs")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+
+
+def test_keys_walk_the_rows_and_open_one(seen: Seen) -> None:
+    page = seen.open("/jobs")
+    rows = page.locator("tr[data-row]")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    expect(rows.nth(0)).to_have_class("current")
+    opened = rows.nth(0).locator("a").first.get_attribute("href")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{opened}")
+
+
+def test_a_slash_goes_to_the_filter_and_letters_typed_there_are_letters(seen: Seen) -> None:
+    page = seen.open("/jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("jk?")
+    expect(page.locator("[data-filter]")).to_have_value("jk?")
+    page.keyboard.press("Escape")
+    expect(page.locator("tr.current")).to_have_count(0)
+
+
+def test_a_question_mark_lists_the_keys(seen: Seen) -> None:
+    page = seen.open("/doctor")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+# Pages that keep themselves up to date, also after their connection was lost.
+
 SOON = 60_000
+"""Milliseconds: a safety net."""
+
+
+def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningStack) -> None:
+    page = seen.open("/")
+    expect(page.locator("#jobs")).to_contain_text("No job runs")
+    job = world.submit(stack, "appears", repeats=4, reuse="none")
+    expect(page.locator("#jobs")).to_contain_text("appears", timeout=SOON)
+    expect(page.locator("#lanes")).to_contain_text("world-judge", timeout=SOON)
+    stack.wait(job, ended)
+    expect(page.locator("#jobs")).to_contain_text("No job runs", timeout=SOON)
+
+
+def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack: RunningStack) -> None:
+    with looking(browser, stack.url) as window:
+        page = window.open("/")
+        expect(page.locator("#jobs")).to_contain_text("No job runs")
+        page.context.set_offline(True)
+        stack.restart("orchestrator")
+        job = world.submit(stack, "meanwhile", repeats=6, reuse="none")
+        page.context.set_offline(False)
+        expect(page.locator("#jobs")).to_contain_text("meanwhile", timeout=SOON)
+        expect(page.locator("#jobs tr[data-row]")).to_have_count(1)
+        stack.wait(job, ended)
+        expect(page.locator("#jobs")).to_contain_text("No job runs", timeout=SOON)
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs"])
+def test_pages_are_small(seen: Seen, stack: RunningStack, path: str) -> None:
+    session = seen.page.context.new_cdp_session(seen.page)
+    session.send("Network.enable")
+    sizes: list[int] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(int(event["encodedDataLength"])))
+    page = seen.open(path)
+    assert re.search("MathRAG", page.title())
+    assert 0 < sum(sizes) <= 100_000
+
+
+# The main way through each page.
 
 
 def test_a_job_is_submitted_by_the_form_and_watched_to_its_end(seen: Seen, stack: RunningStack) -> None:

@@ -7,11 +7,10 @@ import pytest
 from tests.real import llama_server
 from tests.real import ollama as real_ollama
 from tests.real import vllm as real_vllm
-from tests.real.elasticsearch.layout import Layout, laid_out
-from tests.real.elasticsearch.node import Node, running, searched_on
+from tests.real.elasticsearch.node import Layout, Node, laid_out, running, searched_on
+from tests.real.environments import FOUND, had
 from tests.real.llama_server import LlamaServer, served_by
 from tests.real.ollama import Ollama
-from tests.real.servers import FOUND, had
 from tests.real.stacks import furnished
 from tests.real.vllm import Vllm
 from tests.running import RunningStack

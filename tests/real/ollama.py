@@ -17,7 +17,7 @@ from mathrag.stack import process
 from mathrag.stack.redis import find_free_port
 from shared.errors import Unavailable
 from shared.models.ollama_orphans import find_runners
-from tests.real.lacking import Lacking
+from tests.real.environments import Lacking
 from tests.running import REPOSITORY
 
 JUDGE, GENERATOR = "mathrag-real-judge:latest", "mathrag-real-generator:latest"

@@ -10,13 +10,11 @@ from tests.faults.gates import Session
 from tests.faults.processes import Processes, until
 from tests.faults.real import done
 from tests.faults.vocabulary import Subject
-from tests.running import Document, RunningStack, running_stack
+from tests.running import JUDGED, Document, RunningStack, running_stack
 
 ITEMS = 300
 """Enough that a server can be killed in the middle of a job's searches."""
-JUDGED = {"params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate."""
-SIXTY = {**JUDGED, "limit": 60}
+SIXTY = {"params": JUDGED, "limit": 60}
 SERVED = """
     SELECT DISTINCT m.backend FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id
     JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id

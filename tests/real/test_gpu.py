@@ -16,9 +16,8 @@ import pytest
 from services.guard.memory import NvmlMemory
 from services.retriever.index import FaissIndex, Flat, GpuFlat, Vectors, make_flat
 from tests.faults.gates import Session
-from tests.real.lacking import Lacking
+from tests.real.environments import Lacking, had
 from tests.real.llama_server import LlamaServer, served_by
-from tests.real.servers import had
 from tests.real.stacks import SIXTY, furnished
 from tests.running import Document, RunningStack
 from tests.unit.retrieval import HashedWords

@@ -6,13 +6,10 @@ import os
 import sys
 from dataclasses import replace
 
-from tests.simulation.catalogued import write
-from tests.simulation.coverage import ENOUGH, Coverage
 from tests.simulation.mutants import MUTANTS, Hunt, hunt
 from tests.simulation.plan import JobPlan, Plan, plan
-from tests.simulation.points import read
-from tests.simulation.runner import runner
-from tests.simulation.share import Found, Share, play
+from tests.simulation.points import ENOUGH, Coverage, read, record_sights
+from tests.simulation.runner import Found, Share, play, runner
 
 HASHES = {"PYTHONHASHSEED": "0"}
 """Sets of strings have the same order in every process."""
@@ -55,7 +52,7 @@ def _run(first: int, schedules: int, processes: int, *, record: bool) -> int:
     missing = coverage.missing(ENOUGH * schedules)
     print(f"{coverage.schedules} schedules, {len(found)} violations, {len(missing)} fault points hit too seldom")
     if record and not found:
-        write(coverage.schedules_of)
+        record_sights(coverage.schedules_of)
     return 1 if found or missing else 0
 
 

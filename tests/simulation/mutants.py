@@ -19,8 +19,7 @@ from shared.lease import policy
 from shared.runtime import advance, queue
 from shared.runtime.queue import ReplyStore
 from tests.simulation.plan import Plan, plan
-from tests.simulation.runner import runner
-from tests.simulation.share import Found
+from tests.simulation.runner import Found, runner
 
 WITHIN = 1000
 """Schedules in which a mutant is found."""

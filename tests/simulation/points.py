@@ -4,12 +4,15 @@ A moment is said by the process that comes to it: "before answer" is a statement
 answer" one that has happened and whose result has not been heard of.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
 from shared.lease.policy import FlipState
+from tests.faults import report
 from tests.faults import vocabulary as say
+from tests.faults.report import SIMULATOR, Place, Sight
 from tests.faults.vocabulary import Action, Event, Moment, Subject
 
 WORKERS = (Subject.JUDGE, Subject.GENERATOR)
@@ -236,3 +239,63 @@ _ALL = (
     ),
 )
 POINTS: Mapping[str, Point] = {point.name: point for point in _ALL}
+
+
+# How often each fault point was hit, and whether that is often enough.
+
+ENOUGH = 0.1
+"""Hits of each fault point, per schedule that was asked for."""
+
+
+class Coverage:
+    """Of one run."""
+
+    def __init__(self) -> None:
+        self.schedules = 0
+        self._hits: Counter[str] = Counter()
+        self.schedules_of: Counter[str] = Counter()
+
+    def add(self, hits: Counter[str], schedules: Counter[str], played: int) -> None:
+        """What another part of the run saw."""
+        self._hits.update(hits)
+        self.schedules_of.update(schedules)
+        self.schedules += played
+
+    def missing(self, enough: float) -> list[str]:
+        """Points that were hit too seldom."""
+        return [name for name in POINTS if self._hits[name] < enough]
+
+    def table(self) -> Iterator[str]:
+        """A line a point: the seldom ones first."""
+        width = max(map(len, POINTS))
+        yield f"{'fault point':<{width}}  hits  schedules"
+        for name in sorted(POINTS, key=lambda name: (self._hits[name], name)):
+            yield f"{name:<{width}}  {self._hits[name]:>4}  {self.schedules_of[name]:>9}"
+
+
+# What the simulator says of the faults of the catalogue, in `docs/reference/faults.md`.
+
+ITSELF = "tests/simulation/__main__.py"
+"""Whose sights these are."""
+SEEN = "in virtual time: every job ended, and nothing was lost, doubled or overlapping"
+
+
+def ids_of(points: Iterable[str]) -> set[str]:
+    """The ids that fault points stand for."""
+    return {id_ for name in points for id_ in POINTS[name].stands_for}
+
+
+def record_sights(schedules: Counter[str]) -> None:
+    """Keep what a run without a violation saw; `schedules` says by id in how many it struck."""
+    fresh = {Place(id_, SIMULATOR, ITSELF): make_sight(id_, schedules[id_]) for id_ in sorted(ids_of(POINTS))}
+    report.write_sights(report.merge_sights(report.read_sights(), fresh))
+    report.write_page()
+
+
+def make_sight(id_: str, schedules: int) -> Sight | None:
+    """None where it has struck in none."""
+    if not schedules:
+        return None
+    points = [point for point in POINTS.values() if id_ in point.stands_for]
+    produced = [f"simulated: {choose(point, Random(0))}" for point in points]
+    return Sight(produced=produced, notes=[SEEN], figures={"schedules of the simulator": schedules})

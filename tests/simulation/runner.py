@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +16,8 @@ from unittest.mock import patch
 from anyio import to_thread
 
 from tests.simulation import actor, checks, clock, pipelines, processes
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Plan, plan, smaller
+from tests.simulation.points import ENOUGH, Coverage, ids_of
 from tests.simulation.store import Store, cluster
 from tests.simulation.world import World
 
@@ -122,3 +125,112 @@ class _Always:
 
     def stalled(self) -> bool:
         return False
+
+
+# The smallest schedule that still breaks the promise: faults, jobs and samples are left out one by one.
+
+TRIES = 40
+"""Schedules played for it, at most."""
+
+Broken = Callable[[Plan], str | None]
+"""Plays a plan; the kind of promise that it breaks, or None."""
+
+
+def kind(violation: str) -> str:
+    """What was violated, without times and ids: "audit I9", "memory"."""
+    _, _, what = violation.partition(" ")
+    return what.partition(":")[0]
+
+
+def shrink(whole: Plan, wanted: str, broken: Broken, tries: int = TRIES) -> Plan:
+    """A plan from which nothing can be left out, or the best within `tries`."""
+    smallest, left = whole, iter(range(tries))
+    found = True
+    while found:
+        found = False
+        for candidate in smaller(smallest):
+            if next(left, None) is None:
+                return smallest
+            if broken(candidate) == wanted:
+                smallest, found = candidate, True
+                break
+    return smallest
+
+
+# The share of one process in a run: its seeds, and more of those whose fault points were hit too seldom.
+
+MORE = 1.0
+"""So many more schedules than asked for may be played for the coverage's sake, as a share."""
+
+
+class Share(NamedTuple):
+    """Which part of a run, of how many."""
+
+    first: int
+    schedules: int
+    part: int
+    parts: int
+
+
+class Found(NamedTuple):
+    """A schedule that broke a promise, shrunken."""
+
+    plan: Plan
+    violations: list[str]
+    events: list[str]
+
+
+class Played(NamedTuple):
+    """What a share found."""
+
+    schedules: int
+    hits: Counter[str]
+    schedules_of: Counter[str]
+    """By fault point, and by id of the catalogue."""
+    found: list[Found]
+    seconds: float
+
+
+def play(share: Share) -> Played:
+    """Play it; stops at the third violation."""
+    began = time.monotonic()
+    coverage, found = Coverage(), []
+    hits: Counter[str] = Counter()
+    schedules: Counter[str] = Counter()
+    with runner() as simulation:
+        for schedule in plan_share(share, coverage):
+            result = simulation.play(schedule)
+            hits.update(result.hits)
+            schedules.update(result.hits.keys() | ids_of(result.hits))
+            coverage.add(result.hits, Counter(result.hits.keys()), 1)
+            if result.violations:
+                found.append(shrunken(simulation, result))
+            if len(found) == 3:
+                break
+    return Played(coverage.schedules, hits, schedules, found, time.monotonic() - began)
+
+
+def plan_share(share: Share, coverage: Coverage) -> Iterator[Plan]:
+    """Its own, then others of nothing but the fault points which still lack hits."""
+    own = count(share.first + share.part, share.parts)
+    asked = share.schedules // share.parts
+    yield from map(plan, islice(own, asked))
+    for seed in islice(own, round(asked * MORE)):
+        missing = coverage.missing(ENOUGH * asked)
+        if not missing:
+            return
+        yield plan(seed, tuple(missing))
+
+
+def shrunken(simulation: Runner, result: Result) -> Found:
+    """The smallest plan with the same violation; the plan itself if it does not come again."""
+
+    def broken(candidate: Plan) -> str | None:
+        again = simulation.play(candidate, fresh=True)
+        return kind(again.violations[0]) if again.violations else None
+
+    smallest = shrink(result.plan, kind(result.violations[0]), broken)
+    last = simulation.play(smallest, fresh=True)
+    if not last.violations:
+        return Found(result.plan, result.violations, result.events)
+    return Found(smallest, last.violations, last.events)

@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.catalogue import FAULTS
-from tests.faults.sights import Sight
-from tests.simulation import catalogued
-from tests.simulation.coverage import ENOUGH, Coverage
+from tests.faults.report import Sight
+from tests.simulation import points
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.plan import CROWDED, plan
-from tests.simulation.points import POINTS, read
-from tests.simulation.share import Share, _schedules
+from tests.simulation.points import ENOUGH, POINTS, Coverage, read
+from tests.simulation.runner import Share, plan_share
 
 SEEDS = range(1, 200)
 
@@ -34,13 +33,13 @@ def test_faults_read_as_they_were_said() -> None:
 
 
 def test_fault_points_stand_for_faults_of_the_catalogue() -> None:
-    assert catalogued.catalogued(POINTS) <= FAULTS.keys()
-    assert catalogued.catalogued(["ticks-doubled", "job-paused"]) == {"Q1", "Q4"}
+    assert points.ids_of(POINTS) <= FAULTS.keys()
+    assert points.ids_of(["ticks-doubled", "job-paused"]) == {"Q1", "Q4"}
 
 
 def test_a_fault_that_struck_in_no_schedule_was_not_seen() -> None:
-    assert catalogued._sight("P9", 0) is None
-    seen = catalogued._sight("P9", 7)
+    assert points.make_sight("P9", 0) is None
+    seen = points.make_sight("P9", 7)
     assert isinstance(seen, Sight)
     assert seen.figures == {"schedules of the simulator": 7}
     assert len(seen.produced) == 2
@@ -48,7 +47,7 @@ def test_a_fault_that_struck_in_no_schedule_was_not_seen() -> None:
 
 def test_what_lacks_hits_is_played_afterwards_and_nothing_else() -> None:
     coverage = Coverage()
-    schedules = _schedules(Share(first=0, schedules=40, part=0, parts=2), coverage)
+    schedules = plan_share(Share(first=0, schedules=40, part=0, parts=2), coverage)
     assert [next(schedules).seed for _ in range(20)] == list(range(0, 40, 2))
     coverage.add(Counter(dict.fromkeys(POINTS, round(ENOUGH * 20))), Counter(), 2)
     coverage.add(Counter({"memory-lags": -1}), Counter(), 0)

@@ -15,6 +15,7 @@ from shared.settings import Device, Model, Settings, Workers
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
 from tests.simulation.actor import Actor
+from tests.simulation.checks import Witness
 from tests.simulation.clock import EPOCH_S, VirtualLoop, WallClock
 from tests.simulation.device import STRANGER, Machine, Opened
 from tests.simulation.effects import Effects
@@ -26,7 +27,6 @@ from tests.simulation.redis import RedisServer
 from tests.simulation.sessions import Session
 from tests.simulation.store import Store, moment
 from tests.simulation.users import Users
-from tests.simulation.witness import Witness
 
 JUDGE, GENERATOR = "simulated-judge", "simulated-generator"
 ENDS_S = 400.0

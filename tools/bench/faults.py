@@ -19,7 +19,7 @@ from shared.storage.database import fill_names
 from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.faults.proxy import Proxy
 from tests.real.elasticsearch import node
-from tests.real.elasticsearch.layout import laid_out
+from tests.real.elasticsearch.node import laid_out
 from tests.real.llama_server import installed
 from tools.bench import Row, Rows, benchmark, in_turn
 from tools.bench.stack import ENDED, JUDGED, Stack, seconds_of, start_stack

@@ -43,6 +43,12 @@ def token(page: str) -> str:
     return page.partition('name="csrf" value="')[2].partition('"')[0]
 
 
+def field_errors(page: str) -> dict[str, str]:
+    """What a form says beside its fields, by their names."""
+    found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
+    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
+
+
 def rows(page: str) -> list[str]:
     """The rows that the keys go through, as their words."""
     drawn = re.findall(r"<tr data-row.*?</tr>", page, re.DOTALL)

@@ -11,13 +11,6 @@ from tests.integration.test_access import KEYED
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as open_api:
-        yield open_api
-
-
-@pytest.fixture
 async def keyed(database: Database, redis_url: str) -> AsyncIterator[Api]:
     await scene.furnish(database)
     async with serving(database, redis_url, KEYED) as keyed_api:

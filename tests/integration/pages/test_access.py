@@ -17,7 +17,7 @@ from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import HTML, look, rows, send, sign_in, text, token
+from tests.integration.pages.browsing import HTML, field_errors, look, rows, send, sign_in, text, token
 
 # Who gets a page: sessions of people who signed in, what their forms may do, and what strangers see.
 
@@ -131,13 +131,21 @@ async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, m
     assert (await look(keyed, "/jobs")).status_code == 303
 
 
-@pytest.mark.parametrize(
-    "forged",
-    ["", "x", "a.b.c", "mrg_00000000.99999999999.00", "mrg_00000000.1.\u00e9", "." * 5000, "mrg_00000000.1e9.00"],
-)
-async def test_a_forged_cookie_opens_nothing(keyed: Api, forged: str) -> None:
-    reply = await keyed.http.get("/jobs", headers=[*HTML.items(), (b"cookie", f"{identity.COOKIE}={forged}".encode())])
-    assert reply.status_code == 303
+async def test_a_forged_cookie_opens_nothing(keyed: Api, subtests: pytest.Subtests) -> None:
+    for forged in (
+        "",
+        "x",
+        "a.b.c",
+        "mrg_00000000.99999999999.00",
+        "mrg_00000000.1.\u00e9",
+        "." * 5000,
+        "mrg_00000000.1e9.00",
+    ):
+        with subtests.test(forged=forged):
+            reply = await keyed.http.get(
+                "/jobs", headers=[*HTML.items(), (b"cookie", f"{identity.COOKIE}={forged}".encode())]
+            )
+            assert reply.status_code == 303
 
 
 async def test_no_session_can_be_made_of_what_the_database_holds(keyed: Api, database: Database) -> None:
@@ -216,11 +224,6 @@ def key_on(page: str) -> str:
     return str(found[0])
 
 
-def said(page: str) -> dict[str, str]:
-    found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
-    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
-
-
 async def opens(api: Api, key: str) -> int:
     await asyncio.sleep(UNKNOWN_S)
     transport = httpx2.ASGITransport(app=api.app)
@@ -288,9 +291,11 @@ async def test_all_keys_are_listed_with_their_states(keyed: Api, database: Datab
     assert own.startswith("operate your own mrg_")
 
 
-@pytest.mark.parametrize(
-    ("fields", "wrong"),
-    [
+async def test_all_mistakes_stand_beside_what_was_typed(
+    api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    await submit(api, "/keys", {"name": "alice", "scope": ["read"]})
+    for fields, wrong in (
         ({"name": "alice", "scope": ["read"]}, {"name": "a valid key has this name"}),
         ({"name": "bob"}, {"scope": "opens nothing"}),
         ({"name": "bob", "scope": ["read"], "lifetime": "soon"}, {"lifetime": "'soon' is not a duration"}),
@@ -299,23 +304,20 @@ async def test_all_keys_are_listed_with_their_states(keyed: Api, database: Datab
         ({"name": "", "scope": ["submit", "operate"]}, {"name": "not a valid name"}),
         ({"name": "mrg_1", "scope": ["submit"]}, {"name": "looks like a key"}),
         ({"name": '"><b>', "scope": ["read"]}, {"name": "not a valid name"}),
-    ],
-)
-async def test_all_mistakes_stand_beside_what_was_typed(
-    api: Api, database: Database, fields: dict[str, str | list[str]], wrong: dict[str, str]
-) -> None:
-    await submit(api, "/keys", {"name": "alice", "scope": ["read"]})
-    reply = await submit(api, "/keys", fields)
-    assert reply.status_code == 422
-    found = said(reply.text)
-    assert found.keys() == wrong.keys()
-    assert all(words in found[field] for field, words in wrong.items())
-    typed = {
-        name: html.unescape(value) for name, value in re.findall(r'<input name="(\w+)"[^>]*? value="(.*?)"', reply.text)
-    }
-    assert (typed["name"], typed["lifetime"]) == (fields["name"], fields.get("lifetime", ""))
-    assert re.findall(r'value="(\w+)" checked', reply.text) == fields.get("scope", [])
-    assert len(await keys.list_keys(database)) == 1
+    ):
+        with subtests.test(fields=fields):
+            reply = await submit(api, "/keys", fields)
+            assert reply.status_code == 422
+            found = field_errors(reply.text)
+            assert found.keys() == wrong.keys()
+            assert all(words in found[field] for field, words in wrong.items())
+            typed = {
+                name: html.unescape(value)
+                for name, value in re.findall(r'<input name="(\w+)"[^>]*? value="(.*?)"', reply.text)
+            }
+            assert (typed["name"], typed["lifetime"]) == (fields["name"], fields.get("lifetime", ""))
+            assert re.findall(r'value="(\w+)" checked', reply.text) == fields.get("scope", [])
+            assert len(await keys.list_keys(database)) == 1
 
 
 async def test_a_form_that_is_refused_lists_the_keys_once(
@@ -368,7 +370,7 @@ async def test_a_grace_that_is_no_duration_rotates_nothing(api: Api, database: D
     await submit(api, "/keys", ALICE)
     reply = await submit(api, "/keys/alice/rotate", {"grace": grace})
     assert reply.status_code == 422
-    assert "is not a duration" in said(reply.text)["grace"]
+    assert "is not a duration" in field_errors(reply.text)["grace"]
     assert f'name="grace" value="{html.escape(grace).replace("&quot;", "&#34;")}"' in reply.text
     assert reply.text.count('<details class="inline" open>') == 1
     assert len(await keys.list_keys(database)) == 1

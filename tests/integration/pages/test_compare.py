@@ -1,35 +1,39 @@
-"""Comparing jobs as pages: the finding, what is separable, and what cannot be compared."""
+"""Jobs side by side as pages: what they found, which samples changed, and the report of one."""
 
-from collections.abc import AsyncIterator
+import re
 
 import pytest
 
+from shared.replies import Generated
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
+from tests.integration.pages import browsing
 from tests.integration.pages.browsing import look, rows, text
 from tests.integration.test_comparison import Answered, answered, right
 
-pytestmark = pytest.mark.anyio
-ITEMS = 40
 __all__ = ["answered"]
+
+pytestmark = pytest.mark.anyio
+
+
+ITEMS = 40
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def comparing_api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, ITEMS)
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
-async def test_the_headline_ranks_only_what_is_separable(api: Api, answered: Answered) -> None:
+async def test_the_headline_ranks_only_what_is_separable(comparing_api: Api, answered: Answered) -> None:
     """The order is by accuracy, the verdict by the corrected test.
 
     Of a resample nothing is gained with probability 0.9^40 = 0.0148, more than the 0.0125 of one of two intervals.
     """
     await answered(dense=range(20), hybrid=range(24), weak=range(2))
-    page = await text(api, "/compare?jobs=hybrid&jobs=weak&baseline=dense")
+    page = await text(comparing_api, "/compare?jobs=hybrid&jobs=weak&baseline=dense")
     assert "<h1>No variant beats dense at n = 40; hybrid leads by 10 points, not separable; weak is worse" in page
     hybrid, dense, weak = rows(page)
     assert hybrid.startswith("hybrid 60.0 % (44.6 to 73.7) +10.0 (0.0 to +22.5), p = 0.125 not separable")
@@ -38,9 +42,9 @@ async def test_the_headline_ranks_only_what_is_separable(api: Api, answered: Ans
     assert "p &lt; 0.001 worse 18 changed +0 −18" in weak
 
 
-async def test_without_a_baseline_each_row_is_held_against_the_best(api: Api, answered: Answered) -> None:
+async def test_without_a_baseline_each_row_is_held_against_the_best(comparing_api: Api, answered: Answered) -> None:
     await answered(one=range(20), two=range(38), three=range(20))
-    page = await text(api, "/compare?jobs=one&jobs=two&jobs=three")
+    page = await text(comparing_api, "/compare?jobs=one&jobs=two&jobs=three")
     assert "<h1>two beats all others at n = 40, by 45 points" in page
     assert "p is corrected for 3 comparisons (Holm), and so are the intervals of differences (Bonferroni)" in page
     assert [row.split(" ")[0] for row in rows(page)] == ["two", "one", "three"]
@@ -49,17 +53,22 @@ async def test_without_a_baseline_each_row_is_held_against_the_best(api: Api, an
     assert page.count('<form class="controls" method="get" action="/compare/changed">') == 1
 
 
-async def test_the_api_has_the_same_comparison(api: Api, answered: Answered) -> None:
+async def test_the_api_has_the_same_comparison(comparing_api: Api, answered: Answered) -> None:
     await answered(one=range(20), two=range(38))
-    page = await text(api, "/compare?jobs=one&baseline=two")
+    page = await text(comparing_api, "/compare?jobs=one&baseline=two")
     assert 'href="/v1/comparison?job=two&amp;job=one&amp;baseline=two&amp;measure=accuracy"' in page
-    found = await api.get("/v1/comparison", job=["two", "one"], baseline="two")
+    found = await comparing_api.get("/v1/comparison", job=["two", "one"], baseline="two")
     assert f"<h1>{found['finding']}</h1>" in page
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "said"),
-    [
+async def test_what_cannot_be_compared_is_refused_as_a_page(
+    comparing_api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    await scene.add_dataset(database, 5, "others", changed=frozenset(range(5)))
+    for name, dataset in (("one", "items"), ("two", "items"), ("other", "others")):
+        await comparing_api.job(name=name, dataset=dataset)
+    await finished(database)
+    for query, status, said in (
         ("jobs=one", 422, "1 job chosen, and a comparison needs 2 to 8"),
         ("jobs=one&jobs=one", 422, "1 job chosen"),
         ("&".join(f"jobs=job-{n}" for n in range(9)), 422, "9 jobs chosen"),
@@ -67,57 +76,178 @@ async def test_the_api_has_the_same_comparison(api: Api, answered: Answered) -> 
         ("jobs=one&jobs=%3Cscript%3E%E2%80%AE", 404, "&lt;script&gt;"),
         ("jobs=one&jobs=two&measure=beauty", 422, "`measure`"),
         ("jobs=one&jobs=other", 409, "have no measured item in common"),
-    ],
-)
-async def test_what_cannot_be_compared_is_refused_as_a_page(
-    api: Api, database: Database, query: str, status: int, said: str
-) -> None:
-    await scene.add_dataset(database, 5, "others", changed=frozenset(range(5)))
-    for name, dataset in (("one", "items"), ("two", "items"), ("other", "others")):
-        await api.job(name=name, dataset=dataset)
-    await finished(database)
-    reply = await look(api, f"/compare?{query}")
-    assert reply.status_code == status
-    assert said in reply.text
-    assert "<script>" not in reply.text
-    assert "\u202e" not in reply.text
+    ):
+        with subtests.test(query=query):
+            reply = await look(comparing_api, f"/compare?{query}")
+            assert reply.status_code == status
+            assert said in reply.text
+            assert "<script>" not in reply.text
+            assert "\u202e" not in reply.text
 
 
-async def test_equal_jobs_are_not_told_apart(api: Api, answered: Answered) -> None:
+async def test_equal_jobs_are_not_told_apart(comparing_api: Api, answered: Answered) -> None:
     await answered(one=range(20), two=range(20))
-    page = await text(api, "/compare?jobs=one&jobs=two")
+    page = await text(comparing_api, "/compare?jobs=one&jobs=two")
     assert "<h1>No two are separable at n = 40</h1>" in page
     assert "no difference on any item" in page
     assert "changed</a>" not in page
 
 
-async def test_running_jobs_say_that_they_are_not_final(api: Api, database: Database, plant: Plant) -> None:
-    await api.job(name="old")
+async def test_running_jobs_say_that_they_are_not_final(comparing_api: Api, database: Database, plant: Plant) -> None:
+    await comparing_api.job(name="old")
     await finished(database)
     await right(plant, "old", range(20))
-    await api.job(name="young", params={"generate": {"max_tokens": 99}})
-    page = await text(api, "/compare?jobs=old&jobs=young")
+    await comparing_api.job(name="young", params={"generate": {"max_tokens": 99}})
+    page = await text(comparing_api, "/compare?jobs=old&jobs=young")
     assert "<h1>Nothing can be compared yet" in page
     assert "&#39;young&#39; is not final" in page
     assert "nothing was graded" in rows(page)[1]
 
 
-async def test_one_chooses_among_completed_jobs_of_one_dataset(api: Api, database: Database) -> None:
+async def test_one_chooses_among_completed_jobs_of_one_dataset(comparing_api: Api, database: Database) -> None:
     await scene.add_dataset(database, 5, "single")
     for name, dataset in (("one", "items"), ("two", "items"), ("alone", "single")):
-        await api.job(name=name, dataset=dataset)
+        await comparing_api.job(name=name, dataset=dataset)
     await finished(database)
     await scene.repair(database)
-    await api.job(name="running")
-    page = await text(api, "/compare")
+    await comparing_api.job(name="running")
+    page = await text(comparing_api, "/compare")
     assert [name for name in ("one", "two", "alone", "running") if f'name="jobs" value="{name}"' in page] == [
         "one", "two",
     ]  # fmt: skip
     assert "<option>single</option>" in page
-    assert "Only one job on single is completed" in await text(api, "/compare?dataset=single")
-    assert (await look(api, "/compare?dataset=%00")).status_code == 422
+    assert "Only one job on single is completed" in await text(comparing_api, "/compare?dataset=single")
+    assert (await look(comparing_api, "/compare?dataset=%00")).status_code == 422
 
 
-async def test_without_a_job_the_page_says_how_to_submit_one(api: Api) -> None:
-    assert "mathrag job submit" in await text(api, "/compare")
-    assert "No completed job used this dataset" in await text(api, "/compare?dataset=unknown")
+async def test_without_a_job_the_page_says_how_to_submit_one(comparing_api: Api) -> None:
+    assert "mathrag job submit" in await text(comparing_api, "/compare")
+    assert "No completed job used this dataset" in await text(comparing_api, "/compare?dataset=unknown")
+
+
+# Samples that changed between two jobs, and one of them as both answered it, as pages.
+
+HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
+
+
+def always(written: str) -> scene.Answer:
+    return lambda request: Generated(text=written) if request.role == "generate" else scene.by_rule(request)
+
+
+async def jobs(api: Api, database: Database, plant: Plant) -> None:
+    await api.job("dense", name="dense")
+    await api.job("closed-book", name="closed")
+    await finished(database)
+    await right(plant, "dense", range(4))
+    await right(plant, "closed", [3, 4])
+
+
+async def test_only_samples_that_changed_are_listed(api: Api, database: Database, plant: Plant) -> None:
+    await jobs(api, database, plant)
+    page = await text(api, "/compare/changed?left=dense&right=closed")
+    assert "<h1>dense gains 3 and loses 1 against closed</h1>" in page
+    assert [row.split(" ")[0] for row in rows(page)] == ["0", "1", "2", "4"]
+    assert [
+        row.split(" ")[0] for row in rows(await text(api, "/compare/changed?left=dense&right=closed&only=lost"))
+    ] == ["4"]
+    assert 'href="/v1/comparison/samples?left=dense&amp;right=closed"' in page
+
+
+async def test_long_lists_have_pages(api: Api, database: Database, plant: Plant) -> None:
+    await jobs(api, database, plant)
+    page = await text(api, "/compare/changed?left=dense&right=closed&only=gained&limit=2")
+    (following,) = re.findall(r'href="([^"]+)" rel="next"', page)
+    rest = await text(api, following.replace("&amp;", "&"))
+    assert [row.split(" ")[0] for row in rows(page) + rows(rest)] == ["0", "1", "2"]
+
+
+async def test_equal_jobs_have_no_changed_sample(api: Api, database: Database, plant: Plant) -> None:
+    await jobs(api, database, plant)
+    await right(plant, "dense", [3, 4])
+    page = await text(api, "/compare/changed?left=dense&right=closed")
+    assert "have the same verdict everywhere" in page
+    assert "No sample changed." in page
+
+
+async def test_one_sample_stands_as_both_answered_it(api: Api, database: Database) -> None:
+    for name, pipeline, said in (("dense", "dense", 2), ("closed", "closed-book", 3)):
+        await api.job(pipeline, name=name)
+        await scene.drain(database, scene.ScriptedExecutor(always(f"\\boxed{{{said}}}")))
+    page = await text(api, "/compare/sample?left=dense&right=closed&index=1")
+    assert "<h1>Sample 1: What is 1 plus 1?</h1>" in page
+    assert page.count('class="verdict right"') == page.count('class="verdict wrong"') == 1
+    assert "<strong>only here</strong>" in page
+    left = re.findall(r'<tr class="left">.*?</tr>', page, re.DOTALL)
+    assert any("Therefore" in line for line in left)
+    assert 'href="/jobs/dense/samples/1?repeat=0"' in page
+
+
+async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Database, plant: Plant) -> None:
+    await plant("UPDATE items SET question = question || :hostile", hostile=HOSTILE.replace("\x1b", "\x07"))
+    await api.job(name="one")
+    await scene.drain(database, scene.ScriptedExecutor(always(f"{HOSTILE} {'x' * 1_000_000} \\boxed{{{HOSTILE}}}")))
+    await api.job(name="two", reuse="none")
+    await finished(database)
+    await right(plant, "one", [])
+    await right(plant, "two", range(5))
+    for path in ("/compare/changed?left=one&right=two", "/compare/sample?left=one&right=two&index=0"):
+        page = await text(api, path)
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        assert "U+202E" in page
+
+
+async def test_what_is_not_there_is_a_page_that_says_so(
+    api: Api, database: Database, plant: Plant, subtests: pytest.Subtests
+) -> None:
+    await jobs(api, database, plant)
+    for path, status in (
+        ("changed?left=dense", 422),
+        ("changed?left=dense&right=dense", 422),
+        ("changed?left=dense&right=nobody", 404),
+        ("changed?left=dense&right=closed&only=%3Cb%3E", 422),
+        ("changed?left=dense&right=closed&cursor=x", 400),
+        ("sample?left=dense&right=closed", 422),
+        ("sample?left=dense&right=closed&index=5", 404),
+        ("sample?left=dense&right=closed&index=-1", 422),
+    ):
+        with subtests.test(path=path):
+            reply = await look(api, f"/compare/{path}")
+            assert reply.status_code == status
+            assert "<h1>" in reply.text
+            assert "<b>" not in reply.text
+
+
+# A job's report as a page.
+
+
+async def test_a_report_begins_with_what_was_found_and_says_what_it_cost(api: Api, database: Database) -> None:
+    await api.job("dense", name="first")
+    await finished(database)
+    found = await api.get("/v1/jobs/first/report")
+    page = await browsing.text(api, "/jobs/first/report")
+    right = found["accuracy"]
+    assert f"<h1>{100 * right['value']:.1f} % right" in page
+    assert f"{right['correct']} of {right['graded']}</h1>" in page
+    assert "mathrag report bundle first" in page
+    assert f'href="/v1/jobs/{found["id"]}/report"' in page
+
+
+async def test_a_job_that_has_not_ended_has_a_report_so_far(api: Api, database: Database) -> None:
+    await api.job("dense", name="first")
+    page = await browsing.text(api, "/jobs/first/report")
+    assert "<h1>Nothing was graded</h1>" in page
+
+
+async def test_there_is_no_report_of_an_unknown_job(api: Api) -> None:
+    assert (await browsing.look(api, "/jobs/nobody/report")).status_code == 404
+
+
+async def test_names_of_subjects_are_text(api: Api, database: Database) -> None:
+    lines = [{"question": "What is 1+1?", "gold": "2", "subject": "<script>alert(1)</script>"}]
+    assert (await api.upload("datasets", "hostile", lines)).status_code == 201
+    await api.job("closed-book", name="first", dataset="hostile", corpus=None)
+    await finished(database)
+    page = await browsing.text(api, "/jobs/first/report")
+    assert "<script>alert" not in page
+    assert scene.SETTINGS.roles["generate"] in page

@@ -1,4 +1,7 @@
+"""Pages about the service: audits, configurations, readiness, experiments, labels, the first page, models."""
+
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -7,6 +10,7 @@ from sqlalchemy import text as sqlalchemy_text
 from services.orchestrator.web import configuration
 from services.orchestrator.web.job import write_audit_headline
 from shared.audit import Violation, list_invariants
+from shared.lease import learned_memory, residencies
 from shared.settings import Elasticsearch, Model, Retrieval
 from shared.shapes import Scope
 from shared.storage import devices, jobs, keys
@@ -20,10 +24,10 @@ from tests.integration.test_access import KEYED, sent
 from tests.integration.test_comparison import right
 from tests.integration.test_experiments import PAIR, WEIGHTS, submitted
 
-# The audit of a job as a page: the verdict, what was checked, what was found and where.
-
-
 pytestmark = pytest.mark.anyio
+
+
+# The audit of a job as a page: the verdict, what was checked, what was found and where.
 
 
 async def test_a_clean_job_is_said_to_be_clean_with_all_that_was_checked(api: Api, database: Database) -> None:
@@ -578,3 +582,87 @@ async def test_an_unknown_device_is_not_drained(api: Api) -> None:
     reply = await browsing.send(api, "/gpus/cuda:9/drain", {})
     assert reply.status_code == 404
     assert "no device" in reply.text
+
+
+# Models: what answers, where it is, what was measured of it, and what is said where nothing is.
+
+MODELS = {name: Model(driver="scripted", footprint_mib=64) for name in ("a-judge", "a-generator", "absent")}
+
+
+@pytest.fixture
+async def modelled_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    await scene.furnish(database)
+    async with serving(database, redis_url, scene.SETTINGS.model_copy(update={"models": MODELS})) as open_api:
+        yield open_api
+
+
+async def load(database: Database, name: str, mib: float) -> None:
+    model = await scene.model(database, name)
+    async with database.transaction() as connection:
+        newest = await residencies.find_newest(connection, "cpu:0")
+        epoch = await residencies.insert_wanted(connection, "cpu:0", newest.epoch if newest else 0, [model], "test", {})
+        assert epoch is not None
+        await residencies.record_figures(connection, epoch, {"memory_mib": {str(model): mib}})
+        await learned_memory.learn(connection, epoch, "")
+    await scene.run_sql(database, "UPDATE residencies SET state = 'open', opened_at = now()")
+
+
+async def test_a_list_says_which_models_are_served_and_where_they_are(modelled_api: Api, database: Database) -> None:
+    await load(database, "a-judge", 41.0)
+    page = await text(modelled_api, "/models")
+    assert rows(page) == [
+        "a-generator generate not loaded serves it scripted 64",
+        "a-judge judge cpu:0 serves it scripted 64",
+        "absent – not loaded does not serve it scripted 64",
+    ]
+    assert "No guard serves absent" in page
+
+
+async def test_a_model_shows_its_memory_and_its_speed_as_measured(modelled_api: Api, database: Database) -> None:
+    await load(database, "a-judge", 41.0)
+    await modelled_api.job("mathrag-gate")
+    await finished(database)
+    found = await modelled_api.get("/v1/models/a-judge")
+    assert [(band["device"], band["most_mib"]) for band in found["records"]["learned"]] == [("cpu:0", 41.0)]
+    assert found["records"]["speed"]["calls"] > 0
+    page = await text(modelled_api, "/models/a-judge")
+    assert "Loaded on cpu:0" in page
+    assert "64 MiB" in page
+    assert "calls until" in page
+    assert rows(page)[0].startswith("a-job judge completed mathrag-gate")
+
+
+async def test_a_model_without_a_guard_says_what_to_do(modelled_api: Api) -> None:
+    page = await text(modelled_api, "/models/absent")
+    assert "No guard serves it" in page
+    assert "mathrag doctor" in page
+    assert "No load has been measured yet" in page
+    assert "mathrag job submit" in page
+
+
+async def test_an_unknown_model_is_told_from_what_was_meant(modelled_api: Api) -> None:
+    reply = await look(modelled_api, "/models/a-jugde")
+    assert reply.status_code == 404
+    assert "did you mean &#39;a-judge&#39;?" in reply.text
+    problem = await modelled_api.http.get("/v1/models/a-jugde")
+    assert problem.json()["hint"].startswith("did you mean 'a-judge'?")
+
+
+async def test_without_models_the_page_says_how_to_name_one(database: Database, redis_url: str) -> None:
+    empty = scene.SETTINGS.model_copy(update={"models": {}})
+    async with serving(database, redis_url, empty) as modelled_api:
+        assert "mathrag config schema" in await text(modelled_api, "/models")
+
+
+async def test_a_hostile_version_is_shown_and_does_not_act(modelled_api: Api, database: Database) -> None:
+    hostile = "<script>alert(1)</script>\u202e"
+    for served in (True, False):
+        await scene.run_sql(
+            database,
+            "INSERT INTO models (name, backend, digest, version, hash, needs_lease, served)"
+            " VALUES ('a-judge', 'llama.cpp', 'x', :v, :h, true, :served)", v=hostile, h=bytes([served]), served=served,
+        )  # fmt: skip
+    page = await text(modelled_api, "/models/a-judge")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;" in page
+    assert "U+202E" in page

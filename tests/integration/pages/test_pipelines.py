@@ -31,14 +31,17 @@ async def test_a_list_says_what_every_pipeline_does(api: Api) -> None:
     assert found["mathrag-gate"].endswith("generate, judge yes, calibrates first")
 
 
-@pytest.mark.parametrize("name", registry.list_offered())
-async def test_every_pipeline_has_a_page(api: Api, name: str) -> None:
-    page = await text(api, f"/pipelines/{name}")
-    registered = registry.get(name)
-    shown = {row.split()[0] for row in rows(page)}
-    assert shown
-    assert not {path for path in shown if registered.ignores(path)}
-    assert {path for path in ("generate.temperature", "rrf_k", "gate.tau") if not registered.ignores(path)} <= shown
+async def test_every_pipeline_has_a_page(api: Api, subtests: pytest.Subtests) -> None:
+    for name in registry.list_offered():
+        with subtests.test(name=name):
+            page = await text(api, f"/pipelines/{name}")
+            registered = registry.get(name)
+            shown = {row.split()[0] for row in rows(page)}
+            assert shown
+            assert not {path for path in shown if registered.ignores(path)}
+            assert {
+                path for path in ("generate.temperature", "rrf_k", "gate.tau") if not registered.ignores(path)
+            } <= shown
 
 
 async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
@@ -150,19 +153,22 @@ async def test_rules_are_read_from_their_bodies_the_most_certain_first(api: Api,
     assert [each["confidence"] for each in found] == [0.9, 0.5, 0.2]
 
 
-@pytest.mark.parametrize(
-    ("query", "left"),
-    [("head=a", [0.5, 0.2]), ("min_confidence=0.5", [0.9, 0.5]), ("min_support=6", [0.9]), ("head=&min_support=", 3),
-     ("head=a&min_confidence=0.5&min_support=6", [])],
-)  # fmt: skip
 async def test_rules_are_filtered_by_relation_confidence_and_support(
-    api: Api, database: Database, query: str, left: list[float] | int
+    api: Api, database: Database, subtests: pytest.Subtests
 ) -> None:
     await store(database, "bank", rule("a", 0.2), rule("b", 0.9, support=6), rule("a", 0.5))
-    page = await text(api, f"/rules/bank?{query}")
-    shown = [float(row.split()[-4]) for row in rows(page)]
-    assert left in (shown, len(shown))
-    assert shown or "No rule matches these filters" in page
+    for query, left in (
+        ("head=a", [0.5, 0.2]),
+        ("min_confidence=0.5", [0.9, 0.5]),
+        ("min_support=6", [0.9]),
+        ("head=&min_support=", 3),
+        ("head=a&min_confidence=0.5&min_support=6", []),
+    ):
+        with subtests.test(query=query):
+            page = await text(api, f"/rules/bank?{query}")
+            shown = [float(row.split()[-4]) for row in rows(page)]
+            assert left in (shown, len(shown))
+            assert shown or "No rule matches these filters" in page
 
 
 @pytest.mark.parametrize("order", ["confidence", "bank"])
@@ -177,14 +183,19 @@ async def test_every_rule_is_on_one_page_whatever_their_confidence(api: Api, dat
     assert sorted(seen, key=int) == [str(at) for at in range(1, 26)]
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [("min_confidence=2", 422), ("min_support=0", 422), ("order=worst", 422), ("cursor=x", 400), ("limit=9999", 422),
-     ("min_support=99999999999999999999", 422), ("heads=a", 422)],
-)  # fmt: skip
-async def test_a_filter_that_cannot_be_used_is_named(api: Api, database: Database, query: str, status: int) -> None:
+async def test_a_filter_that_cannot_be_used_is_named(api: Api, database: Database, subtests: pytest.Subtests) -> None:
     await store(database, "bank", rule("a", 0.2))
-    assert (await look(api, f"/rules/bank?{query}")).status_code == status
+    for query, status in (
+        ("min_confidence=2", 422),
+        ("min_support=0", 422),
+        ("order=worst", 422),
+        ("cursor=x", 400),
+        ("limit=9999", 422),
+        ("min_support=99999999999999999999", 422),
+        ("heads=a", 422),
+    ):
+        with subtests.test(query=query):
+            assert (await look(api, f"/rules/bank?{query}")).status_code == status
 
 
 async def test_a_cursor_of_other_filters_is_refused(api: Api, database: Database) -> None:
@@ -291,9 +302,10 @@ async def test_hostile_documents_and_questions_are_texts(searched: Api, database
     assert "&lt;script&gt;alert" in page
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "words"),
-    [
+async def test_bad_values_are_said_and_the_form_keeps_what_was_written(
+    searched: Api, subtests: pytest.Subtests
+) -> None:
+    for query, status, words in (
         ("corpus=nope", 404, "no corpus &#39;nope&#39;"),
         ("corpus=docs&k=0", 422, "input should be greater than or equal to 1"),
         ("corpus=docs&method=best", 422, "should be &#39;dense&#39;"),
@@ -303,15 +315,12 @@ async def test_hostile_documents_and_questions_are_texts(searched: Api, database
         ("corpus=docs&params.fusion=1", 422, "expected <code>object</code>, got <code>str</code>"),
         ("corpus=docs&foo=1", 422, "there is no such field"),
         ("corpus=docs&params.fusion.normalizer=rank", 422, "there is no such field"),
-    ],
-)
-async def test_bad_values_are_said_and_the_form_keeps_what_was_written(
-    searched: Api, query: str, status: int, words: str
-) -> None:
-    reply = await look(searched, f"/search?q=keep+this&{query}")
-    assert reply.status_code == status
-    assert words in reply.text
-    assert 'value="keep this"' in reply.text
+    ):
+        with subtests.test(query=query):
+            reply = await look(searched, f"/search?q=keep+this&{query}")
+            assert reply.status_code == status
+            assert words in reply.text
+            assert 'value="keep this"' in reply.text
 
 
 async def test_a_message_stands_beside_its_field(searched: Api) -> None:

@@ -1,10 +1,11 @@
-"""`/submit`: a job by a form: what is wrong beside its field, dry runs, and one job however often it is sent."""
+"""`/submit` and `/plan`: a job by a form, and what it would come to."""
 
 import asyncio
 import html
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
 import pytest
@@ -14,9 +15,15 @@ from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import look, send, sign_in, text, token
+from tests.integration.pages.browsing import field_errors, look, send, sign_in, text, token
+from tests.integration.test_access import KEYED
+from tests.integration.test_plans import SETTINGS, planning_api
+
+__all__ = ["planning_api"]
 
 pytestmark = pytest.mark.anyio
+
+
 JOB = {"name": "by-form", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate", "once": "a-key"}
 
 
@@ -32,11 +39,6 @@ def written(page: str) -> dict[str, str]:
         for name, options in re.findall(r'<select name="([^"]*)"[^>]*>(.*?)</select>', form, re.DOTALL)
     }
     return {name: html.unescape(value) for name, value in {**inputs, **areas, **chosen}.items() if value}
-
-
-def said(page: str) -> dict[str, str]:
-    found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
-    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
 
 
 async def job_of(api: Api, reply: httpx2.Response) -> Any:
@@ -123,7 +125,7 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
     }  # fmt: skip
     reply = await send(api, "/submit", {**wrong, "action": "submit"})
     assert reply.status_code == 422
-    found = said(reply.text)
+    found = field_errors(reply.text)
     assert set(found) == set(wrong) - set(JOB) | {"name"}
     assert "is not a valid name" in found["name"]
     assert "greater than or equal to 1" in found["repeats"]
@@ -135,39 +137,38 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
     assert await jobs(database) == 0
 
 
-@pytest.mark.parametrize(
-    ("changed", "status", "field", "words"),
-    [
+async def test_unknown_names_are_said_beside_their_fields(api: Api, subtests: pytest.Subtests) -> None:
+    for changed, status, field, words in (
         ({"dataset": "item"}, 404, "dataset", "did you mean 'items'?"),
         ({"corpus": "nope"}, 404, "corpus", "no corpus 'nope'"),
         ({"corpus": ""}, 422, "corpus", "needs one"),
         ({"pipeline": "mathrag-gat"}, 422, "pipeline", "did you mean 'mathrag-gate'?"),
         ({"models.judge": "nobody"}, 422, "models.judge", "'nobody'"),
         ({"name": ""}, 422, "name", "is not a valid name"),
-    ],
-)
-async def test_unknown_names_are_said_beside_their_fields(
-    api: Api, changed: dict[str, str], status: int, field: str, words: str
-) -> None:
-    for action in ("submit", "dry-run"):
-        reply = await send(api, "/submit", {**JOB, **changed, "action": action})
-        assert reply.status_code == status, reply.text
-        assert words in said(reply.text)[field]
+    ):
+        with subtests.test(changed=changed):
+            for action in ("submit", "dry-run"):
+                reply = await send(api, "/submit", {**JOB, **changed, "action": action})
+                assert reply.status_code == status, reply.text
+                assert words in field_errors(reply.text)[field]
 
 
 async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
     await api.job(name="by-form")
     reply = await send(api, "/submit", {**JOB, "action": "submit"})
     assert reply.status_code == 409
-    assert "is called 'by-form' already" in said(reply.text)["name"]
+    assert "is called 'by-form' already" in field_errors(reply.text)["name"]
 
 
-@pytest.mark.parametrize("field", ["params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."])
-async def test_fields_that_there_are_not_are_refused_by_name(api: Api, database: Database, field: str) -> None:
-    reply = await send(api, "/submit", {**JOB, field: "1", "action": "submit"})
-    assert reply.status_code == 422
-    assert 'role="alert"' in reply.text
-    assert await jobs(database) == 0
+async def test_fields_that_there_are_not_are_refused_by_name(
+    api: Api, database: Database, subtests: pytest.Subtests
+) -> None:
+    for field in ("params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."):
+        with subtests.test(field=field):
+            reply = await send(api, "/submit", {**JOB, field: "1", "action": "submit"})
+            assert reply.status_code == 422
+            assert 'role="alert"' in reply.text
+            assert await jobs(database) == 0
 
 
 async def test_another_pipeline_shows_its_fields_and_keeps_what_was_written(api: Api) -> None:
@@ -205,7 +206,7 @@ async def test_hostile_values_are_texts(api: Api) -> None:
             assert "<script>" not in page, name
     reply = await send(api, "/submit", {**JOB, "params.grading.rubric": "long " * 100_000, "action": "submit"})
     assert reply.status_code == 422
-    assert "length <= 8000" in said(reply.text)["params.grading.rubric"]
+    assert "length <= 8000" in field_errors(reply.text)["params.grading.rubric"]
     huge = await send(api, "/submit", {**JOB, "metadata": "x" * (1 << 20), "action": "submit"})
     assert huge.status_code == 413
 
@@ -239,3 +240,119 @@ async def test_a_form_of_another_session_is_refused(keyed: Api, database: Databa
     assert await jobs(database) == 0
     assert (await send(keyed, "/submit", {**fields, "csrf": token(page)})).status_code == 303
     assert "by-form" in await text(keyed, "/jobs")
+
+
+# `/plan`: what a job would come to, before anything is submitted.
+
+PLANNED_JOB = {"dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}
+CARD = {"models.judge": "qwen2.5-0.5b:f16", "models.generate": "qwen2.5-7b:q4_k_m"}
+
+
+def plan(**values: object) -> str:
+    return f"/plan?{urlencode({**PLANNED_JOB, **values})}"
+
+
+def heading(page: str) -> str:
+    return html.unescape(page.partition("<h1>")[2].partition("</h1>")[0])
+
+
+def value(page: str, name: str) -> str:
+    found = re.search(rf'<input[^>]*name="{name}"[^>]*>', page)
+    assert found is not None, name
+    return html.unescape(found[0].partition('value="')[2].partition('"')[0])
+
+
+async def test_the_headline_says_whether_it_fits_and_what_it_costs(planning_api: Api) -> None:
+    page = await text(planning_api, plan())
+    assert heading(page).startswith("Fits 160 MiB with 2 loads, ")
+    assert 'aria-label="a-judge ×4 96 MiB; budget 160 MiB"' in page
+    assert re.search(r'<th scope="row">generate</th><td[^>]*>6<', page)
+    assert "192 MiB (a-judge 96 with slots: 4, a-generator 96 with slots: 4) of 160 on cpu:0" in page
+
+
+async def test_what_cannot_fit_says_what_to_change_and_links_to_it(planning_api: Api) -> None:
+    page = await text(planning_api, plan(memory=50))
+    assert heading(page) == "Does not fit 50 MiB"
+    assert "fits nowhere" in page
+    assert "46 MiB too much" in page
+    assert "Submit this" not in page
+    link = html.unescape(re.findall(r'<a href="(/plan\?[^"]*)">Plan with 192 MiB</a>', page)[0])
+    assert heading(await text(planning_api, link)).startswith("Fits 192 MiB with 2 loads")
+
+
+async def test_slider_and_number_are_one_value_without_a_script(planning_api: Api, subtests: pytest.Subtests) -> None:
+    for sent, planned in (
+        ({"memory": "200", "card": "160", "was": "160"}, "200"),
+        ({"memory": "160", "card": "300.4", "was": "160"}, "300"),
+        ({"memory": "170", "card": "300", "was": "160"}, "170"),
+        ({"memory": "160", "card": "160", "was": "160"}, "160"),
+        ({"memory": "lots", "card": "x", "was": "nan"}, "160"),
+    ):
+        with subtests.test(sent=sent):
+            page = await text(planning_api, plan(**sent))
+            assert (value(page, "memory"), value(page, "card"), value(page, "was")) == (planned,) * 3
+
+
+async def test_models_that_are_not_there_are_planned_for_a_card(planning_api: Api) -> None:
+    page = await text(planning_api, plan(dataset="", questions=500, **CARD))
+    assert heading(page).startswith("Fits 12,288 MiB with 2 loads")
+    assert "Memory of gpu:0" in page
+    assert "qwen2.5-0.5b f16" in page
+
+
+async def test_another_device_has_another_memory(planning_api: Api) -> None:
+    page = await text(planning_api, plan(memory=160, card=160, was=160, device="cpu:0", **CARD))
+    assert value(page, "memory") == "12288"
+    back = await text(planning_api, plan(memory=12288, card=12288, was=12288, device="gpu:0"))
+    assert value(back, "memory") == "160"
+
+
+async def test_submit_has_the_same_values_but_for_what_is_not_there(planning_api: Api) -> None:
+    page = await text(planning_api, plan(repeats=2, memory=9000, **{"params.candidates": 7, **CARD}))
+    link = html.unescape(page.partition('href="/submit?')[2].partition('"')[0])
+    assert link == urlencode({**PLANNED_JOB, "repeats": 2, "params.candidates": 7})
+
+
+async def test_bad_values_are_said_with_the_apis_words(planning_api: Api, subtests: pytest.Subtests) -> None:
+    for values, status, words in (
+        ({"dataset": "nope"}, 404, "no dataset 'nope'"),
+        ({"corpus": "nope"}, 404, "no corpus 'nope'"),
+        ({"pipeline": "mathrag-gat"}, 422, "did you mean 'mathrag-gate'?"),
+        ({"repeats": "0"}, 422, "greater than or equal to 1"),
+        ({"dataset": ""}, 422, "give either `job.dataset` or `questions`"),
+        ({"questions": "3"}, 422, "and not both"),
+        ({"memory": "0"}, 422, "greater than 0"),
+        ({"models.judge": "nobody"}, 422, "'nobody'"),
+        ({"models.nobody": "a-judge"}, 422, "no role 'nobody'"),
+        ({"params.gate.tau": "2"}, 422, "must be between -1 and 1"),
+        ({"params.hyde.documents": "2"}, 422, "mathrag-gate would not read it"),
+        ({"corpus": ""}, 422, "needs one"),
+    ):
+        with subtests.test(values=values):
+            reply = await look(planning_api, plan(**values))
+            assert reply.status_code == status, reply.text
+            assert words in html.unescape(re.sub("</?code>", "`", reply.text))
+            assert heading(reply.text) == "Plan"
+
+
+async def test_hostile_values_of_a_plan_are_texts(planning_api: Api) -> None:
+    hostile = '"><script>alert(1)</script>'
+    names = ("dataset", "pipeline", "corpus", "repeats", "models.judge", "params.gate.tau", "memory", "params.x.y")
+    for name in names:
+        assert "<script>alert" not in (await look(planning_api, plan(**{name: hostile}))).text, name
+
+
+async def test_an_empty_service_says_how_to_begin_a_plan(database: Database, redis_url: str) -> None:
+    async with serving(database, redis_url, SETTINGS) as bare:
+        page = await text(bare, "/plan")
+    assert "mathrag dataset create NAME FILE" in page
+
+
+async def test_planning_needs_the_scope_read_and_submitting_more(database: Database, redis_url: str) -> None:
+    await scene.furnish(database, 2)
+    async with serving(database, redis_url, KEYED) as keyed:
+        assert (await look(keyed, plan())).status_code == 303
+        await sign_in(keyed, database, Scope.READ)
+        assert "Submit this" not in await text(keyed, plan())
+        await sign_in(keyed, database, Scope.READ, Scope.SUBMIT)
+        assert "Submit this" in await text(keyed, plan())

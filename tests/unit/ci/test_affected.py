@@ -68,5 +68,5 @@ def test_a_changed_test_is_found_and_one_that_is_gone_is_not() -> None:
 
 def test_a_changed_conftest_affects_all_tests_of_its_folder() -> None:
     for found in (find_tests(PAGES_CONFTEST), find_nearest_tests(PAGES_CONFTEST)):
-        assert "tests/integration/pages/test_job.py" in found
+        assert "tests/integration/pages/test_jobs.py" in found
         assert all(file.startswith("tests/integration/pages/test_") for file in found)

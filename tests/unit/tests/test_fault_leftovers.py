@@ -15,10 +15,10 @@ import pytest
 from mathrag.client import address
 from shared.lease.policy import FlipState
 from tests.faults import real
-from tests.faults.leftovers import stack_repaired
 from tests.faults.processes import until
 from tests.faults.proxy import HOST, Proxy
 from tests.faults.real import RealBackEnd, TooLate
+from tests.faults.trial import stack_repaired
 from tests.faults.vocabulary import (
     Action,
     Event,
@@ -175,7 +175,7 @@ def test_leaves_nothing(thing):
 
 def test_each_test_begins_with_everything_whole(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
-    result = pytester.runpytest("-p", "tests.faults.leftovers", "-p", "no:cacheprovider")
+    result = pytester.runpytest("-p", "tests.faults.trial", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, failed=1, errors=2)
     result.stdout.fnmatch_lines(
         [

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import report, sights
+from tests.faults import report
 from tests.faults.catalogue import FAULTS, Fault
-from tests.faults.sights import REAL, SIMULATOR, Place, Sight
+from tests.faults.report import REAL, SIMULATOR, Place, Sight
 
 KILLS = "tests/faults/test_kills.py::test_a_killed_process_costs_at_most_what_was_in_flight[judge-judge-20]"
 FLUSH = "tests/faults/test_kills.py::test_a_redis_flush_costs_nothing_but_time"
@@ -23,35 +23,35 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_run_of_a_part_leaves_the_other_rows_as_they_are(repository: Path) -> None:
     first = {Place("P1", "real processes", KILLS): Sight(notes=["old"]), Place("R2", "real processes", FLUSH): Sight()}
-    kept = sights.merge({}, dict(first), repository)
-    merged = sights.merge(kept, {Place("P1", "real processes", KILLS): Sight(notes=["new"])}, repository)
+    kept = report.merge_sights({}, dict(first), repository)
+    merged = report.merge_sights(kept, {Place("P1", "real processes", KILLS): Sight(notes=["new"])}, repository)
     assert merged["P1"]["real processes"][KILLS].notes == ["new"]
     assert merged["R2"] == kept["R2"]
 
 
 def test_a_test_that_failed_loses_what_it_saw_before(repository: Path) -> None:
-    kept = sights.merge({}, {Place("P1", "real processes", KILLS): Sight()}, repository)
-    assert sights.merge(kept, {Place("P1", "real processes", KILLS): None}, repository) == {}
+    kept = report.merge_sights({}, {Place("P1", "real processes", KILLS): Sight()}, repository)
+    assert report.merge_sights(kept, {Place("P1", "real processes", KILLS): None}, repository) == {}
 
 
 def test_the_sights_of_a_test_that_is_gone_go_too(repository: Path) -> None:
     gone = {Place("P1", "real processes", test): Sight() for test in ("tests/gone.py::test_a", f"{FLUSH}_twice")}
-    kept = sights.merge({}, dict(gone), repository)
-    assert sights.merge(kept, {}, repository) == {}
+    kept = report.merge_sights({}, dict(gone), repository)
+    assert report.merge_sights(kept, {}, repository) == {}
 
 
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     sight = Sight(produced=["kill -9"], notes=["whole"], figures={"calls lapsed": 3.0})
     file = tmp_path / "seen.json"
-    sights.write({"P2": {"simulator": {"t": sight}}, "P1": {"real processes": {"t": sight}}}, file)
-    assert sights.read(file)["P2"]["simulator"]["t"] == sight
+    report.write_sights({"P2": {"simulator": {"t": sight}}, "P1": {"real processes": {"t": sight}}}, file)
+    assert report.read_sights(file)["P2"]["simulator"]["t"] == sight
     first = file.read_bytes()
-    sights.write(sights.read(file), file)
+    report.write_sights(report.read_sights(file), file)
     assert file.read_bytes() == first
 
 
 def test_nothing_is_kept_before_the_first_run(tmp_path: Path) -> None:
-    assert sights.read(tmp_path / "seen.json") == {}
+    assert report.read_sights(tmp_path / "seen.json") == {}
 
 
 def test_a_row_tells_what_where_and_which_range() -> None:
@@ -95,11 +95,11 @@ def test_every_fault_belongs_to_a_family() -> None:
 
 
 def test_every_fault_has_a_promise_and_was_seen_and_few_in_virtual_time_alone() -> None:
-    assert report.list_missing(FAULTS, sights.read()) == []
+    assert report.list_missing(FAULTS, report.read_sights()) == []
 
 
 def test_the_committed_page_is_what_rendering_gives() -> None:
-    assert report.PAGE.read_text(encoding="utf-8") == report.render(FAULTS, sights.read())
+    assert report.PAGE.read_text(encoding="utf-8") == report.render(FAULTS, report.read_sights())
 
 
 def run(pytester: pytest.Pytester, code: str, *options: str) -> pytest.RunResult:
@@ -143,9 +143,9 @@ def test_a_recorded_run_keeps_what_passed_and_forgets_what_failed(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh: dict[Place, Sight | None] = {}
-    monkeypatch.setattr(sights, "write", lambda _: None)
-    monkeypatch.setattr(report, "write", lambda: None)
-    monkeypatch.setattr(sights, "merge", lambda _, seen: fresh.update(seen))
+    monkeypatch.setattr(report, "write_sights", lambda _: None)
+    monkeypatch.setattr(report, "write_page", lambda: None)
+    monkeypatch.setattr(report, "merge_sights", lambda _, seen: fresh.update(seen))
     result = run(pytester, RECORDED, "--record")
     result.assert_outcomes(passed=1, failed=1)
     held = Sight(produced=["SIGKILL"], figures={"calls lapsed": 3.1})

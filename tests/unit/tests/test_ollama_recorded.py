@@ -13,8 +13,7 @@ import pytest
 
 from shared.settings import REPOSITORY
 from tests.doubles.chat_server import Reply, Seen
-from tests.doubles.ollama_models import Manifest
-from tests.doubles.ollama_server import Ollama
+from tests.doubles.ollama_server import Manifest, Ollama
 from tests.unit.cases import named
 
 RECORDED = REPOSITORY / "tests" / "recorded" / "ollama-0.33.0-rc2.jsonl"

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.proxy import HOST, Proxy
-from tests.faults.wire import SSL_REQUEST, Cut, Cuts, Hit, PostgresWire, RedisWire, Ticks, list_writes
+from tests.faults.proxy import HOST, SSL_REQUEST, Cut, Cuts, Hit, PostgresWire, Proxy, RedisWire, Ticks, list_writes
 
 TICK = [b"LPUSH", b"mathrag:celery:judge", b"{}"]
 IDLE, INSIDE = b"Z\0\0\0\x05I", b"Z\0\0\0\x05T"

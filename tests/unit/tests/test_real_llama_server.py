@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.real import llama_server
-from tests.real.lacking import Lacking
+from tests.real.environments import Lacking
 
 INSTRUCTIONS = "its build needs instructions that this processor lacks"
 DIES_AT_ONCE = "kill -ILL $$"

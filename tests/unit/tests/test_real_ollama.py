@@ -6,15 +6,15 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.doubles.programs import program
+from tests.doubles.model_server import program
 from tests.real import ollama
-from tests.real.lacking import Lacking
+from tests.real.environments import Lacking
 from tests.real.ollama import FILES, JUDGE, Ollama
 
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ollama]:
-    Path(program(tmp_path, "ollama_program")).rename(tmp_path / "ollama")
+    Path(program(tmp_path, "ollama_server")).rename(tmp_path / "ollama")
     monkeypatch.delenv("OLLAMA_HOST", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     server = ollama.found(tmp_path / "data")

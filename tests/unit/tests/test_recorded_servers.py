@@ -22,7 +22,7 @@ import pytest
 from services.guard.drivers import launched
 from services.guard.drivers.launched import ExternalProgramDriver
 from shared.settings import REPOSITORY, Device, Model
-from tests.doubles.programs import program
+from tests.doubles.model_server import program
 
 pytestmark = pytest.mark.anyio
 

@@ -20,12 +20,11 @@ from tests.faults.vocabulary import Subject, drop
 from tests.simulation import clock
 from tests.simulation.actor import CURRENT, Actor, Killed
 from tests.simulation.clock import EPOCH_S, NothingLeft, VirtualLoop, WallClock
-from tests.simulation.coverage import Coverage
 from tests.simulation.mutants import MUTANTS, Mutation, TextGone, mutated
 from tests.simulation.plan import ORDER, Plan, plan, smaller
-from tests.simulation.points import POINTS, choose, read
+from tests.simulation.points import POINTS, Coverage, choose, read
 from tests.simulation.redis import ActorRedis, RedisServer
-from tests.simulation.shrinking import kind, shrink
+from tests.simulation.runner import kind, shrink
 from tests.unit.cases import named
 
 

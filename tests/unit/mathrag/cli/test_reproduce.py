@@ -18,8 +18,7 @@ from services.orchestrator.api.examples import make_example
 from shared import installation
 from shared.installation import install_command
 from tests.doubles.chat_server import ChatServer
-from tests.doubles.ollama_models import SHOWN
-from tests.doubles.ollama_server import Ollama, serve_ollama
+from tests.doubles.ollama_server import SHOWN, Ollama, serve_ollama
 from tests.unit.bundles import folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.mathrag.cli.programs import stay_here

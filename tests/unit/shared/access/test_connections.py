@@ -17,7 +17,7 @@ from starlette.routing import Route
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from shared.settings import Limits, Settings
-from tests.doubles.threaded_server import Listening, receive_all, serve_in_thread, status, wait_until
+from tests.doubles.asgi_server import Listening, receive_all, serve_in_thread, status, wait_until
 from tests.faults.recording import Seen
 
 LIMITS = Limits(uploads=1, header_s=1, idle_s=1)

@@ -20,8 +20,7 @@ from shared.rag.provenance import SampleFacts, classify_ending, make_outcome
 from shared.replies import Failure, FailureKind, Generated
 from shared.runtime.prompting import read_reply
 from shared.settings import REPOSITORY
-from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
-from tests.doubles.streams import events, lines
+from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server, events, lines
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,7 @@ from shared.params import Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.replies import FailureKind, Generated, Token
 from shared.runtime.prompting import read_reply
-from tests.doubles.answers import by_word
-from tests.doubles.chat_server import ChatServer, answer, as_json, chat_server
+from tests.doubles.chat_server import ChatServer, answer, as_json, by_word, chat_server
 from tests.doubles.ollama_server import ollama_server
 from tests.doubles.puppets import PuppetServer, StepClock
 

@@ -13,9 +13,8 @@ from shared.models.chat import OLLAMA, ChatFailed
 from shared.models.ollama import Ollama, OllamaFailed, make_full_tag
 from shared.replies import FailureKind
 from tests.doubles.chat_server import Reply, as_json, chat_server
-from tests.doubles.ollama_faults import DEATHS
+from tests.doubles.ollama_server import DEATHS, ollama_server
 from tests.doubles.ollama_server import Ollama as Double
-from tests.doubles.ollama_server import ollama_server
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from shared.calls import Decoding
 from shared.models.chat import BY_BACKEND, ChatFailed
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Device, Model
-from tests.doubles.programs import program
+from tests.doubles.model_server import program
 
 pytestmark = pytest.mark.anyio
 

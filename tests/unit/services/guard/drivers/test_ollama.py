@@ -19,8 +19,7 @@ from shared.models.ollama_orphans import Orphan
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.chat_server import ChatServer, Reply
-from tests.doubles.ollama_models import SHOWN, SIZE, Manifest
-from tests.doubles.ollama_server import MIB, Ollama, ollama_server
+from tests.doubles.ollama_server import MIB, SHOWN, SIZE, Manifest, Ollama, ollama_server
 
 # What drivers tell of a model's shape; that they cannot is no reason not to serve it.
 

@@ -11,13 +11,14 @@ import httpx2
 import pytest
 
 from services.guard.drivers import launched, vllm_sleep
+from services.guard.drivers.launched import ProcessTree
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
 from services.guard.memory import MemoryReading, Verification
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.settings import Device, Model
-from tests.doubles.programs import program
+from tests.doubles.model_server import program
 from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +32,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 @pytest.fixture
-async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[Make]:
+async def make(tmp_path: Path, programs: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
+    trees: list[ProcessTree] = []
+    start = launched.start
+
+    async def start_and_remember(*arguments: Any) -> ProcessTree:
+        trees.append(await start(*arguments))
+        return trees[-1]
+
+    monkeypatch.setattr(launched, "start", start_and_remember)
+
     def made(*extra: str, **fields: Any) -> VllmSleepDriver:
         command = (programs("vllm_server"), "serve", *extra)
         options = {"hub": "Qwen/Q", "context": 256, "parallel": 2} | fields
@@ -39,7 +49,10 @@ async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[
         return VllmSleepDriver("a-model", model, Device(load_timeout_s=60), str(tmp_path))
 
     yield made
-    await launched.end_leftovers(str(tmp_path))
+    # Servers sleep on when a test ends. A child that is only killed, and not waited for, is a ResourceWarning of
+    # whichever later test collects its garbage.
+    for tree in trees:
+        await tree.end()
 
 
 def left(tmp_path: Path) -> int:

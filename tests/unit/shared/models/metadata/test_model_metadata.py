@@ -14,7 +14,7 @@ from shared.models import metadata
 from shared.models.metadata import MetadataError
 from shared.settings import REPOSITORY
 from shared.shapes import Architecture
-from tests.doubles.ollama_models import SHOWN
+from tests.doubles.ollama_server import SHOWN
 from tests.unit.cases import named
 
 QWEN: dict[str, Any] = {
