@@ -16,7 +16,7 @@ from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.scene import scalar
-from tests.unit.shared.ingest.test_upload_formats import as_csv, as_jsonl, as_parquet
+from tests.unit.shared.ingest.test_uploads import as_csv, as_jsonl, as_parquet
 from tests.unit.upload_defects import CSV, LINES, PARQUET, WHOLE
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import yaml
 
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
-from tests.unit.deploy.test_dashboard import FOLDER, GROUPED, NAME, loaded, metric_of, misread, unknown_names
+from tests.unit.services.orchestrator.test_metrics import FOLDER, GROUPED, NAME, loaded, metric_of, misread, unknown_names
 
 RULES: list[dict[str, Any]] = [rule for group in loaded("alerts.yml")["groups"] for rule in group["rules"]]
 NAMES = [rule["alert"] for rule in RULES]

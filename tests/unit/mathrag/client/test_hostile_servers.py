@@ -23,7 +23,7 @@ from mathrag.client.errors import (
 )
 from tests.unit.commands import Handler, Server, refuses, says
 from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
-from tests.unit.mathrag.client.test_retries import VIEW, get
+from tests.unit.mathrag.client.test_connection import VIEW, get
 
 pytestmark = pytest.mark.anyio
 __all__ = ["slept"]

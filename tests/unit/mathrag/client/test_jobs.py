@@ -17,7 +17,7 @@ from services.orchestrator import reports
 from services.orchestrator.api.samples import RESULT, SAMPLE
 from tests.unit.commands import Handler, Server, refuses, says
 from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
-from tests.unit.mathrag.client.test_retries import BUSY, VIEW, in_turn, lost
+from tests.unit.mathrag.client.test_connection import BUSY, VIEW, in_turn, lost
 
 pytestmark = pytest.mark.anyio
 __all__ = ["slept"]

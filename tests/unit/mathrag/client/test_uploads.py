@@ -13,7 +13,7 @@ from mathrag.client.errors import Invalid, NotFound
 from mathrag.client.uploads import Progress
 from tests.unit.commands import Server, says
 from tests.unit.mathrag.client.both import ADDRESS
-from tests.unit.mathrag.client.test_retries import VIEW
+from tests.unit.mathrag.client.test_connection import VIEW
 
 pytestmark = pytest.mark.anyio
 MADE = {"id": 1, "name": "c", "hash": "1", "documents": 2, "indexed": True, "created_at": "", "skipped": 0,

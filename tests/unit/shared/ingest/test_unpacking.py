@@ -18,7 +18,7 @@ from shared.errors import InvalidLine, TooLarge
 from shared.ingest import datasets, lines
 from shared.ingest.lines import MAX_LINE_BYTES, Reader, Row
 from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, read_parquet
-from tests.unit.shared.ingest.test_upload_formats import as_jsonl, as_parquet, reading
+from tests.unit.shared.ingest.test_uploads import as_jsonl, as_parquet, reading
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from shared.ingest.lines import LISTED, MAX_LINE_BYTES, QUOTED, OnError, Reader
 from shared.ingest.paths import corpus_lines
 from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, Format
 from shared.replies import CorpusRecord
-from tests.unit.shared.ingest.test_upload_formats import reading
+from tests.unit.shared.ingest.test_uploads import reading
 from tests.unit.upload_defects import LINES, WHOLE, Body
 
 UNPACKED_HERE = pytest.mark.usefixtures("unpacked_here")

@@ -13,7 +13,7 @@ from shared.params import Params
 from shared.pipelines import registry
 from shared.replies import Generated, Reply, Scored
 from shared.samples import Item, Outcome, Sample
-from tests.unit.shared.pipelines.test_crag_pipeline import (
+from tests.unit.shared.pipelines.test_crag import (
     GONE,
     HASHES,
     JUDGED,

@@ -6,7 +6,7 @@ from services.orchestrator.reports.report import AnswersFound, Scores
 from shared.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleWithOutcome
-from tests.unit.services.orchestrator.reports.test_report import sample
+from tests.unit.services.orchestrator.test_report import sample
 
 
 def found(*ranks: int | msgspec.UnsetType | None, candidates: int = 10, repeats: int = 1) -> AnswersFound:

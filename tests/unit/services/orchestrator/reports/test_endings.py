@@ -13,7 +13,7 @@ from services.orchestrator.reports.tally import ByContent, Endings, count_moves,
 from shared.rag.provenance import Ending
 from shared.samples import SampleRow
 from shared.statistics.intervals import wilson
-from tests.unit.services.orchestrator.reports.test_report import sample
+from tests.unit.services.orchestrator.test_report import sample
 
 
 def ended(index: int, ending: str | None, **fields: object) -> SampleRow:

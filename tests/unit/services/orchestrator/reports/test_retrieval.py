@@ -7,7 +7,7 @@ from services.orchestrator.reports.retrieval import MOST, Findings, Guided, Guid
 from shared.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.statistics.significance import Difference
 from shared.storage.samples import ABSENT, SampleWithOutcome
-from tests.unit.services.orchestrator.reports.test_report import sample
+from tests.unit.services.orchestrator.test_report import sample
 
 # How good a job's documents were: orders before and after reranking, the prompt, items and repeats.
 
