@@ -16,7 +16,7 @@ for importer, imported in (
     ("tests.unit.conftest", "mathrag.client.client"),
     ("tests.integration.test_labels_api", "shared.storage.labels"),
     ("services.orchestrator.reports.results", "shared.storage.labels"),
-    ("tests.unit.services.orchestrator.test_report", "services.orchestrator.reports.results"),
+    ("tests.unit.services.orchestrator.reports.test_report", "services.orchestrator.reports.results"),
     ("tests.integration.test_audit", "shared.storage.provenance"),
     ("tests.unit.shared.rag.test_fusion", "shared.storage.provenance"),
 ):

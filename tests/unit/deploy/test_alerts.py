@@ -10,6 +10,8 @@ from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.services.orchestrator.test_metrics import FOLDER, GROUPED, NAME, loaded, metric_of, misread, unknown_names
 
+pytestmark = pytest.mark.anyio
+
 RULES: list[dict[str, Any]] = [rule for group in loaded("alerts.yml")["groups"] for rule in group["rules"]]
 NAMES = [rule["alert"] for rule in RULES]
 ALERTS = [(rule["alert"], rule) for rule in RULES]

@@ -7,6 +7,8 @@ import pytest
 from tests import containers
 from tests.servers import decide
 
+pytestmark = pytest.mark.anyio
+
 NO_DAEMON = 'echo "Cannot connect to the Docker daemon" >&2; exit 1'
 NO_IMAGE = 'if [ "$1" = image ]; then echo "No such image: postgres:17" >&2; exit 1; fi'
 

@@ -6,6 +6,8 @@ from kombu.utils import functional
 
 from shared.queue import RECONNECT_S, celery_app
 
+pytestmark = pytest.mark.anyio
+
 
 def test_the_pause_between_two_tries_to_connect_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functional, "sleep", lambda _seconds: None)

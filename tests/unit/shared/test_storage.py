@@ -9,6 +9,8 @@ from shared.runtime.lifecycle import make_next_name
 from shared.storage import database, jobs
 from shared.storage.database import check_name
 
+pytestmark = pytest.mark.anyio
+
 ID = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 
 

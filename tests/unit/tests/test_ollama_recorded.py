@@ -17,6 +17,8 @@ from tests.doubles.ollama_models import Manifest
 from tests.doubles.ollama_server import Ollama
 from tests.unit.cases import named
 
+pytestmark = pytest.mark.anyio
+
 RECORDED = REPOSITORY / "tests" / "recorded" / "ollama-0.33.0-rc2.jsonl"
 HEAD, *EXCHANGES = [json.loads(line) for line in RECORDED.read_text().splitlines()]
 FIRST = Manifest("generator", template="<|im_start|>user\n{{ .System }}{{ .Prompt }}<|im_end|>")

@@ -7,6 +7,8 @@ import pytest
 from tests.real import llama_server
 from tests.real.lacking import Lacking
 
+pytestmark = pytest.mark.anyio
+
 INSTRUCTIONS = "its build needs instructions that this processor lacks"
 DIES_AT_ONCE = "kill -ILL $$"
 DIES_AT_A_MODEL = f'[ "$1" = --version ] && echo "version: 7" && exit; {DIES_AT_ONCE}'

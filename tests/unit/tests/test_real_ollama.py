@@ -9,11 +9,14 @@ import pytest
 from tests.doubles.programs import program
 from tests.real import ollama
 from tests.real.lacking import Lacking
-from tests.real.ollama import FILES, JUDGE, Ollama
+from tests.real.ollama import FILES, JUDGE
+from tests.real.ollama import Ollama as RealOllama
+
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ollama]:
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealOllama]:
     Path(program(tmp_path, "ollama_program")).rename(tmp_path / "ollama")
     monkeypatch.delenv("OLLAMA_HOST", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -22,12 +25,12 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ollama]
     server.stop()
 
 
-def tags(server: Ollama) -> set[str]:
+def tags(server: RealOllama) -> set[str]:
     listed = httpx2.get(f"{server.url}/api/tags", trust_env=False).json()["models"]
     return {each["name"] for each in listed}
 
 
-def test_an_ollama_that_is_installed_is_started_and_has_our_models_until_they_are_removed(started: Ollama) -> None:
+def test_an_ollama_that_is_installed_is_started_and_has_our_models_until_they_are_removed(started: RealOllama) -> None:
     for tag in FILES:
         started.create(tag)
     started.stop()
@@ -39,7 +42,7 @@ def test_an_ollama_that_is_installed_is_started_and_has_our_models_until_they_ar
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
 def test_a_server_that_is_named_is_used_and_goes_on(
-    scheme: str, started: Ollama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheme: str, started: RealOllama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", started.url.replace("http://", scheme))
     named = ollama.found(tmp_path)
@@ -49,7 +52,7 @@ def test_a_server_that_is_named_is_used_and_goes_on(
 
 
 def test_a_server_that_holds_a_model_of_somebody_else_is_left_alone(
-    started: Ollama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: RealOllama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started.create(JUDGE)
     monkeypatch.setattr(ollama, "FILES", {})

@@ -18,7 +18,9 @@ import pytest
 from shared.settings import REPOSITORY
 from tests.doubles.search_server import search_server
 
-RECORDED = REPOSITORY / "tests" / "recorded" / "elasticsearch-9.5.3.jsonl"
+pytestmark = pytest.mark.anyio
+
+SEARCHES_RECORDED = REPOSITORY / "tests" / "recorded" / "elasticsearch-9.5.3.jsonl"
 RECOVERING = "while it recovers"
 VOLATILE = ("took",)
 MADE = re.compile(r"/[\w-]{22}(?=\])|^\[\d+:\d+\] ")
@@ -31,8 +33,8 @@ class Reply(NamedTuple):
     body: Any
 
 
-def exchanges() -> Iterator[dict[str, Any]]:
-    return map(json.loads, RECORDED.read_text("utf-8").splitlines()[1:])
+def searches() -> Iterator[dict[str, Any]]:
+    return map(json.loads, SEARCHES_RECORDED.read_text("utf-8").splitlines()[1:])
 
 
 def send(url: str, request: dict[str, Any]) -> Reply:
@@ -45,14 +47,14 @@ def send(url: str, request: dict[str, Any]) -> Reply:
     return reply
 
 
-def differences(said: Any, real: Any, where: str = "") -> list[str]:
+def reply_differences(said: Any, real: Any, where: str = "") -> list[str]:
     if isinstance(said, dict) and isinstance(real, dict):
         unknown = [f"{where}.{name} is not in the real reply" for name in said.keys() - real.keys()]
         common = [name for name in said if name in real and name not in VOLATILE]
-        return unknown + [each for name in common for each in differences(said[name], real[name], f"{where}.{name}")]
+        return unknown + [each for name in common for each in reply_differences(said[name], real[name], f"{where}.{name}")]
     if isinstance(said, list) and isinstance(real, list) and len(said) == len(real):
         pairs = enumerate(zip(said, real, strict=True))
-        return [each for at, (left, right) in pairs for each in differences(left, right, f"{where}[{at}]")]
+        return [each for at, (left, right) in pairs for each in reply_differences(left, right, f"{where}[{at}]")]
     return [] if same(said, real) else [f"{where} is {said!r}, and really {real!r}"]
 
 
@@ -68,13 +70,13 @@ def compare(exchange: dict[str, Any], said: Reply, real: Reply) -> list[str]:
     if exchange["request"]["target"] == "/":  # answered by the node's own page, whose media type is another one
         said.headers["content-type"] = real.headers["content-type"]
     where = f"{exchange['name']}: {exchange['request']['method']} {exchange['request']['target'][:60]}"
-    return differences(said._asdict(), real._asdict(), where)
+    return reply_differences(said._asdict(), real._asdict(), where)
 
 
 def test_the_double_answers_as_the_recorded_server() -> None:
     with search_server() as double:
         found = []
-        for exchange in exchanges():
+        for exchange in searches():
             double.recovering = exchange["name"] == RECOVERING
             found += compare(exchange, send(double.url, exchange["request"]), Reply(**exchange["response"]))
     assert found == []
@@ -84,10 +86,10 @@ def test_the_double_answers_as_the_recorded_server() -> None:
 def test_the_double_answers_as_the_server_that_runs() -> None:
     real = os.environ["ELASTICSEARCH_URL"]
     with search_server() as double:
-        asked = [exchange["request"] for exchange in exchanges() if exchange["name"] != RECOVERING]
+        asked = [exchange["request"] for exchange in searches() if exchange["name"] != RECOVERING]
         made = {request["target"].split("?")[0] for request in asked if request["method"] == "PUT"}
         found = []
-        for exchange in (each for each in exchanges() if each["name"] != RECOVERING):
+        for exchange in (each for each in searches() if each["name"] != RECOVERING):
             found += compare(exchange, send(double.url, exchange["request"]), send(real, exchange["request"]))
         for target in made:
             send(real, {"method": "DELETE", "target": target, "body": "", "headers": {}})
@@ -95,6 +97,6 @@ def test_the_double_answers_as_the_server_that_runs() -> None:
 
 
 def test_the_recording_says_what_it_is() -> None:
-    text = RECORDED.read_text("utf-8")
+    text = SEARCHES_RECORDED.read_text("utf-8")
     assert json.loads(text.splitlines()[0]) == {"server": "Elasticsearch", "version": "9.5.3", "recorded": "2026-11-22"}
     assert not re.search(r"localhost|127\.0\.0\.1|/home|/tmp|/usr", text)

@@ -17,25 +17,27 @@ from shared.settings import REPOSITORY
 from tests.doubles.chat_server import Reply, Seen, chat_server
 from tests.doubles.tgi_server import TgiServer
 
+pytestmark = pytest.mark.anyio
+
 PUBLISHED: dict[str, Any] = json.loads((REPOSITORY / "tests" / "recorded" / "tgi-openapi.json").read_text())
 KEY = {"authorization": "Bearer key"}
 TYPES = {each["error_type"]: each for each in PUBLISHED["errors"]}
 
 
 @pytest.fixture
-def double(monkeypatch: pytest.MonkeyPatch) -> TgiServer:
+def tgi(monkeypatch: pytest.MonkeyPatch) -> TgiServer:
     monkeypatch.setenv("API_KEY", "key")
     sizes = {"max_total_tokens": 64, "max_input_tokens": 63, "max_concurrent_requests": 4}
     return TgiServer(Namespace(weights="/models/q", revision=None, **sizes))
 
 
-def asked(double: TgiServer, words: int = 3, **body: Any) -> Reply:
+def asked(tgi: TgiServer, words: int = 3, **body: Any) -> Reply:
     said = {"messages": [{"role": "user", "content": "word " * words}], "max_tokens": 8, **body}
-    return double._respond(Seen("POST", "/v1/chat/completions", KEY, json.dumps(said).encode()))
+    return tgi._respond(Seen("POST", "/v1/chat/completions", KEY, json.dumps(said).encode()))
 
 
-def test_its_info_has_the_published_fields(double: TgiServer) -> None:
-    info = json.loads(double._respond(Seen("GET", "/info", {}, b"")).body)
+def test_its_info_has_the_published_fields(tgi: TgiServer) -> None:
+    info = json.loads(tgi._respond(Seen("GET", "/info", {}, b"")).body)
     fields = PUBLISHED["Info"]
     assert set(fields["required"]) <= info.keys() <= {*fields["required"], *fields["optional"]}
     assert all(isinstance(info[name], int) for name in fields["integers"])
@@ -43,14 +45,14 @@ def test_its_info_has_the_published_fields(double: TgiServer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/info", "/v1/models", "/metrics", "/v1/chat/completions"])
-def test_it_asks_for_the_key_where_the_router_does(double: TgiServer, path: str) -> None:
-    reply = double._respond(Seen("GET", path, {}, b""))
+def test_it_asks_for_the_key_where_the_router_does(tgi: TgiServer, path: str) -> None:
+    reply = tgi._respond(Seen("GET", path, {}, b""))
     assert (reply.status == 401) is (path not in PUBLISHED["open"])
     assert reply.status != 401 or reply.body == b""
 
 
-def test_it_refuses_in_the_published_words(double: TgiServer) -> None:
-    refused = asked(double, 70)
+def test_it_refuses_in_the_published_words(tgi: TgiServer) -> None:
+    refused = asked(tgi, 70)
     said = json.loads(refused.body)
     assert said["error"].startswith(
         "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 64. Given: 70"
@@ -59,9 +61,9 @@ def test_it_refuses_in_the_published_words(double: TgiServer) -> None:
 
 
 @pytest.mark.parametrize("status", [424, 429, 500])
-def test_its_other_errors_are_the_published_ones(double: TgiServer, status: int) -> None:
-    double.wrong.left[str(status)] = 1
-    reply = asked(double)
+def test_its_other_errors_are_the_published_ones(tgi: TgiServer, status: int) -> None:
+    tgi.wrong.left[str(status)] = 1
+    reply = asked(tgi)
     assert {"status": reply.status, **json.loads(reply.body)} in PUBLISHED["errors"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from shared.models.embedding import FILES, QUERY_FILE, StaticEmbedder
-from tests.unit.tools.embeddings import toy
+from tests.unit.tools import toy
 from tools.embeddings import __main__ as command
 from tools.embeddings import tuning
 from tools.embeddings.tuning import (

@@ -19,7 +19,7 @@ MADE: dict[str, Any] = {
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
+def asked_for_questions(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
     requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -31,12 +31,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
     return requests
 
 
-def test_templates_and_held_out_facts_are_sent(tmp_path: Path, asked: list[httpx2.Request]) -> None:
+def test_templates_and_held_out_facts_are_sent(tmp_path: Path, asked_for_questions: list[httpx2.Request]) -> None:
     (tmp_path / "test.tsv").write_text("a\tmet\tb\n")
     (tmp_path / "templates").write_text("met\tWhom met {subject}?\tWho met {object}?\n")
     options = ["--rules", "bank", "--limit", "5", "--side", "object", "--templates", str(tmp_path / "templates")]
     ended = mathrag("dataset", "from-graph", "q", "--graph", "g", "--facts", str(tmp_path), *options)
-    (request,) = asked
+    (request,) = asked_for_questions
     assert (request.method, request.url.path) == ("POST", "/v1/datasets/from-graph")
     assert dict(request.url.params) == {
         "name": "q", "graph": "g", "rules": "bank", "limit": "5", "seed": "0", "side": "object", "grader": "text",
@@ -56,10 +56,10 @@ def test_templates_and_held_out_facts_are_sent(tmp_path: Path, asked: list[httpx
     ]
 
 
-def test_a_template_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, asked: list[httpx2.Request]) -> None:
+def test_a_template_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, asked_for_questions: list[httpx2.Request]) -> None:
     (tmp_path / "test.tsv").write_text("a\tmet\tb\n")
     (tmp_path / "t.tsv").write_text("met\tWhom?\n")
     ended = mathrag("dataset", "from-graph", "q", "--graph", "g", "--facts", str(tmp_path / "test.tsv"),
                     "--templates", str(tmp_path / "t.tsv"))  # fmt: skip
-    assert (ended.exit_code, asked) == (4, [])
+    assert (ended.exit_code, asked_for_questions) == (4, [])
     assert ended.stderr.startswith("error: t.tsv, line 1: has 2 columns; write relation, question for the object")

@@ -73,13 +73,13 @@ NEED_AN_EXTRA = {
     ("retrieval", "eval", "--from", ".", "--mode", "sparse"): "server",
     ("mcp",): "mcp",
 }
-PURGE, HELP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
+PURGE, HELP_OF_UP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
 STARTS_SERVICES = {"backup", "demo", "up", "reproduce"}
 READS_THE_DATABASE = {"key", "purge"}
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def light_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("light")
     light.link_into(folder)
     ours = Path(str(distribution(DISTRIBUTION).locate_file("")))
@@ -88,8 +88,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def modules(*packages: str) -> list[str]:
-    files = (file for package in packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
+def modules(*light_packages: str) -> list[str]:
+    files = (file for package in light_packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
     files = (*files, light.REPOSITORY / "mathrag" / "report.py")
     names = (".".join(file.relative_to(light.REPOSITORY).with_suffix("").parts) for file in files)
     return sorted(name.removesuffix(".__init__") for name in names)
@@ -111,10 +111,10 @@ class Light(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def in_light(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
+def in_light(light_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
-    environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(packages)))
-    commands = [*NEED_AN_EXTRA, PURGE, HELP, DOCTOR, PARQUET]
+    environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(light_packages)))
+    commands = [*NEED_AN_EXTRA, PURGE, HELP_OF_UP, DOCTOR, PARQUET]
     words = json.dumps([modules("client", "cli"), commands])
     folder = tmp_path_factory.mktemp("empty")
     # Without `site`, only what PYTHONPATH names can be imported.
@@ -158,7 +158,7 @@ def test_the_error_is_an_object_with_json(in_light: Light) -> None:
 
 
 def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> None:
-    ended = in_light.ended[HELP]
+    ended = in_light.ended[HELP_OF_UP]
     words = " ".join(ended.stdout.split())
     assert ended.code == Exit.DONE, ended.stderr
     assert "Start PostgreSQL, Redis and all services" in words

@@ -14,24 +14,24 @@ from shared.pages.formatting import format_accuracy, format_counts, take_last_li
 from shared.pages.lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval
 
 
-def job(state: str = "running", in_progress: int = 3, **stages: tuple[int, int]) -> dict[str, Any]:
+def job_of(state: str = "running", in_progress: int = 3, **stages: tuple[int, int]) -> dict[str, Any]:
     counted_stages = {role: {"done": done, "total": total} for role, (done, total) in stages.items()}
     counts = {"total": 4, "in_progress": in_progress}
     return {"name": "first", "state": state, "request_counts": counts, "stages": counted_stages}
 
 
 def test_a_summary_has_every_stage_and_the_samples() -> None:
-    assert summarise(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
+    assert summarise(job_of(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
 
 
 def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
-    shown = summarise(job() | {"unserved": ["judge"]})
+    shown = summarise(job_of() | {"unserved": ["judge"]})
     assert shown.startswith("first  running  samples 1/4  no guard serves judge as pinned when the job was submitted")
     assert shown.endswith("restore the model and restart the guard, or cancel and submit again")
     terminal = io.StringIO()
     bars = ProgressBars(Console(file=terminal, force_terminal=True, width=200))
-    bars.show(job() | {"unserved": ["judge"]})
-    bars.show(job() | {"unserved": ["judge"]})
+    bars.show(job_of() | {"unserved": ["judge"]})
+    bars.show(job_of() | {"unserved": ["judge"]})
     bars.close()
     assert terminal.getvalue().count("no guard serves judge") == 1
 
@@ -39,15 +39,15 @@ def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
 def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
     terminal = io.StringIO()
     bars = ProgressBars(Console(file=terminal, force_terminal=True, width=100))
-    bars.show(job(judge=(2, 5)))
-    bars.show(job("completed", 0, judge=(5, 5), generate=(4, 4)))
+    bars.show(job_of(judge=(2, 5)))
+    bars.show(job_of("completed", 0, judge=(5, 5), generate=(4, 4)))
     bars.close()
     shown = terminal.getvalue()
     assert all(name in shown for name in ("judge", "generate", "samples", "5/5", "4/4", "eta"))
 
 
 def test_several_jobs_are_shown_as_one() -> None:
-    shown = merge_counts([job(generate=(1, 2)), job("completed", 0, retrieve=(3, 3), generate=(2, 2))])
+    shown = merge_counts([job_of(generate=(1, 2)), job_of("completed", 0, retrieve=(3, 3), generate=(2, 2))])
     assert summarise(shown) == "all jobs  1 running  retrieve 3/3  generate 3/4  samples 5/8"
 
 

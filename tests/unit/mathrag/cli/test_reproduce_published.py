@@ -18,7 +18,7 @@ from tests.unit.reproductions import write
 NAMES = [f"published-{method}" for method in METHODS]
 
 
-class Service:
+class ImportService:
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
         """By name, in the order in which they were imported; their number is their place."""
@@ -66,53 +66,53 @@ class Service:
 
 
 @pytest.fixture
-def service(server: Server, monkeypatch: pytest.MonkeyPatch) -> Service:
-    made = Service()
+def imports(server: Server, monkeypatch: pytest.MonkeyPatch) -> ImportService:
+    made = ImportService()
     server(made)
     monkeypatch.setenv("MATHRAG_URL", "https://rag.example.org")
     return made
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def runs(tmp_path: Path) -> Path:
     write_runs(tmp_path)
     write(tmp_path / "train.jsonl", range(9))
     return tmp_path
 
 
-def published(data: Path, *options: str) -> Result:
-    return mathrag("reproduce", "published", "--data", str(data), *options)
+def published(runs: Path, *options: str) -> Result:
+    return mathrag("reproduce", "published", "--data", str(runs), *options)
 
 
 def column(lines: Iterable[dict[str, Any]], *names: str) -> list[Any]:
     return [tuple(line[name] for name in names) for line in lines]
 
 
-def test_the_questions_are_a_dataset_with_the_solutions_of_maths_training_set(data: Path, service: Service) -> None:
-    training = data / "train.jsonl"
+def test_the_questions_are_a_dataset_with_the_solutions_of_maths_training_set(runs: Path, imports: ImportService) -> None:
+    training = runs / "train.jsonl"
     training.write_text(training.read_text().replace("What is 1 + 1?", "What is  1 +\\n1?"))
-    ended = published(data)
+    ended = published(runs)
     assert ended.exit_code == Exit.DONE, ended.output
-    asked = service.lines["published"]
+    asked = imports.lines["published"]
     assert column(asked, "unique_id", "problem") == [
         ("train/prealgebra/1.json", "What is 1 + 1?"), ("train/prealgebra/2.json", "What is 2 + 2?")
     ]  # fmt: skip
     assert [each["solution"] for each in asked] == ["It is \\boxed{2}.", "It is \\boxed{4}."]
 
 
-def test_each_method_is_a_job_of_its_answers_with_the_authors_verdicts(data: Path, service: Service) -> None:
-    published(data)
-    assert list(service.jobs) == NAMES
-    assert set(service.graders.values()) == {"math-dataset"}
+def test_each_method_is_a_job_of_its_answers_with_the_authors_verdicts(runs: Path, imports: ImportService) -> None:
+    published(runs)
+    assert list(imports.jobs) == NAMES
+    assert set(imports.graders.values()) == {"math-dataset"}
     for name in NAMES:
-        assert column(service.lines[name], "id", "repeat", "text", "score") == [
+        assert column(imports.lines[name], "id", "repeat", "text", "score") == [
             ("train/prealgebra/1.json", 0, TEXTS[0], 1), ("train/prealgebra/2.json", 0, TEXTS[1], 0),
             ("train/prealgebra/1.json", 1, TEXTS[0], 1), ("train/prealgebra/2.json", 1, TEXTS[2], 1),
         ]  # fmt: skip
 
 
-def test_both_verdicts_and_the_comparison_with_the_gate_are_printed(data: Path, service: Service) -> None:
-    ended = published(data)
+def test_both_verdicts_and_the_comparison_with_the_gate_are_printed(runs: Path, imports: ImportService) -> None:
+    ended = published(runs)
     rows = [line.split("  ") for line in ended.stdout.splitlines() if "75.0 %" in line]
     assert [[cell.strip() for cell in row if cell] for row in rows] == [
         [method, "75.0 %", "90.0 % (82.6 to 94.5), mean of 100 items, 500 answers", "1 of 4"] for method in METHODS
@@ -120,26 +120,26 @@ def test_both_verdicts_and_the_comparison_with_the_gate_are_printed(data: Path, 
     assert "gate  dense    not separable at n = 500: +0.8 points" in ended.stdout
 
 
-def test_the_gate_is_what_every_method_is_compared_with(data: Path, server: Server, service: Service) -> None:
-    requests = server(service)
-    published(data)
+def test_the_gate_is_what_every_method_is_compared_with(runs: Path, server: Server, imports: ImportService) -> None:
+    requests = server(imports)
+    published(runs)
     (asked,) = [request for request in requests if request.url.path == "/v1/comparison"]
-    ids = [job["id"] for job in service.jobs.values()]
+    ids = [job["id"] for job in imports.jobs.values()]
     assert asked.url.params.multi_items() == [*(("job", id_) for id_ in ids), ("baseline", ids[-1])]
 
 
-def test_json_has_all_figures_and_nothing_else_on_standard_output(data: Path, service: Service) -> None:
-    found = msgspec.json.decode(published(data, "--json").stdout)
+def test_json_has_all_figures_and_nothing_else_on_standard_output(runs: Path, imports: ImportService) -> None:
+    found = msgspec.json.decode(published(runs, "--json").stdout)
     assert (found["experiment"], found["grader"]) == (EXPERIMENT, "math-dataset")
     assert column(found["methods"], "method", "published") == [(method, 0.75) for method in METHODS]
     assert found["comparison"] == COMPARISON
 
 
-def test_a_second_run_imports_nothing(data: Path, service: Service) -> None:
-    first = published(data)
-    service.posted.clear()
-    second = published(data)
-    assert (service.posted, second.stdout) == (["/v1/datasets"], first.stdout)
+def test_a_second_run_imports_nothing(runs: Path, imports: ImportService) -> None:
+    first = published(runs)
+    imports.posted.clear()
+    second = published(runs)
+    assert (imports.posted, second.stdout) == (["/v1/datasets"], first.stdout)
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_a_second_run_imports_nothing(data: Path, service: Service) -> None:
         (("--name", "again"), "again-dense"),
     ],
 )
-def test_other_options_are_other_jobs(data: Path, service: Service, options: tuple[str, str], name: str) -> None:
-    published(data)
-    assert published(data, *options).exit_code == Exit.DONE
-    assert list(service.jobs)[len(METHODS)] == name
+def test_other_options_are_other_jobs(runs: Path, imports: ImportService, options: tuple[str, str], name: str) -> None:
+    published(runs)
+    assert published(runs, *options).exit_code == Exit.DONE
+    assert list(imports.jobs)[len(METHODS)] == name
 
 
 @pytest.mark.parametrize(
@@ -165,26 +165,26 @@ def test_other_options_are_other_jobs(data: Path, service: Service, options: tup
     ],
 )
 def test_a_name_that_another_job_has_is_refused(
-    data: Path, service: Service, dataset: str, grader: str, pipeline: str
+    runs: Path, imports: ImportService, dataset: str, grader: str, pipeline: str
 ) -> None:
-    service.add("published-sparse", dataset, grader, pipeline)
-    ended = published(data)
+    imports.add("published-sparse", dataset, grader, pipeline)
+    ended = published(runs)
     assert ended.exit_code == Exit.CONFLICT
     said = f"job published-sparse exists, and is of pipeline {pipeline}, dataset {dataset} and grader {grader}"
     assert said in ended.stderr
     assert "fix: choose another name: --name NAME" in ended.stderr
 
 
-def test_a_dataset_with_other_questions_is_refused_before_any_job(data: Path, service: Service) -> None:
+def test_a_dataset_with_other_questions_is_refused_before_any_job(runs: Path, imports: ImportService) -> None:
     problem = {"type": "urn:mathrag:conflict", "detail": "dataset 'published' exists", "hint": "choose another name"}
-    service.refusal = 409, problem
-    ended = published(data)
-    assert (ended.exit_code, service.posted) == (Exit.CONFLICT, ["/v1/datasets"])
+    imports.refusal = 409, problem
+    ended = published(runs)
+    assert (ended.exit_code, imports.posted) == (Exit.CONFLICT, ["/v1/datasets"])
 
 
-def test_a_job_that_did_not_complete_has_no_table(data: Path, service: Service) -> None:
-    service.state = "cancelled"
-    ended = published(data)
+def test_a_job_that_did_not_complete_has_no_table(runs: Path, imports: ImportService) -> None:
+    imports.state = "cancelled"
+    ended = published(runs)
     assert (ended.exit_code, ended.stdout) == (Exit.UNREACHABLE, "")
     assert "job published-dense is cancelled: cut" in ended.stderr
 
@@ -203,22 +203,22 @@ def test_a_job_that_did_not_complete_has_no_table(data: Path, service: Service) 
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_before_anything_is_sent(
-    data: Path, service: Service, file: str, text: str | None, said: str
+    runs: Path, imports: ImportService, file: str, text: str | None, said: str
 ) -> None:
-    (data / file).unlink()
+    (runs / file).unlink()
     if text is not None:
-        (data / file).write_text(text)
-    ended = published(data)
+        (runs / file).write_text(text)
+    ended = published(runs)
     assert said in ended.stderr
-    assert (ended.exit_code in (Exit.NOT_FOUND, Exit.INVALID), service.posted) == (True, [])
+    assert (ended.exit_code in (Exit.NOT_FOUND, Exit.INVALID), imports.posted) == (True, [])
 
 
-def test_an_experiment_without_runs_is_refused_with_those_that_there_are(data: Path, service: Service) -> None:
-    ended = published(data, "--experiment", "1999")
+def test_an_experiment_without_runs_is_refused_with_those_that_there_are(runs: Path, imports: ImportService) -> None:
+    ended = published(runs, "--experiment", "1999")
     assert "has no runs of dense, sparse, hybrid, mathrag-gate in experiment '1999'" in ended.stderr
     assert f"{EXPERIMENT}, 20251125_000000" in ended.stderr
 
 
-def test_the_training_set_may_lie_elsewhere(data: Path, service: Service) -> None:
-    (data / "train.jsonl").rename(data / "math.jsonl")
-    assert published(data, "--problems", str(data / "math.jsonl")).exit_code == Exit.DONE
+def test_the_training_set_may_lie_elsewhere(runs: Path, imports: ImportService) -> None:
+    (runs / "train.jsonl").rename(runs / "math.jsonl")
+    assert published(runs, "--problems", str(runs / "math.jsonl")).exit_code == Exit.DONE

@@ -20,6 +20,8 @@ from tests.api_document import api_document
 from tests.unit.cases import named
 from tests.unit.mathrag.client.operations import Found, arguments, every_operation
 
+pytestmark = pytest.mark.anyio
+
 DOCUMENT = api_document()
 OPERATIONS = tuple(every_operation())
 LEFT_OUT = {

@@ -12,6 +12,8 @@ from mathrag.cli.command_groups import LocalCommand
 from mathrag.client.dry_run import curl
 from tests.unit.commands import JOB, Server, command_of, mathrag, says
 
+pytestmark = pytest.mark.anyio
+
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
 MUTATIONS = {"index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "drain", "release", "retry"}
 NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")

@@ -15,6 +15,8 @@ from mathrag.client.request import Request
 from mathrag.client.waiting import RETURN_S, follow_job
 from tests.unit.commands import JOB, Server, job
 
+pytestmark = pytest.mark.anyio
+
 
 class Api:
     def __init__(self, found: list[Any], streams: list[Any]) -> None:
@@ -81,7 +83,7 @@ def test_a_server_that_is_started_again_is_waited_for() -> None:
     assert [found["state"] for found in followed(api)] == ["running", "running", "completed"]
 
 
-def test_a_server_that_stays_away_is_given_up() -> None:
+def test_a_stream_that_stays_away_is_given_up() -> None:
     api = Api([job("running"), AWAY, AWAY], [AWAY])
     with pytest.raises(Failed, match="away"):
         followed(api, 0.0, 30.0, 59.0, RETURN_S + 1)

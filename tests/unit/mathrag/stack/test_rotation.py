@@ -7,6 +7,8 @@ import pytest
 from mathrag.stack.redis import rotate
 from tests.faults.limits import room, small_disk
 
+pytestmark = pytest.mark.anyio
+
 
 def test_a_large_log_is_kept_once_and_begins_anew(tmp_path: Path) -> None:
     log = tmp_path / "judge.log"

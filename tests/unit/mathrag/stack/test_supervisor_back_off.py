@@ -12,6 +12,8 @@ import pytest
 from mathrag.stack import process
 from mathrag.stack.process import BackOff, Child, Keeper, Time
 
+pytestmark = pytest.mark.anyio
+
 
 def test_pause_doubles_up_to_ten_seconds() -> None:
     back_off = BackOff()

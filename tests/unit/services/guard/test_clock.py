@@ -7,6 +7,8 @@ import pytest
 
 from services.guard import memory
 
+pytestmark = pytest.mark.anyio
+
 
 class Hands:
     def __init__(self) -> None:

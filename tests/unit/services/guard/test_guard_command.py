@@ -8,6 +8,8 @@ import pytest
 
 from services.guard.__main__ import _restrict_to_gpu
 
+pytestmark = pytest.mark.anyio
+
 
 def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> None:
     done = subprocess.run(

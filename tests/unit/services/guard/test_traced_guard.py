@@ -15,16 +15,16 @@ from tests.doubles.puppets import PuppetServer, StepClock
 from tests.unit.tracing import Spans, tracing
 
 pytestmark = pytest.mark.anyio
-EPOCH, QWEN = 7, 1
+QWEN = 1
 
 
-def guard_with(server: PuppetServer) -> Guard:
+def traced_guard(server: PuppetServer) -> Guard:
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
     guard.open(EPOCH, {QWEN: ServedModel(server, 2, name="qwen", driver="process")})
     return guard
 
 
-def chunk(*prompts: str) -> RunRequest:
+def chunk_of(*prompts: str) -> RunRequest:
     calls = (
         ModelCall(id=n, model_id=QWEN, prompt=each, decoding=Decoding(max_tokens=9), seed=n)
         for n, each in enumerate(prompts)
@@ -45,7 +45,7 @@ def calls(spans: Spans) -> list[ReadableSpan]:
 async def test_every_call_of_a_chunk_is_a_span() -> None:
     server = PuppetServer()
     with tracing() as spans, anyio.fail_after(30):
-        running = asyncio.create_task(drained(guard_with(server), chunk("a", "b")))
+        running = asyncio.create_task(drained(traced_guard(server), chunk_of("a", "b")))
         await server.has(2)
         server.answer()
         await running
@@ -59,7 +59,7 @@ async def test_every_call_of_a_chunk_is_a_span() -> None:
 async def test_a_call_on_a_server_that_dies_says_so() -> None:
     server = PuppetServer()
     with tracing() as spans, anyio.fail_after(30):
-        running = asyncio.create_task(drained(guard_with(server), chunk("a")))
+        running = asyncio.create_task(drained(traced_guard(server), chunk_of("a")))
         await server.has(1)
         server.die()
         await running
@@ -68,9 +68,9 @@ async def test_a_call_on_a_server_that_dies_says_so() -> None:
 
 async def test_a_call_that_is_aborted_ends_its_span() -> None:
     server = PuppetServer()
-    guard = guard_with(server)
+    guard = traced_guard(server)
     with tracing() as spans, anyio.fail_after(30):
-        running = asyncio.create_task(drained(guard, chunk("a")))
+        running = asyncio.create_task(drained(guard, chunk_of("a")))
         await server.has(1)
         await guard.cancel()
         await running

@@ -28,6 +28,8 @@ from shared.storage.keys import ValidKey
 from tests.api_document import api_document
 from tests.unit.asgi import ask
 
+pytestmark = pytest.mark.anyio
+
 # Every route asks for a scope; a key without it is told which one; a route that declares none answers nobody.
 
 

@@ -7,6 +7,8 @@ from services.orchestrator.api.pipelines import flatten, get_names, list_section
 from shared.params import Params
 from shared.runtime.parameters import parse_params
 
+pytestmark = pytest.mark.anyio
+
 
 def test_every_parameter_that_somebody_may_set_has_a_field_with_help() -> None:
     fields = {each.path: each for each in parameters()}

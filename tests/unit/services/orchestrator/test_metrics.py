@@ -1,5 +1,6 @@
 """What is provisioned for Prometheus and Grafana fits the metrics that there are."""
 
+import pytest
 import json
 import re
 from collections.abc import Set as AbstractSet
@@ -10,6 +11,8 @@ import yaml
 from services.orchestrator.metrics import BY_NAME, CATALOGUE, Metric
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
+
+pytestmark = pytest.mark.anyio
 
 FOLDER = REPOSITORY / "deploy" / "observability"
 BOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "dashboards" / "mathrag.json").read_text("utf-8"))

@@ -13,6 +13,8 @@ from shared.shapes import Scope
 from tests.api_document import api_document
 from tests.unit.cases import named
 
+pytestmark = pytest.mark.anyio
+
 # Entity tags: who has seen what, and who may change what he has not seen.
 
 

@@ -32,6 +32,8 @@ from shared.settings import Dense, Elasticsearch, Retrieval, Settings, Sparse, V
 from tests.doubles.search_server import SearchServer, make_failure, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
+pytestmark = pytest.mark.anyio
+
 SIGNATURE = "ab" * 32
 TERMS, VECTORS = f"mathrag-sparse-{SIGNATURE}", f"mathrag-dense-{SIGNATURE}"
 MANY = [(f"{at:064x}", f"text {at}") for at in range(2200)]
@@ -40,7 +42,6 @@ MANY = [(f"{at:064x}", f"text {at}") for at in range(2200)]
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
-    monkeypatch.setattr(elasticsearch, "BACK_OFF_S", 0.001)
     monkeypatch.setattr(elasticsearch, "BACK_OFF_S", 0.001)
     with search_server() as double:
         yield double

@@ -14,14 +14,6 @@ from tests.doubles.search_server import SearchServer, search_server
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
-    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
-    monkeypatch.setattr(elasticsearch, "BACK_OFF_S", 0.001)
-    with search_server() as double:
-        yield double
-
-
 async def looked(url: str, **settings: Any) -> Check:
     chosen = {"url": url, **settings}
     return await checks.check_part("elasticsearch", Retrieval(elasticsearch=chosen))  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ async def test_the_refusal_says_which_setting_allows_it() -> None:
     assert "access.hosts" in reply.json()["hint"]
 
 
-ELSEWHERE = (
+OTHER_ORIGINS = (
     "https://evil.example",
     "null",
     "",
@@ -59,7 +59,7 @@ ELSEWHERE = (
 )
 
 
-@pytest.mark.parametrize("origin", ELSEWHERE)
+@pytest.mark.parametrize("origin", OTHER_ORIGINS)
 async def test_a_page_from_elsewhere_changes_nothing(origin: str) -> None:
     assert await status("POST", host="127.0.0.1:8080", origin=origin) == 403
 

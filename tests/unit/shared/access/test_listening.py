@@ -11,9 +11,11 @@ import pytest
 from shared.access import filters
 from shared.settings import Access, Settings
 
+pytestmark = pytest.mark.anyio
+
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
 LOOPBACK = ("127.0.0.1", "127.8.9.1", "::1", "localhost")
-ELSEWHERE = (EVERYWHERE, "::", "192.168.1.5", "", "example.org", "localhost.example.org", "::ffff:10.0.0.1")
+OPEN_TO_OTHERS = (EVERYWHERE, "::", "192.168.1.5", "", "example.org", "localhost.example.org", "::ffff:10.0.0.1")
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
@@ -23,7 +25,7 @@ def test_on_loopback_nothing_is_needed(host: str) -> None:
     assert filters.explain_refusal(Settings(), host) is None
 
 
-@pytest.mark.parametrize("host", ELSEWHERE)
+@pytest.mark.parametrize("host", OPEN_TO_OTHERS)
 def test_elsewhere_the_api_asks_for_keys_and_services_need_theirs(host: str) -> None:
     assert not filters.is_loopback(host)
     assert filters.keys_required(Settings(host=host))

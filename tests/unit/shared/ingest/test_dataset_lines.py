@@ -22,28 +22,21 @@ from tests.unit.cases import named
 DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
 
 
-def read(**fields: Any) -> DatasetItem:
+def dataset_item(**fields: Any) -> DatasetItem:
     return read_dataset_line(json.dumps(fields), "items.jsonl", 1)
 
 
-def refusal(fields: dict[str, Any]) -> str:
+def dataset_refusal(fields: dict[str, Any]) -> str:
     try:
-        read(**fields)
+        dataset_item(**fields)
     except InvalidLine as refused:
         place, named_first, said = refused.message.partition("items.jsonl, line 1: ")
         return said if named_first and not place else "(another line)"
     return "(it can be used)"
 
 
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
-
-
-def test_reads_math_500() -> None:
-    item = read(
+def test_reads_math_500_as_a_dataset() -> None:
+    item = dataset_item(
         problem="p", solution=r"\boxed{3}", answer="4", subject="Algebra", level=2, unique_id="test/algebra/1.json"
     )
     assert item == DatasetItem(
@@ -55,7 +48,7 @@ def test_question_has_five_names() -> None:
     assert {
         name: found
         for name in ["question", "problem", "query", "user_input", "text"]
-        if (found := named(read, **{name: " why? "}).question) != "why?"
+        if (found := named(dataset_item, **{name: " why? "}).question) != "why?"
     } == {}
 
 
@@ -63,7 +56,7 @@ def test_gold_has_five_names() -> None:
     assert {
         name: found
         for name in ["answer", "gold", "expected_answer", "gt", "golden"]
-        if (found := named(read, question="q", **{name: "18"}).gold) != "18"
+        if (found := named(dataset_item, question="q", **{name: "18"}).gold) != "18"
     } == {}
 
 
@@ -71,7 +64,7 @@ def test_id_has_five_names() -> None:
     assert {
         name: found
         for name in ["custom_id", "id", "unique_id", "_id", "qid"]
-        if (found := named(read, question="q", **{name: 7}).custom_id) != "7"
+        if (found := named(dataset_item, question="q", **{name: 7}).custom_id) != "7"
     } == {}
 
 
@@ -88,7 +81,7 @@ def test_gold_answer() -> None:
         ({"answer": None, "solution": r"\boxed 5"}, "5"),
         ({}, None),
     ]
-    wrong = [(fields, found) for fields, gold in cases if (found := named(read, question="q", **fields).gold) != gold]
+    wrong = [(fields, found) for fields, gold in cases if (found := named(dataset_item, question="q", **fields).gold) != gold]
     assert wrong == []
 
 
@@ -106,12 +99,12 @@ def test_gold_documents_as_list_or_with_grades() -> None:
     wrong = [
         (value, found)
         for value, expected in cases
-        if (found := named(read, question="q", gold_documents=value).gold_documents) != expected
+        if (found := named(dataset_item, question="q", gold_documents=value).gold_documents) != expected
     ]
     assert wrong == []
 
 
-def test_defect_names_field_and_fix() -> None:
+def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
     cases = [
         ({"answer": "4"}, "has no question; write it into `question`"),
         ({"question": 4}, "`question` is a number"),
@@ -133,7 +126,7 @@ def test_defect_names_field_and_fix() -> None:
         ({"question": "q", "gold_documents": {"a": "1"}}, "`gold_documents` must be a list of ids or an object"),
         ({"question": "q", "gold_documents": {"a": True}}, "`gold_documents` must be"),
     ]
-    wrong = {str(fields): said for fields, expected in cases if expected not in (said := named(refusal, fields))}
+    wrong = {str(fields): said for fields, expected in cases if expected not in (said := named(dataset_refusal, fields))}
     assert wrong == {}
 
 
@@ -152,7 +145,7 @@ def test_several_expected_answers_are_kept_in_order() -> None:
     ]
     wrong = {}
     for fields, gold, others in cases:
-        item = named(read, question="q", **fields)
+        item = named(dataset_item, question="q", **fields)
         found = item.gold, item.expected.golds if item.expected else ()
         if found != (gold, others):
             wrong[str(fields)] = found
@@ -160,7 +153,7 @@ def test_several_expected_answers_are_kept_in_order() -> None:
 
 
 def test_an_item_without_alternatives_is_hashed_as_before() -> None:
-    encoded = canonical.encode(read(question="q", answer="4", choices=["4", "5"], rubric="r"))
+    encoded = canonical.encode(dataset_item(question="q", answer="4", choices=["4", "5"], rubric="r"))
     assert b"alternatives" not in encoded
     assert b"expected" not in encoded
 
@@ -171,14 +164,14 @@ def test_a_chat_of_one_question_is_a_question() -> None:
         {"role": "user", "content": "why?"},
         {"role": "assistant"},
     ]
-    assert read(messages=chat, answer="18").question == "why?"
+    assert dataset_item(messages=chat, answer="18").question == "why?"
     with pytest.raises(EmptyText, match="`messages` is empty"):
-        read(messages=[{"role": "user", "content": " "}])
+        dataset_item(messages=[{"role": "user", "content": " "}])
 
 
 def test_empty_question_is_told_apart() -> None:
     with pytest.raises(EmptyText, match="`question` is empty"):
-        read(question=" ")
+        dataset_item(question=" ")
 
 
 def test_a_question_that_no_search_would_take_is_refused_with_its_line() -> None:
@@ -251,16 +244,16 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is no
     ],
 )
 def test_reads_real_datasets(path: str, items: int) -> None:
-    read = list(read_dataset(dataset_lines(DATA / path)))
-    assert len(read) == items
-    assert all(item.gold is not None or item.gold_documents for item in read)
+    dataset_item = list(read_dataset(dataset_lines(DATA / path)))
+    assert len(dataset_item) == items
+    assert all(item.gold is not None or item.gold_documents for item in dataset_item)
 
 
 @needs_data
 def test_boxes_of_solutions_agree_with_answers() -> None:
     with (DATA / "math" / "train.jsonl").open() as file:
         fields = [json.loads(line) for line in file]
-    golds = [read(problem="p", solution=each["solution"]).gold for each in fields]
+    golds = [dataset_item(problem="p", solution=each["solution"]).gold for each in fields]
     differing = [gold for gold, each in zip(golds, fields, strict=True) if gold != each["answer"]]
     assert len(differing) < len(golds) / 100
 
@@ -268,16 +261,16 @@ def test_boxes_of_solutions_agree_with_answers() -> None:
 def test_an_item_names_the_relation_that_it_asks_for() -> None:
     asked = {"relation": "met", "entity": "a", "side": "subject", "leads": [{"rule": 3, "documents": ["7"]}]}
     query = FactQuery(relation="met", entity="a", side="subject", leads=(Lead(rule=3, documents=("7",)),))
-    assert read(question="q", relation="met").query == FactQuery(relation="met")
-    assert read(question="q", query=asked) == read(question="q", query=asked, relation="met")
-    assert read(question="q", query=asked).query == query
-    assert (read(query="q", relation="met").question, read(query="q").query) == ("q", None)
+    assert dataset_item(question="q", relation="met").query == FactQuery(relation="met")
+    assert dataset_item(question="q", query=asked) == dataset_item(question="q", query=asked, relation="met")
+    assert dataset_item(question="q", query=asked).query == query
+    assert (dataset_item(query="q", relation="met").question, dataset_item(query="q").query) == ("q", None)
 
 
 def test_a_line_without_a_relation_is_hashed_as_ever() -> None:
-    plain = canonical.digest(read(question="q", answer="4"))
-    assert canonical.digest(read(question="q", answer="4", relation=None)) == plain
-    assert canonical.digest(read(question="q", answer="4", relation=" ")) == plain
+    plain = canonical.digest(dataset_item(question="q", answer="4"))
+    assert canonical.digest(dataset_item(question="q", answer="4", relation=None)) == plain
+    assert canonical.digest(dataset_item(question="q", answer="4", relation=" ")) == plain
 
 
 @pytest.mark.parametrize(
@@ -292,7 +285,7 @@ def test_a_line_without_a_relation_is_hashed_as_ever() -> None:
 )
 def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidLine) as refused:
-        read(question="q", **fields)
+        dataset_item(question="q", **fields)
     assert said in str(refused.value)
 
 
@@ -372,9 +365,9 @@ def test_a_field_is_read_for_some_graders_only() -> None:
 
 def test_reads_bright() -> None:
     line = {"query": "Why?", "id": "7", "gold_ids": ["a/1", "a/2"], "gold_answer": "So.", "excluded_ids": ["b/1"]}
-    item = read(**line)
+    item = dataset_item(**line)
     assert (item.question, item.gold, item.gold_documents) == ("Why?", "So.", {"a/1": 1, "a/2": 1})
-    assert read(**{**line, "gold_answer": "N/A"}).gold is None
+    assert dataset_item(**{**line, "gold_answer": "N/A"}).gold is None
     assert warnings_of(lines_of(line, {**line, "id": "8", "excluded_ids": ["N/A"]})) == [
         "`excluded_ids` of 1 items was not read: a search finds these documents like all others"
     ]

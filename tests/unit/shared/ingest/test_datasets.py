@@ -25,16 +25,16 @@ from tools.bench.stack import as_lines
 # Chinese problems: what a question is made of, and that BM25 finds them in the real collection.
 
 
-DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
+CMATH = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
 TEA = {"question": "妈咪买了3盒茶叶，一盒茶叶有6小包，一共买了多少小包茶叶？", "golden": "18"}
 HARES = {"question": "黑兔有5只，白兔有8只。黑兔比白兔少多少只", "golden": "3"}
 
 
 @pytest.fixture(scope="module")
 def problems() -> list[dict[str, Any]]:
-    if not DATA.exists():
-        pytest.skip(f"{DATA.name} is not part of the repository, and is absent here")
-    return [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
+    if not CMATH.exists():
+        pytest.skip(f"{CMATH.name} is not part of the repository, and is absent here")
+    return [json.loads(line) for line in CMATH.read_text("utf-8").splitlines()]
 
 
 def test_a_question_is_the_last_clause_of_its_problem() -> None:
@@ -78,11 +78,11 @@ def test_every_question_of_the_collection_is_put_in_chinese(problems: list[dict[
 # Corpus lines: every known shape becomes a document, every defect a sentence that names line, field and fix.
 
 
-def read(**fields: Any) -> CorpusRecord:
+def corpus_record(**fields: Any) -> CorpusRecord:
     return read_corpus_line(json.dumps(fields), "corpus.jsonl", 1)
 
 
-def refusal(raw: Content) -> str:
+def corpus_refusal(raw: Content) -> str:
     try:
         read_corpus_line(raw, "corpus.jsonl", 7)
     except InvalidLine as refused:
@@ -101,8 +101,8 @@ def write(folder: Path, files: dict[str, str | bytes]) -> Path:
 # What is understood
 
 
-def test_reads_math_500() -> None:
-    record = read(problem="1+1?", solution="It is 2.", answer="2", subject="Algebra", level=2, unique_id="test/1.json")
+def test_reads_math_500_as_a_corpus() -> None:
+    record = corpus_record(problem="1+1?", solution="It is 2.", answer="2", subject="Algebra", level=2, unique_id="test/1.json")
     assert record.external_id == "test/1.json"
     assert (record.document.problem, record.document.text) == ("1+1?", "It is 2.")
     assert record.meta == {"subject": "Algebra", "level": "2"}
@@ -113,18 +113,18 @@ def test_levels_of_both_spellings_are_the_same() -> None:
     wrong = [
         (level, found)
         for level, expected in cases
-        if (found := named(read, text="x", level=level).meta.get("level")) != expected
+        if (found := named(corpus_record, text="x", level=level).meta.get("level")) != expected
     ]
     assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["subject", "type", "topic"])
 def test_subject_has_three_names(name: str) -> None:
-    assert read(text="x", **{name: "Geometry"}).meta == {"subject": "Geometry"}
+    assert corpus_record(text="x", **{name: "Geometry"}).meta == {"subject": "Geometry"}
 
 
 def test_reads_beir_with_the_title_as_first_line() -> None:
-    record = read(_id="d1", title="A title", text="The body.", metadata={"year": 1962})
+    record = corpus_record(_id="d1", title="A title", text="The body.", metadata={"year": 1962})
     assert record.external_id == "d1"
     assert record.document.text == "A title\nThe body."
     assert record.document.problem == ""
@@ -132,19 +132,19 @@ def test_reads_beir_with_the_title_as_first_line() -> None:
 
 
 def test_title_alone_is_text_enough() -> None:
-    assert read(_id="d1", title="A title", text="").document.text == "A title"
+    assert corpus_record(_id="d1", title="A title", text="").document.text == "A title"
 
 
 @pytest.mark.parametrize("name", ["text", "contents"])
 def test_reads_plain_objects(name: str) -> None:
-    record = read(id=12, problem="Why?", meta={"a": 1}, **{name: " Because. "})
+    record = corpus_record(id=12, problem="Why?", meta={"a": 1}, **{name: " Because. "})
     assert record.external_id == "12"
     assert (record.document.problem, record.document.text) == ("Why?", "Because.")
     assert record.meta == {"a": 1}
 
 
 def test_reads_gsm8k_without_its_calculator_notes() -> None:
-    record = read(question="How many?", answer="She sold 48/2 = <<48/2=24>>24 clips.\n#### 24")
+    record = corpus_record(question="How many?", answer="She sold 48/2 = <<48/2=24>>24 clips.\n#### 24")
     assert record.document.problem == "How many?"
     assert record.document.text == "She sold 48/2 = 24 clips.\n#### 24"
     assert record.external_id is None
@@ -164,13 +164,13 @@ def test_chinese_and_whole_surrogate_pairs_are_text() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(str.strip))
 def test_any_text_survives(text: str) -> None:
-    assert read(text=text).document.text == text.strip()
+    assert corpus_record(text=text).document.text == text.strip()
 
 
 # What is refused
 
 
-def test_defect_names_field_and_fix() -> None:
+def test_defect_of_a_corpus_line_names_field_and_fix() -> None:
     cases = [
         (b"{", "is not JSON"),
         (b'{"text": NaN}', "`text` is NaN, which is no JSON number; write it as a string"),
@@ -203,14 +203,14 @@ def test_defect_names_field_and_fix() -> None:
         (b'{"text": "x", "meta": "a"}', "`meta` is a string, not a JSON object"),
         (b'{"text": "x", "level": [5]}', "`level` is an array"),
     ]
-    wrong = {raw[:80]: said for raw, expected in cases if expected not in (said := named(refusal, raw))}
+    wrong = {raw[:80]: said for raw, expected in cases if expected not in (said := named(corpus_refusal, raw))}
     assert wrong == {}
 
 
 @pytest.mark.parametrize("fields", [{"text": ""}, {"text": " \n "}, {"_id": "471", "title": "", "text": ""}])
 def test_empty_text_is_told_apart(fields: dict[str, str]) -> None:
     with pytest.raises(EmptyText, match="has an empty text"):
-        read(**fields)
+        corpus_record(**fields)
 
 
 def test_a_repeated_id_names_both_lines() -> None:
@@ -234,7 +234,7 @@ def test_a_line_over_the_limit_is_never_held_whole(tmp_path: Path) -> None:
     write(tmp_path, {"c.jsonl": b"x" * (3 * MAX_LINE_BYTES) + b'\n{"text": "2"}\n'})
     (_, first, long), (_, second, short) = corpus_lines(tmp_path / "c.jsonl")
     assert (first, second) == (1, 2)
-    assert f"longer than {MAX_LINE_BYTES} bytes" in refusal(long)
+    assert f"longer than {MAX_LINE_BYTES} bytes" in corpus_refusal(long)
     assert read_corpus_line(short, "c.jsonl", 2).document.text == "2"
 
 

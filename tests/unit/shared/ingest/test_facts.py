@@ -97,10 +97,10 @@ def test_packed_and_plain_and_json_are_the_same_graph() -> None:
         assert texts(found) == texts(plain) == [("0", "Time 7 a met b.")]
 
 
-FACT = st.tuples(st.sampled_from("abc"), st.sampled_from("rs"), st.sampled_from("abc"), st.integers(0, 2))
+ANY_FACT = st.tuples(st.sampled_from("abc"), st.sampled_from("rs"), st.sampled_from("abc"), st.integers(0, 2))
 
 
-@given(st.lists(FACT, min_size=1, max_size=30))
+@given(st.lists(ANY_FACT, min_size=1, max_size=30))
 def test_repeated_facts_are_left_out_and_the_first_stays(known: Sequence[tuple[str, str, str, int]]) -> None:
     found = read("".join(f"{s}\t{r}\t{o}\t{t}\n" for s, r, o, t in known).encode())
     graph = found.upload.graph

@@ -20,6 +20,8 @@ from shared.replies import CorpusRecord
 from tests.unit.shared.ingest.test_uploads import reading
 from tests.unit.upload_defects import LINES, WHOLE, Body
 
+pytestmark = pytest.mark.anyio
+
 UNPACKED_HERE = pytest.mark.usefixtures("unpacked_here")
 
 

@@ -25,7 +25,7 @@ KINDS: tuple[KIND, ...] = ("openai", "ollama")
 
 
 @dataclass
-class Setting:
+class EmbedderSetting:
     double: RetrievalServer
     url: str
     kind: KIND
@@ -44,49 +44,49 @@ class Setting:
 
 
 @pytest.fixture(params=KINDS)
-async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
+async def embedding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbedderSetting]:
     monkeypatch.setattr(servers, "PAUSE_S", 0.0)
     double = RetrievalServer(digests={"small:latest": "d1g3st"})
     async with chat_server(double.respond) as server:
-        yield Setting(double, server.url, request.param)
+        yield EmbedderSetting(double, server.url, request.param)
 
 
-async def test_vectors_come_in_order_and_have_length_one(served: Setting) -> None:
-    found = await served.embed(TEXTS)
+async def test_vectors_come_in_order_and_have_length_one(embedding: EmbedderSetting) -> None:
+    found = await embedding.embed(TEXTS)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, HashedWords().embed_documents(TEXTS), atol=1e-6)
 
 
-async def test_no_text_no_vector(served: Setting) -> None:
-    assert (await served.embed([])).shape == (0, 64)
+async def test_no_text_no_vector(embedding: EmbedderSetting) -> None:
+    assert (await embedding.embed([])).shape == (0, 64)
 
 
-async def test_a_text_without_words_stays_zero(served: Setting) -> None:
-    assert not (await served.embed(["+"])).any()
+async def test_a_text_without_words_stays_zero(embedding: EmbedderSetting) -> None:
+    assert not (await embedding.embed(["+"])).any()
 
 
-async def test_texts_are_sent_in_normal_form(served: Setting) -> None:
-    await served.embed(["３ circles, ﬁve"])
-    assert served.sent == [["3 circles, five"]]
+async def test_texts_are_sent_in_normal_form(embedding: EmbedderSetting) -> None:
+    await embedding.embed(["３ circles, ﬁve"])
+    assert embedding.sent == [["3 circles, five"]]
 
 
-async def test_texts_are_sent_in_batches(served: Setting) -> None:
-    await served.embed(TEXTS, batch=4)
-    assert served.sent == [TEXTS[:4], TEXTS[4:]]
+async def test_texts_are_sent_in_batches(embedding: EmbedderSetting) -> None:
+    await embedding.embed(TEXTS, batch=4)
+    assert embedding.sent == [TEXTS[:4], TEXTS[4:]]
 
 
-async def test_each_side_has_its_prefix(served: Setting) -> None:
+async def test_each_side_has_its_prefix(embedding: EmbedderSetting) -> None:
     prefixes = {"query_prefix": "query: ", "document_prefix": "passage: "}
-    await served.embed(["circle"], "queries", **prefixes)
-    await served.embed(["circle"], "documents", **prefixes)
-    assert served.sent == [["query: circle"], ["passage: circle"]]
+    await embedding.embed(["circle"], "queries", **prefixes)
+    await embedding.embed(["circle"], "documents", **prefixes)
+    assert embedding.sent == [["query: circle"], ["passage: circle"]]
 
 
-async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(served: Setting) -> None:
-    await served.embed(["circle " * 900], document_prefix="p: ", max_chars=6)
-    await served.embed(["circle " * 900])
-    assert served.sent == [["p: circle"], ["circle " * 900]]
-    assert all(body.get("truncate") is (False if served.kind == "ollama" else None) for body in served.double.bodies)
+async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(embedding: EmbedderSetting) -> None:
+    await embedding.embed(["circle " * 900], document_prefix="p: ", max_chars=6)
+    await embedding.embed(["circle " * 900])
+    assert embedding.sent == [["p: circle"], ["circle " * 900]]
+    assert all(body.get("truncate") is (False if embedding.kind == "ollama" else None) for body in embedding.double.bodies)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(served:
         ("424", "HTTP 424"),
     ],
 )
-async def test_what_are_no_vectors_is_refused_in_words(served: Setting, how: str, said: str) -> None:
+async def test_what_are_no_vectors_is_refused_in_words(embedding: EmbedderSetting, how: str, said: str) -> None:
     def use(made: Embedder) -> None:
         assert made.dimension == 64
-        served.double.tell(how)
+        embedding.double.tell(how)
         made.embed_documents(TEXTS[:2])
 
     with pytest.raises(Unavailable, match=said) as caught:
-        await served.using(use)
+        await embedding.using(use)
     assert "retrieval.embeddings" in str(caught.value.hint)
 
 
@@ -123,75 +123,75 @@ async def test_two_vectors_of_one_number_are_refused() -> None:
             made.embed_documents(TEXTS[:2])
 
         with pytest.raises(Unavailable, match="sent 2 vectors with wrong numbers for 2 texts"):
-            await Setting(double, server.url, "openai").using(use)
+            await EmbedderSetting(double, server.url, "openai").using(use)
 
 
 @pytest.mark.parametrize("how", ["500", "503", "429", "reset"])
-async def test_a_server_that_stumbles_is_asked_again(served: Setting, how: str) -> None:
-    served.double.tell(how, 2)
-    assert (await served.embed(TEXTS)).shape == (6, 64)
+async def test_a_server_that_stumbles_is_asked_again(embedding: EmbedderSetting, how: str) -> None:
+    embedding.double.tell(how, 2)
+    assert (await embedding.embed(TEXTS)).shape == (6, 64)
 
 
-async def test_a_server_that_is_late_is_named_with_the_limit(served: Setting) -> None:
-    served.double.tell("hang")
+async def test_a_server_that_is_late_is_named_with_the_limit(embedding: EmbedderSetting) -> None:
+    embedding.double.tell("hang")
     with pytest.raises(Unavailable, match=r"did not answer within 0\.1 s"):
-        await served.embed(TEXTS, timeout_s=0.1)
+        await embedding.embed(TEXTS, timeout_s=0.1)
 
 
-async def test_a_text_that_does_not_fit_is_cut_where_the_setting_says_so(served: Setting) -> None:
-    served.double.holds = 5
+async def test_a_text_that_does_not_fit_is_cut_where_the_setting_says_so(embedding: EmbedderSetting) -> None:
+    embedding.double.holds = 5
     long = "circle radius area prime power derivative divisor " * 20
-    found = await served.embed(["radius", long, "a prime"], too_long="cut")
+    found = await embedding.embed(["radius", long, "a prime"], too_long="cut")
     expected = HashedWords().embed_documents(["radius", " ".join(long.split()[:5]), "a prime"])
     np.testing.assert_allclose(found, expected, atol=1e-6)
     with pytest.raises(TooLarge, match="too long for the embedding model"):
-        await served.embed([long])
+        await embedding.embed([long])
 
 
 @pytest.mark.parametrize("holds", [1, 255, 256, 257, 300, 512, 1999])
-async def test_of_a_very_long_text_little_is_sent_to_find_where_it_is_cut(served: Setting, holds: int) -> None:
-    served.double.holds = holds
+async def test_of_a_very_long_text_little_is_sent_to_find_where_it_is_cut(embedding: EmbedderSetting, holds: int) -> None:
+    embedding.double.holds = holds
     words = [f"w{at}" for at in range(2000)]
-    found = await served.embed([" ".join(words)], too_long="cut")
+    found = await embedding.embed([" ".join(words)], too_long="cut")
     np.testing.assert_allclose(found, HashedWords().embed_documents([" ".join(words[:holds])]), atol=1e-6)
-    longest = max(len(text.split()) for [text] in served.sent[1:])
+    longest = max(len(text.split()) for [text] in embedding.sent[1:])
     assert longest <= max(2 * holds, 256)
 
 
 @pytest.mark.parametrize("side", ["queries", "documents"])
-async def test_a_text_that_does_not_fit_is_its_own_fault(served: Setting, side: str) -> None:
+async def test_a_text_that_does_not_fit_is_its_own_fault(embedding: EmbedderSetting, side: str) -> None:
     def use(made: Embedder) -> None:
         assert made.dimension == 64
-        served.double.tell("too_long")
+        embedding.double.tell("too_long")
         getattr(made, f"embed_{side}")(["long"])
 
     with pytest.raises(TooLarge, match="too long for the embedding model") as caught:
-        await served.using(use)
+        await embedding.using(use)
     assert "max_chars" in str(caught.value.hint)
 
 
-async def test_a_server_that_comes_late_is_waited_for(served: Setting) -> None:
+async def test_a_server_that_comes_late_is_waited_for(embedding: EmbedderSetting) -> None:
     def use(made: Embedder) -> int:
-        served.double.tell("424", 1)
+        embedding.double.tell("424", 1)
         with pytest.raises(Unavailable, match="HTTP 424"):
             _ = made.dimension
         return made.dimension
 
-    assert await served.using(use) == 64
+    assert await embedding.using(use) == 64
 
 
-async def test_the_dimension_is_asked_once(served: Setting) -> None:
+async def test_the_dimension_is_asked_once(embedding: EmbedderSetting) -> None:
     def use(made: Embedder) -> None:
         made.embed_queries(["circle"])
         made.embed_documents(["circle"])
         assert made.signature
 
-    await served.using(use)
-    assert [body["input"] for body in served.double.bodies] == [["a"], ["circle"], ["circle"]]
+    await embedding.using(use)
+    assert [body["input"] for body in embedding.double.bodies] == [["a"], ["circle"], ["circle"]]
 
 
-async def signature(served: Setting, **settings: Any) -> str:
-    found: str = await served.using(lambda made: made.signature, **settings)
+async def signature(embedding: EmbedderSetting, **settings: Any) -> str:
+    found: str = await embedding.using(lambda made: made.signature, **settings)
     return found
 
 
@@ -200,39 +200,39 @@ async def signature(served: Setting, **settings: Any) -> str:
     [{"query_prefix": "q: "}, {"document_prefix": "d: "}, {"max_chars": 100}, {"too_long": "cut"}],
     ids=lambda each: next(iter(each)),
 )
-async def test_whatever_changes_a_vector_changes_the_signature(served: Setting, other: dict[str, Any]) -> None:
-    assert await signature(served, **other) != await signature(served)
+async def test_whatever_changes_a_vector_changes_the_signature(embedding: EmbedderSetting, other: dict[str, Any]) -> None:
+    assert await signature(embedding, **other) != await signature(embedding)
 
 
-async def test_what_changes_no_vector_leaves_the_signature(served: Setting) -> None:
-    first = await signature(served)
-    assert await signature(served, batch=3, cache=0, timeout_s=9) == first
-    async with chat_server(served.double.respond) as moved:
-        assert await signature(served, url=moved.url) == first
+async def test_what_changes_no_vector_leaves_the_signature(embedding: EmbedderSetting) -> None:
+    first = await signature(embedding)
+    assert await signature(embedding, batch=3, cache=0, timeout_s=9) == first
+    async with chat_server(embedding.double.respond) as moved:
+        assert await signature(embedding, url=moved.url) == first
 
 
 async def test_a_model_that_was_pulled_again_is_another_one() -> None:
     double = RetrievalServer(digests={"small:latest": "one"})
     async with chat_server(double.respond) as server:
-        served = Setting(double, server.url, "ollama")
-        first = await signature(served)
+        embedding = EmbedderSetting(double, server.url, "ollama")
+        first = await signature(embedding)
         double.digests["small:latest"] = "two"
-        assert await signature(served) != first
+        assert await signature(embedding) != first
 
 
 async def test_a_model_that_was_not_pulled_is_named_with_the_command() -> None:
     double = RetrievalServer()
     async with chat_server(double.respond) as server:
         with pytest.raises(Unavailable, match="ollama pull small"):
-            await signature(Setting(double, server.url, "ollama"))
+            await signature(EmbedderSetting(double, server.url, "ollama"))
 
 
 async def test_a_declared_revision_tells_remote_models_apart() -> None:
     double = RetrievalServer()
     async with chat_server(double.respond) as server:
-        served = Setting(double, server.url, "openai")
-        assert len({await signature(served, revision=each) for each in ("", "v1", "v2")}) == 3
-        assert await signature(served, model="large") != await signature(served)
+        embedding = EmbedderSetting(double, server.url, "openai")
+        assert len({await signature(embedding, revision=each) for each in ("", "v1", "v2")}) == 3
+        assert await signature(embedding, model="large") != await signature(embedding)
 
 
 async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,9 +240,9 @@ async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPa
     double = RetrievalServer()
     double.tell("echo")
     async with chat_server(double.respond) as server:
-        served = Setting(double, server.url, "openai")
+        embedding = EmbedderSetting(double, server.url, "openai")
         with pytest.raises(Unavailable, match=r"no such key: Bearer \*\*\*"):
-            await served.embed(TEXTS, api_key_env="EMBEDDING_KEY")
+            await embedding.embed(TEXTS, api_key_env="EMBEDDING_KEY")
         assert server.seen[0].headers["authorization"] == "Bearer sk-1234567890"
 
 
@@ -263,7 +263,7 @@ def test_a_key_that_is_not_set_is_refused_at_the_start() -> None:
     ],
     ids=str,
 )
-def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
+def test_settings_of_an_embedder_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Embeddings(**given)
 

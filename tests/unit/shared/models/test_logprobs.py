@@ -36,7 +36,7 @@ SPOKEN = (
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ChatServer]:
+async def scoring() -> AsyncIterator[ChatServer]:
     def logprobs(body: dict[str, int]) -> object:
         return by_word("So x", body["top_logprobs"]) if body.get("logprobs") else None
 
@@ -44,27 +44,27 @@ async def server() -> AsyncIterator[ChatServer]:
         yield double
 
 
-async def ask(server: ChatServer, logprobs: int = 0) -> ModelAnswer:
-    client = OpenAICompatible(server.url, model="a-model", timeout_s=30)
+async def ask_for_logprobs(scoring: ChatServer, logprobs: int = 0) -> ModelAnswer:
+    client = OpenAICompatible(scoring.url, model="a-model", timeout_s=30)
     try:
         return await client.complete("q", GREEDY, 5, logprobs)
     finally:
         await client.close()
 
 
-async def test_openai_compatible_servers_are_asked_in_openais_words(server: ChatServer) -> None:
-    assert (await ask(server, 2)).tokens == SPOKEN
-    assert (server.seen[0].json["logprobs"], server.seen[0].json["top_logprobs"]) == (True, 2)
+async def test_openai_compatible_servers_are_asked_in_openais_words(scoring: ChatServer) -> None:
+    assert (await ask_for_logprobs(scoring, 2)).tokens == SPOKEN
+    assert (scoring.seen[0].json["logprobs"], scoring.seen[0].json["top_logprobs"]) == (True, 2)
 
 
-async def test_a_request_without_log_probabilities_is_what_it_always_was(server: ChatServer) -> None:
-    assert await ask(server) == ModelAnswer(text="So x", finish_reason="stop")
-    assert not {"logprobs", "top_logprobs"} & server.seen[0].json.keys()
+async def test_a_request_without_log_probabilities_is_what_it_always_was(scoring: ChatServer) -> None:
+    assert await ask_for_logprobs(scoring) == ModelAnswer(text="So x", finish_reason="stop")
+    assert not {"logprobs", "top_logprobs"} & scoring.seen[0].json.keys()
 
 
-async def test_a_server_that_gives_none_has_answered_all_the_same(server: ChatServer) -> None:
-    server.respond = lambda _: answer("So x")
-    assert await ask(server, 2) == ModelAnswer(text="So x", finish_reason="stop")
+async def test_a_server_that_gives_none_has_answered_all_the_same(scoring: ChatServer) -> None:
+    scoring.respond = lambda _: answer("So x")
+    assert await ask_for_logprobs(scoring, 2) == ModelAnswer(text="So x", finish_reason="stop")
 
 
 async def test_ollama_is_asked_by_its_native_fields() -> None:
@@ -104,16 +104,16 @@ def test_between_worker_and_guard_nothing_is_said_of_what_was_not_asked() -> Non
     assert msgspec.to_builtins(call) == {
         "id": 1, "model_id": 2, "prompt": "p", "decoding": {"temperature": 0.0, "max_tokens": 512}, "seed": 3,
     }  # fmt: skip
-    assert "tokens" not in msgspec.to_builtins(completion())
+    assert "tokens" not in msgspec.to_builtins(completion_of())
 
 
 def test_a_reply_keeps_the_tokens() -> None:
-    reply = read_reply("generate", completion(SPOKEN))
+    reply = read_reply("generate", completion_of(SPOKEN))
     assert reply == Generated(text="So x", tokens=SPOKEN)
     assert msgspec.json.decode(msgspec.json.encode(reply), type=Generated) == reply
 
 
-def completion(said: tuple[Token, ...] = ()) -> Completion:
+def completion_of(said: tuple[Token, ...] = ()) -> Completion:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Completion(
         id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text="So x", tokens=said
@@ -153,9 +153,9 @@ def test_what_a_database_cannot_hold_is_replaced() -> None:
     ]
 
 
-async def test_a_refusal_of_so_many_alternatives_is_said(server: ChatServer) -> None:
+async def test_a_refusal_of_so_many_alternatives_is_said(scoring: ChatServer) -> None:
     said = "Input validation error: `top_n_tokens` must be >= 0 and <= 5. Given: 20"
-    server.respond = lambda _: as_json({"error": said, "error_type": "validation"}, 422)
+    scoring.respond = lambda _: as_json({"error": said, "error_type": "validation"}, 422)
     with pytest.raises(ChatFailed, match="top_n_tokens") as caught:
-        await ask(server, 20)
+        await ask_for_logprobs(scoring, 20)
     assert caught.value.kind is FailureKind.BACKEND_ERROR

@@ -166,7 +166,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         metadata.read_gguf_architecture(tmp_path / "gone.gguf")
 
 
-def folder(path: Path, config: dict[str, Any], **tensors: int) -> Path:
+def model_folder(path: Path, config: dict[str, Any], **tensors: int) -> Path:
     (path / "config.json").write_text(json.dumps(config))
     write_tensors(path / "model.safetensors", **tensors)
     return path
@@ -183,7 +183,7 @@ def write_tensors(path: Path, **sizes: int) -> None:
 
 
 def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
-    found = metadata.read_huggingface_architecture(folder(tmp_path, CONFIG, a=600, b=400))
+    found = metadata.read_huggingface_architecture(model_folder(tmp_path, CONFIG, a=600, b=400))
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (24, 14, 2, 64)
     assert (found.embedding, found.vocabulary, found.trained_context, found.name) == (896, 151_936, 32_768, "qwen2")
     assert found.weights_bytes == 1000
@@ -192,33 +192,33 @@ def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given_dim", "expected"), [(None, 64), (128, 128)])
 def test_a_stated_head_dim_wins(tmp_path: Path, given_dim: int | None, expected: int) -> None:
     assert (
-        metadata.read_huggingface_architecture(folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim
+        metadata.read_huggingface_architecture(model_folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim
         == expected
     )
 
 
 def test_without_groups_every_head_has_its_keys(tmp_path: Path) -> None:
     config = {name: value for name, value in CONFIG.items() if name != "num_key_value_heads"}
-    assert metadata.read_huggingface_architecture(folder(tmp_path, config, a=1)).kv_heads == 14
+    assert metadata.read_huggingface_architecture(model_folder(tmp_path, config, a=1)).kv_heads == 14
 
 
 @pytest.mark.parametrize(("tied", "expected"), [(True, 900), (False, 1000)])
 def test_tied_embeddings_are_held_once(tmp_path: Path, tied: bool, expected: int) -> None:
     config = {**CONFIG, "tie_word_embeddings": tied}
     assert (
-        metadata.read_huggingface_architecture(folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes
+        metadata.read_huggingface_architecture(model_folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes
         == expected
     )
 
 
 def test_all_parts_of_a_checkpoint_count(tmp_path: Path) -> None:
-    folder(tmp_path, CONFIG, a=600)
+    model_folder(tmp_path, CONFIG, a=600)
     write_tensors(tmp_path / "model-00002-of-00002.safetensors", b=400)
     assert metadata.read_huggingface_architecture(tmp_path).weights_bytes == 1000
 
 
 def test_of_a_model_that_sees_the_part_that_writes_counts(tmp_path: Path) -> None:
-    found = metadata.read_huggingface_architecture(folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
+    found = metadata.read_huggingface_architecture(model_folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
     assert (found.layers, found.name) == (24, "qwen2")
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from shared.models.ollama_orphans import find_orphans, find_runners, is_running
 
+pytestmark = pytest.mark.anyio
+
 SLEEP = "import time; print('running', flush=True); time.sleep(600)"
 SERVE = "import json, os, subprocess; subprocess.run(json.loads(os.environ['RUNNER']))"
 URL = "http://127.0.0.1:11434"

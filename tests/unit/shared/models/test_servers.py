@@ -178,7 +178,7 @@ PROTOCOLS: tuple[PROTOCOL, ...] = ("jina", "tei")
 
 
 @dataclass
-class Setting:
+class RerankerSetting:
     double: RetrievalServer
     url: str
     protocol: PROTOCOL
@@ -191,92 +191,92 @@ class Setting:
 
 
 @pytest.fixture(params=PROTOCOLS)
-async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
+async def reranking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RerankerSetting]:
     monkeypatch.setattr(servers, "PAUSE_S", 0.0)
     double = RetrievalServer(logits=LOGITS)
     async with chat_server(double.respond) as server:
-        yield Setting(double, server.url, request.param)
+        yield RerankerSetting(double, server.url, request.param)
 
 
-async def test_logits_become_probabilities_in_the_order_asked(served: Setting) -> None:
-    found = await served.score(["vague", "exact", "unrelated", "related"])
+async def test_logits_become_probabilities_in_the_order_asked(reranking: RerankerSetting) -> None:
+    found = await reranking.score(["vague", "exact", "unrelated", "related"])
     assert found == pytest.approx([PROBABILITIES[at] for at in (2, 0, 3, 1)], abs=5e-5)
 
 
-async def test_probabilities_are_left_as_they_are(served: Setting) -> None:
-    served.double.logits = {"a": 0.25, "b": 1.0, "c": 0.0}
-    assert await served.score(["a", "b", "c"], activation="none") == [0.25, 1.0, 0.0]
+async def test_probabilities_are_left_as_they_are(reranking: RerankerSetting) -> None:
+    reranking.double.logits = {"a": 0.25, "b": 1.0, "c": 0.0}
+    assert await reranking.score(["a", "b", "c"], activation="none") == [0.25, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(("document", "said"), [("exact", "8.5"), ("vague", "-0.5")])
-async def test_logits_without_an_activation_are_refused_with_the_fix(served: Setting, document: str, said: str) -> None:
+async def test_logits_without_an_activation_are_refused_with_the_fix(reranking: RerankerSetting, document: str, said: str) -> None:
     with pytest.raises(ModelFailed, match=f"{said}, not a probability: set .*activation: sigmoid"):
-        await served.score([document], activation="none")
+        await reranking.score([document], activation="none")
 
 
 async def test_raw_scores_are_asked_for_where_the_activation_is_ours() -> None:
     double = RetrievalServer(logits={"a": 0.5})
     async with chat_server(double.respond) as server:
-        served = Setting(double, server.url, "tei")
-        await served.score(["a"])
-        await served.score(["a"], activation="none")
+        reranking = RerankerSetting(double, server.url, "tei")
+        await reranking.score(["a"])
+        await reranking.score(["a"], activation="none")
     assert [body["raw_scores"] for body in double.bodies] == [True, False]
     assert [body["truncate"] for body in double.bodies] == [False, False]
 
 
-async def test_pairs_are_sent_in_batches(served: Setting) -> None:
+async def test_pairs_are_sent_in_batches(reranking: RerankerSetting) -> None:
     documents = list(LOGITS)
-    assert await served.score(documents, batch=3) == pytest.approx(PROBABILITIES, abs=5e-5)
-    field = "texts" if served.protocol == "tei" else "documents"
-    assert [body[field] for body in served.double.bodies] == [documents[:3], documents[3:]]
+    assert await reranking.score(documents, batch=3) == pytest.approx(PROBABILITIES, abs=5e-5)
+    field = "texts" if reranking.protocol == "tei" else "documents"
+    assert [body[field] for body in reranking.double.bodies] == [documents[:3], documents[3:]]
 
 
-async def test_documents_are_cut_where_the_operator_says_so(served: Setting) -> None:
-    served.double.logits = {"circle": 0.0, "circle " * 900: 0.0}
-    await served.score(["circle " * 900], max_chars=6)
-    await served.score(["circle " * 900])
-    sent = [body.get("texts") or body["documents"] for body in served.double.bodies]
+async def test_documents_are_cut_where_the_operator_says_so(reranking: RerankerSetting) -> None:
+    reranking.double.logits = {"circle": 0.0, "circle " * 900: 0.0}
+    await reranking.score(["circle " * 900], max_chars=6)
+    await reranking.score(["circle " * 900])
+    sent = [body.get("texts") or body["documents"] for body in reranking.double.bodies]
     assert sent == [["circle"], ["circle " * 900]]
 
 
-async def test_nothing_to_score(served: Setting) -> None:
-    assert await served.score([]) == []
-    assert served.double.bodies == []
+async def test_nothing_to_score(reranking: RerankerSetting) -> None:
+    assert await reranking.score([]) == []
+    assert reranking.double.bodies == []
 
 
 @pytest.mark.parametrize("how", ["few", "twice"])
-async def test_a_document_without_its_own_score_is_refused(served: Setting, how: str) -> None:
-    served.double.tell(how)
+async def test_a_document_without_its_own_score_is_refused(reranking: RerankerSetting, how: str) -> None:
+    reranking.double.tell(how)
     with pytest.raises(ModelFailed, match=r"gave [12] scores for 2 documents, or wrong indexes") as caught:
-        await served.score(["exact", "vague"])
+        await reranking.score(["exact", "vague"])
     assert caught.value.kind is FailureKind.BACKEND_ERROR
 
 
-async def test_a_score_that_is_no_number_is_refused(served: Setting) -> None:
-    served.double.tell("nan")
+async def test_a_score_that_is_no_number_is_refused(reranking: RerankerSetting) -> None:
+    reranking.double.tell("nan")
     with pytest.raises(ModelFailed, match="cannot be read"):
-        await served.score(["exact", "vague"])
+        await reranking.score(["exact", "vague"])
 
 
-async def test_a_pair_that_does_not_fit_says_so(served: Setting) -> None:
-    served.double.tell("too_long")
+async def test_a_pair_that_does_not_fit_says_so(reranking: RerankerSetting) -> None:
+    reranking.double.tell("too_long")
     with pytest.raises(ModelFailed) as caught:
-        await served.score(["exact"])
+        await reranking.score(["exact"])
     assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
 
 
 @pytest.mark.parametrize(("how", "kind"), [("500", FailureKind.BACKEND_ERROR), ("reset", FailureKind.UNAVAILABLE)])
-async def test_trouble_of_the_server_has_its_kind(served: Setting, how: str, kind: FailureKind) -> None:
-    served.double.tell(how)
+async def test_trouble_of_the_server_has_its_kind(reranking: RerankerSetting, how: str, kind: FailureKind) -> None:
+    reranking.double.tell(how)
     with pytest.raises(ModelFailed) as caught:
-        await served.score(["exact"])
+        await reranking.score(["exact"])
     assert caught.value.kind is kind
 
 
-async def test_a_server_that_is_late_has_timed_out(served: Setting) -> None:
-    served.double.tell("hang")
+async def test_a_server_that_is_late_has_timed_out(reranking: RerankerSetting) -> None:
+    reranking.double.tell("hang")
     with pytest.raises(ModelFailed) as caught:
-        await served.score(["exact"], timeout_s=0.1)
+        await reranking.score(["exact"], timeout_s=0.1)
     assert caught.value.kind is FailureKind.TIMEOUT
 
 
@@ -286,7 +286,7 @@ def test_none_is_configured_by_default() -> None:
 
 
 @pytest.mark.parametrize("given", [{"kind": "endpoint"}, {"kind": "gguf"}, {"kind": "sentence-transformers"}], ids=str)
-def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
+def test_settings_of_a_reranker_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Reranker(**given)
 

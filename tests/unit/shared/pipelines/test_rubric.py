@@ -16,15 +16,15 @@ from shared.runtime.advance import Replay
 from shared.samples import Item, Outcome, Yielded
 
 RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
-ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))
+CAPITAL = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))
 
 
 def pipeline() -> Generator[Yielded, Any, Outcome]:
-    generated = yield Generate(template="cot", question=ITEM.question)
+    generated = yield Generate(template="cot", question=CAPITAL.question)
     return make_outcome(generated)
 
 
-def asked(item: Item = ITEM, grading: GradingParams = RUBRIC, text: str = "The capital is Paris.") -> Replay[Outcome]:
+def asked(item: Item = CAPITAL, grading: GradingParams = RUBRIC, text: str = "The capital is Paris.") -> Replay[Outcome]:
     replay = Replay(run_and_grade(pipeline(), item, {}, grading))
     replay.answer([Generated(text=text)])
     return replay
@@ -33,7 +33,7 @@ def asked(item: Item = ITEM, grading: GradingParams = RUBRIC, text: str = "The c
 def test_the_judge_model_sees_question_references_answer_and_rubric() -> None:
     [call] = asked().calls
     assert isinstance(call, Judge)
-    assert call.question == ITEM.question
+    assert call.question == CAPITAL.question
     assert call.slots == {
         "answer": "The capital is Paris.",
         "reference": "Reference answer: Paris or Lutetia\n",
@@ -67,7 +67,7 @@ def test_a_reply_of_the_judge_without_a_rating_is_a_failure_and_no_score() -> No
 
 def test_words_are_graded_by_the_answer_that_their_grader_finds() -> None:
     replay = asked(grading=GradingParams(grader="text"), text="I think so.\nAnswer: **Paris**")
-    assert replay.calls == (Grade(answer="Paris", gold="Paris", expected=ITEM.expected),)
+    assert replay.calls == (Grade(answer="Paris", gold="Paris", expected=CAPITAL.expected),)
 
 
 def test_a_call_that_grades_mathematics_is_what_it_always_was() -> None:

@@ -12,14 +12,14 @@ from shared.runtime.advance import Replay
 from shared.samples import Item, Outcome, Sample
 
 WORDS = Document(problem="๑ บวก ๑ คืออะไร", text="so \\boxed{2}")
-LIBRARY = {WORDS.hash: WORDS}
+UNSEARCHED_LIBRARY = {WORDS.hash: WORDS}
 QUESTION = "หนึ่งบวกหนึ่งเท่ากับเท่าไร"
 REASON = "the embedder knows no token"
 
 
 def ended(pipeline: str, **params: Any) -> Outcome:
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
-    replay = Replay(registry.get(pipeline).run(sample, Params(**params), LIBRARY))
+    replay = Replay(registry.get(pipeline).run(sample, Params(**params), UNSEARCHED_LIBRARY))
     while replay.calls:
         replay.answer([reply(call) for call in replay.calls])
     assert replay.result is not None, replay.failure

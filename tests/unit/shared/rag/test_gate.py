@@ -20,8 +20,8 @@ from tests.unit.shared.pipelines.test_pipelines import Answer, run, world
 # The confidence gate: correlation, decision, reason, and recomputation.
 
 
-RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
-PAIRS = st.lists(st.tuples(st.floats(0, 1), RATINGS), max_size=80)
+SHARES_OF_RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
+PAIRS = st.lists(st.tuples(st.floats(0, 1), SHARES_OF_RATINGS), max_size=80)
 AGREEING = [(i / 40, i / 40) for i in range(40)]
 OPPOSED = [(i / 40, 1 - i / 40) for i in range(40)]
 
@@ -77,7 +77,7 @@ def test_a_clear_decision_does_not_speak_of_doubt() -> None:
     assert "undecided" not in decision.reason
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), RATINGS), min_size=4, max_size=80))
+@given(st.lists(st.tuples(st.floats(0, 1), SHARES_OF_RATINGS), min_size=4, max_size=80))
 def test_rho_and_its_interval_follow_the_formulas(pairs: list[tuple[float, float]]) -> None:
     decision = decide(pairs)
     assume(decision.rho is not None and abs(decision.rho) < 0.999999 and _spread(pairs) > 1e-3)

@@ -112,7 +112,7 @@ def test_a_missing_document_gets_the_next_rank() -> None:
 
 @EVERY
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_scores_that_are_no_numbers_are_refused(normaliser: Normaliser, bad: float) -> None:
+def test_scores_that_are_no_numbers_are_not_normalised(normaliser: Normaliser, bad: float) -> None:
     with pytest.raises(ValueError, match="`score` must be a finite number, not"):
         normaliser([1, bad, 2])
 

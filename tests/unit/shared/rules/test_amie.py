@@ -109,7 +109,7 @@ def _read_line(line: str) -> tuple[object, ...]:
     return head, frozenset(atoms), *map(float, figures[:3]), *map(int, figures[3:6]), _term(figures[6])
 
 
-def _figures(rule: Rule) -> tuple[object, ...]:
+def figures_of(rule: Rule) -> tuple[object, ...]:
     assert rule.head_coverage is not None
     shares = (round(share, 9) for share in (rule.head_coverage, rule.confidence, rule.certainty))
     counts = rule.support, rule.body_size, rule.pca_body_size, rule.functional
@@ -121,7 +121,7 @@ def test_kinship_gives_the_rules_and_figures_of_amie3() -> None:
     facts = [tuple(line.split("\t")) for line in (KINSHIP / "train.tsv").read_text().splitlines()]
     expected = {_read_line(line) for line in (KINSHIP / "amie-rules.tsv").read_text().splitlines()}
     graph = _graph(facts)
-    found = [_figures(rule) for relation in graph.relations for rule in mine(graph, relation, Amie())]
+    found = [figures_of(rule) for relation in graph.relations for rule in mine(graph, relation, Amie())]
     assert len(found) == len(expected) == 2452
     assert set(found) == expected
 

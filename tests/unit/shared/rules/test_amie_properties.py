@@ -110,7 +110,7 @@ class _Enumeration:
         return any(self.rule(parent).certainty >= rule.certainty for parent in parents)
 
 
-def _figures(rules: list[Rule]) -> list[list[str]]:
+def sorted_figures(rules: list[Rule]) -> list[list[str]]:
     names = Rule.__struct_fields__[2:]
     return sorted([*sorted(map(repr, rule.body)), *(repr(getattr(rule, name)) for name in names)] for rule in rules)
 
@@ -120,7 +120,7 @@ def _compare(triples: list[Fact], entities: int, relations: int, limits: Amie) -
     graph = Graph(np.array(triples, dtype=np.int32), None, *names)
     for head in range(relations):
         mined = list(mine(graph, f"r{head}", limits))
-        assert _figures(mined) == _figures(_Enumeration(triples, head, limits).rules())
+        assert sorted_figures(mined) == sorted_figures(_Enumeration(triples, head, limits).rules())
 
 
 @given(_facts(4, 3), _limits(constants=False))

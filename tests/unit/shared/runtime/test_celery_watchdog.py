@@ -4,6 +4,8 @@ import pytest
 
 from shared.runtime.process import LOOKS, TickWatch
 
+pytestmark = pytest.mark.anyio
+
 BUSY, IDLE = True, False
 
 

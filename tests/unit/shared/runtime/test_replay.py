@@ -15,8 +15,7 @@ from shared.runtime import advance
 from shared.runtime.advance import Replay
 from shared.samples import Extraction, Item, Outcome, Steps
 
-A, B = (Generate(template="cot", question=question) for question in "ab")
-REPLY, OTHER = Generated(text="one"), Generated(text="two")
+REPLY, OTHER_REPLY = Generated(text="one"), Generated(text="two")
 OUTCOME = Outcome(answer="4", extraction=Extraction.OK)
 
 
@@ -36,8 +35,8 @@ def test_a_list_of_calls_is_answered_with_a_list_in_order() -> None:
 
     replay = Replay(steps())
     assert replay.calls == (A, B)
-    replay.answer((REPLY, OTHER))
-    assert replay.result == [REPLY, OTHER]
+    replay.answer((REPLY, OTHER_REPLY))
+    assert replay.result == [REPLY, OTHER_REPLY]
 
 
 @pytest.mark.parametrize("sequence", [[A], (A,)])

@@ -12,6 +12,8 @@ from shared.runtime.parameters import parse_params
 from shared.settings import REPOSITORY
 from shared.storage.configurations import DEEPEST, Configuration, merge, prune
 
+pytestmark = pytest.mark.anyio
+
 
 def test_a_change_is_laid_over_what_is_there_object_by_object() -> None:
     under = {"gate": {"tau": 0.3, "top": 3}, "enhance": {"terms": {"gcd": ["a"]}}, "seed": 1}

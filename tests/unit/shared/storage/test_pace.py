@@ -6,6 +6,8 @@ import pytest
 
 from shared.storage.jobs import FEWEST, estimate_bounds, estimate_seconds
 
+pytestmark = pytest.mark.anyio
+
 FIRST = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 

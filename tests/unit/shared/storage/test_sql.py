@@ -5,11 +5,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from shared.settings import REPOSITORY
+
 import pytest
 
 from shared.storage.database import NAMES, fill_names
 
-REPOSITORY = Path(__file__).parents[4]
+pytestmark = pytest.mark.anyio
+
 SOURCES = sorted(
     file
     for folder in ("shared", "services", "mathrag", "tools")

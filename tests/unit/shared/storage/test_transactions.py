@@ -4,9 +4,12 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from shared.settings import REPOSITORY
+
 import pytest
 
-REPOSITORY = Path(__file__).parents[4]
+pytestmark = pytest.mark.anyio
+
 OPENERS = {"transaction", "statement", "snapshot", "begin", "connect"}
 
 

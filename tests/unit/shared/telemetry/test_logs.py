@@ -14,6 +14,8 @@ from shared.settings import Telemetry
 from shared.telemetry import logs, traces
 from tests.unit.tracing import tracing
 
+pytestmark = pytest.mark.anyio
+
 KEY = "mrg_0011aabb_" + "5e" * 32
 
 

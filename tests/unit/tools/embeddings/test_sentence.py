@@ -8,7 +8,7 @@ import pytest
 
 from shared.models import servers
 from shared.settings import Embeddings
-from tests.unit.tools.embeddings import toy
+from tests.unit.tools import toy
 from tools.embeddings import __main__ as command
 from tools.embeddings.tuning import TrainingBatch, compute_contrastive_loss
 

@@ -10,7 +10,7 @@ from tools.reproduction.rule_setting import MEASURES, Setting
 Json = dict[str, Any]
 
 
-def results(setting: Setting, differences: Mapping[tuple[str, str], float | None] | None = None) -> Json:
+def invented_results(setting: Setting, differences: Mapping[tuple[str, str], float | None] | None = None) -> Json:
     """Results of all arms on all graphs, in which everything is alike.
 
     Args:

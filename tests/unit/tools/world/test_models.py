@@ -12,6 +12,8 @@ from tools.world.card import card
 from tools.world.relations import TEST_PHRASINGS
 from tools.world.release import SHIPPED, fingerprint, manifest
 
+pytestmark = pytest.mark.anyio
+
 MODELS = REPOSITORY / "models"
 
 

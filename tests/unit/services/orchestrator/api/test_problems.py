@@ -15,6 +15,8 @@ from shared.settings import Limits, Settings
 from shared.storage import configurations
 from shared.storage.configurations import SHIPPED, Configuration
 
+pytestmark = pytest.mark.anyio
+
 JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
 
 

@@ -14,7 +14,7 @@ from tests.api_document import api_document
 
 pytestmark = pytest.mark.anyio
 DOCUMENT = api_document()
-OPERATIONS = [
+PARAMETERS_OF_OPERATIONS = [
     (method.upper(), path, operation.get("parameters", []))
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
@@ -29,14 +29,14 @@ def app() -> Any:
 
 
 @pytest.fixture
-async def api(anyio_backend: str, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def unserved(anyio_backend: str, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
-async def refuse(api: httpx2.AsyncClient, method: str, url: str) -> dict[str, Any]:
-    reply = await api.request(method, url)
+async def refuse(unserved: httpx2.AsyncClient, method: str, url: str) -> dict[str, Any]:
+    reply = await unserved.request(method, url)
     assert reply.status_code == 422, f"{method} {url}: {reply.status_code} {reply.text}"
     assert reply.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = reply.json()
@@ -51,23 +51,23 @@ def address(path: str, parameters: list[dict[str, Any]]) -> str:
     return path
 
 
-async def test_every_operation_refuses_a_query_parameter_that_it_does_not_declare(api: httpx2.AsyncClient) -> None:
-    for method, path, parameters in OPERATIONS:
-        problem = await refuse(api, method, f"{address(path, parameters)}?colour=red")
+async def test_every_operation_refuses_a_query_parameter_that_it_does_not_declare(unserved: httpx2.AsyncClient) -> None:
+    for method, path, parameters in PARAMETERS_OF_OPERATIONS:
+        problem = await refuse(unserved, method, f"{address(path, parameters)}?colour=red")
         assert problem["field"] == "colour"
         assert f"{method} {path}" in problem["hint"]
 
 
 async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unless_it_is_a_list(
-    api: httpx2.AsyncClient,
+    unserved: httpx2.AsyncClient,
 ) -> None:
     lists = set()
-    for method, path, parameters in OPERATIONS:
+    for method, path, parameters in PARAMETERS_OF_OPERATIONS:
         for name, schema in ((each["name"], each["schema"]) for each in parameters if each["in"] == "query"):
             if "array" in (schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ()))):
                 lists.add((path, name))
                 continue
-            problem = await refuse(api, method, f"{address(path, parameters)}?{name}=a&{name}=a")
+            problem = await refuse(unserved, method, f"{address(path, parameters)}?{name}=a&{name}=a")
             assert (problem["field"], "2 times" in problem["detail"]) == (name, True)
     assert lists == {("/v1/comparison", "job"), ("/v1/jobs/import", "column")}
 
@@ -87,20 +87,20 @@ async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unl
     ],
 )
 async def test_an_unknown_query_parameter_is_answered_with_the_known_ones(
-    api: httpx2.AsyncClient, method: str, url: str, field: str, hint: str
+    unserved: httpx2.AsyncClient, method: str, url: str, field: str, hint: str
 ) -> None:
-    problem = await refuse(api, method, url)
+    problem = await refuse(unserved, method, url)
     assert problem.get("field", "") == field
     assert hint in problem["hint"]
 
 
-async def test_an_operation_of_openai_refuses_them_in_its_own_form(api: httpx2.AsyncClient) -> None:
-    reply = await api.get("/openai/v1/files?purpos=batch")
+async def test_an_operation_of_openai_refuses_them_in_its_own_form(unserved: httpx2.AsyncClient) -> None:
+    reply = await unserved.get("/openai/v1/files?purpos=batch")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "purpos"
     assert "purpose" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("url", ["/docs?utm_source=news", "/assets/missing.css?v=3"])
-async def test_a_page_keeps_what_others_add_to_its_address(api: httpx2.AsyncClient, url: str) -> None:
-    assert (await api.get(url)).status_code in (200, 404)
+async def test_a_page_keeps_what_others_add_to_its_address(unserved: httpx2.AsyncClient, url: str) -> None:
+    assert (await unserved.get(url)).status_code in (200, 404)

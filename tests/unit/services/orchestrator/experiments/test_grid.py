@@ -11,12 +11,12 @@ from shared.experiments import EXAMPLE, Experiment
 from shared.storage.configurations import SHIPPED, Configuration
 
 ROLES = {"judge": "a-judge", "generate": "a-generator"}
-GATE = {"name": "gate", "pipeline": "mathrag-gate"}
-DENSE = {"name": "dense", "pipeline": "dense"}
+GATE_VARIANT = {"name": "gate", "pipeline": "mathrag-gate"}
+DENSE_VARIANT = {"name": "dense", "pipeline": "dense"}
 
 
 def grid(configured: Configuration = SHIPPED, most: int = 1000, **fields: Any) -> Grid:
-    given = {"name": "e", "datasets": [{"dataset": "d", "corpus": "c"}], "variants": [GATE], **fields}
+    given = {"name": "e", "datasets": [{"dataset": "d", "corpus": "c"}], "variants": [GATE_VARIANT], **fields}
     return expand(Experiment(**given), configured, ROLES, most=most)
 
 
@@ -50,7 +50,7 @@ def test_a_job_runs_with_the_parameters_of_the_first_of_its_cells() -> None:
 
 
 def test_a_baseline_beside_a_grid_of_weights_is_one_job() -> None:
-    found = grid(variants=[DENSE, GATE], grid={"rrf_weight": [0, 1], "quality_weight": [0, 1], "gate.tau": [0.2, 0.4]})
+    found = grid(variants=[DENSE_VARIANT, GATE_VARIANT], grid={"rrf_weight": [0, 1], "quality_weight": [0, 1], "gate.tau": [0.2, 0.4]})
     of = {name: {cell.job for cell in found.cells if cell.variant.name == name} for name in ("dense", "gate")}
     assert of["dense"] == {0}
     assert len(of["gate"] - {None}) == 6
@@ -59,7 +59,7 @@ def test_a_baseline_beside_a_grid_of_weights_is_one_job() -> None:
 def test_cells_are_told_apart_by_all_else() -> None:
     places = [{"dataset": "d", "corpus": "c"}, {"dataset": "d", "corpus": "k"}, {"dataset": "e", "corpus": "c"}]
     other = {"name": "other", "pipeline": "mathrag-gate", "models": {"judge": "another"}}
-    found = grid(datasets=places, variants=[GATE, DENSE, other], grid={"candidates": [5, 6]}, seeds=[1, 2])
+    found = grid(datasets=places, variants=[GATE_VARIANT, DENSE_VARIANT, other], grid={"candidates": [5, 6]}, seeds=[1, 2])
     assert len(found.cells) == 3 * 3 * 2 * 2
     assert len(found.jobs) == 3 * 2 * (2 + 2 + 1)
 
@@ -70,7 +70,7 @@ def test_naming_what_holds_anyway_asks_for_nothing_else() -> None:
         {"name": "configured", "pipeline": "mathrag-gate", "params": {"candidates": 7}},
         {"name": "model", "pipeline": "mathrag-gate", "models": {"judge": "a-judge"}},
     ]
-    found = grid(Configuration(version=3, params={"candidates": 7}), variants=[GATE, *named])
+    found = grid(Configuration(version=3, params={"candidates": 7}), variants=[GATE_VARIANT, *named])
     assert [cell.job for cell in found.cells] == [0, 0, 0, 0]
     assert (found.jobs[0].params.candidates, found.jobs[0].configuration) == (7, 3)
 
@@ -79,7 +79,7 @@ def test_the_grid_lies_on_the_variant_and_this_on_the_experiment() -> None:
     found = grid(
         params={"candidates": 3, "gate": {"items": 9, "tau": 0.1}, "anchors": {"positive": "p"}},
         models={"generate": "g", "judge": "x"},
-        variants=[{**GATE, "params": {"gate": {"tau": 0.2}}, "models": {"judge": "j"}}],
+        variants=[{**GATE_VARIANT, "params": {"gate": {"tau": 0.2}}, "models": {"judge": "j"}}],
         grid={"gate.tau": [0.3], "anchors.negative": ["n"]}, repeats=2, rank=7, metadata={"run": "1"}, seeds=[5],
     )  # fmt: skip
     (job,) = found.jobs
@@ -90,14 +90,14 @@ def test_the_grid_lies_on_the_variant_and_this_on_the_experiment() -> None:
 
 
 def test_cells_come_in_the_order_of_the_document() -> None:
-    found = grid(variants=[DENSE, GATE], grid={"candidates": [8, 9], "context_size": [1, 2]}, seeds=[0, 1])
+    found = grid(variants=[DENSE_VARIANT, GATE_VARIANT], grid={"candidates": [8, 9], "context_size": [1, 2]}, seeds=[0, 1])
     first = [(cell.variant.name, *cell.point.values(), cell.seed) for cell in found.cells[:4]]
     assert first == [("dense", 8, 1, 0), ("dense", 8, 1, 1), ("dense", 8, 2, 0), ("dense", 8, 2, 1)]
     assert found.cells[8].variant.name == "gate"
 
 
 def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_has() -> None:
-    found = grid(variants=[DENSE, {**GATE, "params": {"seed": 4}}])
+    found = grid(variants=[DENSE_VARIANT, {**GATE_VARIANT, "params": {"seed": 4}}])
     assert [(cell.variant.name, dict(cell.point), cell.seed) for cell in found.cells] == [
         ("dense", {}, 0), ("gate", {}, 4),
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_
         ({"grid": {"context_size": ["one"]}}, '`variants.gate`: at context_size="one" `params.context_size`: ', None),
         ({"params": {"gait": 1}}, "`variants.gate`: `params.gait`: there is no such field", "fields of `params`"),
         ({"variants": [{"name": "x", "pipeline": "dens"}]}, "`variants.x`: `pipeline`: no pipeline 'dens'", "pipeline"),
-        ({"variants": [GATE, GATE]}, "`variants`: 'gate' is given twice", "its own name"),
+        ({"variants": [GATE_VARIANT, GATE_VARIANT]}, "`variants`: 'gate' is given twice", "its own name"),
         ({"datasets": [{"dataset": "d"}, {"dataset": "d"}]}, "`datasets`: 'd (None)' is given twice", "leave one out"),
         ({"baseline": "nobody"}, "`baseline`: no variant 'nobody'", "use one of `variants`: gate"),
         ({"grid": {"rrf_weight": [0], "quality_weight": [0]}}, "`grid`: no cell can run: " + WITHOUT_RATIO, "not 0"),
@@ -132,10 +132,10 @@ def test_what_cannot_be_is_refused_with_its_field_and_the_fix(
 def test_too_many_cells_are_counted_before_they_are_made() -> None:
     many = list(range(1000))
     with pytest.raises(TooLarge, match=r"2 variants x 3 seeds x 1000 candidates x 1000 rrf_k are 6000000 cells"):
-        grid(variants=[DENSE, GATE], seeds=[1, 2, 3], grid={"candidates": many, "rrf_k": many})
-    grid(most=4, variants=[DENSE, GATE], seeds=[1, 2])
+        grid(variants=[DENSE_VARIANT, GATE_VARIANT], seeds=[1, 2, 3], grid={"candidates": many, "rrf_k": many})
+    grid(most=4, variants=[DENSE_VARIANT, GATE_VARIANT], seeds=[1, 2])
     with pytest.raises(TooLarge, match=r"`limits.cells` allows \(3\)"):
-        grid(most=3, variants=[DENSE, GATE], seeds=[1, 2])
+        grid(most=3, variants=[DENSE_VARIANT, GATE_VARIANT], seeds=[1, 2])
 
 
 def test_the_example_of_the_documentation_expands() -> None:

@@ -12,6 +12,8 @@ from shared.pipelines.binding import Binding, Pin
 from shared.runtime.advance import JobSpec
 from shared.samples import GateDecision, Strategy
 
+pytestmark = pytest.mark.anyio
+
 JUDGE, GENERATOR, DENSE, SPARSE, GRADER, RERANKER = range(1, 7)
 PINS = {
     role: Pin(model_id=model, hash=f"{model:064x}")

@@ -6,6 +6,8 @@ from services.orchestrator.scheduling.scheduler import predict_next_flip
 from shared.calls import Lane
 from shared.storage.jobs import LaneWork
 
+pytestmark = pytest.mark.anyio
+
 
 def lane(model: str, queued: int = 0, ended: int = 0, device: str | None = "cpu:0") -> LaneWork:
     return LaneWork(lane=Lane.JUDGE, model=model, device=device, queued=queued, ended=ended)

@@ -1,9 +1,12 @@
 """Plans of models that are not there: what a request's own figures come to."""
 
+import pytest
 from services.orchestrator.scheduling.whatif import ModelWanted, make_demands
 from shared.calls import Lane
 from shared.lease.memory import Hardware
 from shared.lease.plan import Plan, Room, plan
+
+pytestmark = pytest.mark.anyio
 
 ROOM = Room(device="gpu:0", budget_mib=11_700)
 LARGE, SMALL = "qwen2.5-7b", "qwen2.5-0.5b"
