@@ -18,7 +18,7 @@ from tests import plugins
 from tests.integration.api import finished, serving
 from tests.integration.scene import ScriptedExecutor, drain, furnish, job_states, rows, submit_job
 from tests.plugins import restart
-from tests.unit.shared.plugins.test_folders import prompt
+from tests.unit.shared.test_plugins import prompt
 
 # Readers, embedders, rerankers and drivers of plug-ins: their code is in every identity; their faults are typed.
 

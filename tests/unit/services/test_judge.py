@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
+import numpy as np
 import pytest
 
+from services.judge import graphs, verification_process
 from services.judge.executors import (
     OTHER_CLASSIFIER,
     UNKNOWN,
@@ -20,7 +24,8 @@ from services.judge.executors import (
     UnconfiguredExecutor,
     VerifyExecutor,
 )
-from shared.calls import DocumentRef, Grade, Request, Rules
+from services.judge.pools import MiningPool, VerificationPool
+from shared.calls import Amie, DocumentRef, Grade, Request, Rules
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.models.files import digest
@@ -30,7 +35,7 @@ from shared.pipelines.binding import Binding, Pin, bind
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.processes.grading_pool import GradingPool
-from shared.replies import Estimated, Failure, FailureKind, Graded, Hit, Marked, Reply, Retrieved, Verified
+from shared.replies import Estimated, Failure, FailureKind, Graded, Hit, Marked, Mined, Reply, Retrieved, Verified
 from shared.runtime.pins import BUILT_IN, ESTIMATOR, WEIGHTS, grader_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import CallEnd, Wait
@@ -437,3 +442,109 @@ async def test_a_role_that_nobody_answers_says_so_for_every_call() -> None:
     reply = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no classifier")
     assert [(answer.call_id, answer.reply) for answer in answers] == [(1, reply), (2, reply)]
     assert not any(answer.is_infrastructure for answer in answers)
+
+
+# The processes that mine: rules however many, and each bound in words. What all pools share is tested with grading.
+
+PROCESS = "tests.doubles.mining_process"
+MEMORY_MIB = 2048
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    (folder / "triples").write_bytes(np.array([[0, 0, 1], [1, 1, 2]], "<i4").tobytes())
+    (folder / "times").write_bytes(np.array([3, -1], "<i8").tobytes())
+    (folder / "entities").write_bytes('Ångström\n"the Duke"\n東京\n'.encode())
+    (folder / "relations").write_bytes(b"likes 3\nowns 2\n")
+    return folder
+
+
+def test_a_graph_is_read_from_its_files(folder: Path) -> None:
+    graph = graphs.map_graph(folder)
+    assert graph.triples.tolist() == [[0, 0, 1], [1, 1, 2]]
+    assert graph.times is not None
+    assert graph.times.tolist() == [3, -1]
+    assert list(graph.entities) == ["Ångström", '"the Duke"', "東京"]
+    assert (graph.entities[-1], graph.entities[0:2]) == ("東京", ["Ångström", '"the Duke"'])
+    with pytest.raises(IndexError):
+        graph.entities[3]
+
+
+async def test_relations_are_mined_in_a_process_that_is_kept(folder: Path) -> None:
+    """Rules that are longer than any line of a pipe come back, and nothing is left beside the graph.
+
+    What the miner refuses is no fault of the process: the graph and the limits decide it, so it is kept as a reply.
+    """
+    async with MiningPool(1, 60.0, MEMORY_MIB, PROCESS) as pool:
+        mined = await pool.mine(folder, "likes 3", Amie())
+        assert isinstance(mined, Mined)
+        assert [rule.pca_confidence for rule in mined.rules] == [0, 1 / 3, 2 / 3]
+        before = pool.pids
+        many = await pool.mine(folder, "likes 2000", Amie())
+        assert isinstance(many, Mined)
+        assert (len(many.rules), pool.pids) == (2000, before)
+        reply = await pool.mine(folder, "refused", Amie())
+        assert reply == Failure(kind=FailureKind.REFUSED, detail="the graph has no such relation")
+        assert pool.pids == before
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+async def test_a_relation_that_takes_too_much_fails_alone(folder: Path) -> None:
+    async with MiningPool(1, 0.5, MEMORY_MIB, PROCESS) as pool:
+        memory = await pool.mine(folder, "takes 4 GiB", Amie())
+        assert isinstance(memory, Failure)
+        assert memory.kind is FailureKind.OUT_OF_MEMORY
+        assert "takes more than 2048 MiB, its process's part of `workers.mining_mib`" in memory.detail
+        time = await pool.mine(folder, "computes for ever", Amie())
+        assert isinstance(time, Failure)
+        assert time.kind is FailureKind.MINER_TIMEOUT
+        assert "takes more than 0.5 s of the processor; raise `workers.mine_deadline_s`" in time.detail
+        assert isinstance(await pool.mine(folder, "owns 2", Amie()), Mined)
+
+
+# The verifier's processes: counts and the hard deadline. What all pools share is tested with grading.
+
+SLOW = " ".join(
+    rf"$(a_{{{n}}} + y + z)^{{24}} = (a_{{{n}}}^2 + y^2 + z^2 + 2a_{{{n}}}y + 2a_{{{n}}}z + 2yz)^{{12}}$"
+    for n in range(400)
+)
+"""Identities that SymPy expands one by one."""
+
+
+async def test_documents_are_verified_in_a_process_that_is_kept_until_it_dies() -> None:
+    """Starting it costs more than a document.
+
+    A process that dies at work is an infrastructure failure: the runtime tries again.
+    """
+    async with VerificationPool(1, deadline_s=60) as pool:
+        assert await pool.verify("$1+1=2$, $2+2=5$, $x=3$, $(a+b)^2=a^2+2ab+b^2$") == Verified(
+            verified=2, refuted=1, unknown=1
+        )
+        before = pool.pids
+        assert await pool.verify("8+7=15") == Verified(verified=1, refuted=0, unknown=0)
+        assert pool.pids == before
+        (victim,) = before
+        verifying = asyncio.create_task(pool.verify(SLOW))
+        await asyncio.sleep(0.1)
+        os.kill(victim, signal.SIGKILL)
+        detail = "the verifier ended with exit status -9"
+        assert await verifying == Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
+
+
+async def test_a_document_that_takes_too_long_is_a_failure_of_its_own_kind() -> None:
+    async with VerificationPool(1, deadline_s=0.5) as pool:
+        await pool.start()
+        (stuck,) = pool.pids
+        reply = await pool.verify(SLOW)
+        assert reply == Failure(kind=FailureKind.VERIFIER_TIMEOUT, detail="no verdict within 0.5 s of processor time")
+        with pytest.raises(ProcessLookupError):
+            os.kill(stuck, 0)
+        await pool.start()
+        assert await pool.verify("$1+1=2$") == Verified(verified=1, refuted=0, unknown=0)
+
+
+def test_the_process_answers_with_what_a_reply_is_made_of() -> None:
+    answer = verification_process.load()
+    assert Verified(**answer({"text": "1+1=2. \ud800"})).verified == 1

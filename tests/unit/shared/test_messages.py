@@ -1,5 +1,9 @@
 """Failures, reasons and problems become rows and answers, so they hold no secret, whoever wrote their words."""
 
+import json
+import shlex
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +13,12 @@ from fastapi import FastAPI
 
 from services.judge.executors import RetrieveExecutor, RetrieverAway
 from services.orchestrator.api import routes
+from shared import extras, suggestions
 from shared.access.filters import refuse
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
 from shared.models.retriever_client import RetrieverClient
+from shared.plurals import format_count
 from shared.redaction import redact
 from shared.replies import Failure, FailureKind
 from shared.settings import Settings
@@ -79,3 +85,72 @@ async def test_a_refusal() -> None:
         return lambda scope, receive, send: refuse(Unavailable(SAID), scope, receive, send)
 
     assert_harmless((await ask(refusing)).json()["detail"])
+
+
+# The command that installs an extra fits how this installation came about.
+
+
+def installed_from(monkeypatch: pytest.MonkeyPatch, noted: str | None) -> None:
+    known = SimpleNamespace(version="9.8.7", read_text=lambda name: noted if name == extras.ORIGIN else None)
+    monkeypatch.setattr(extras, "distribution", lambda _: known)
+
+
+def words(extra: str) -> list[str]:
+    python, *rest = shlex.split(extras.install_command(extra))
+    assert python == sys.executable
+    return rest
+
+
+def test_a_wheel_is_named_by_its_path_even_with_blanks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wheel = tmp_path / "my files" / "mathrag_gate-9.8.7-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    installed_from(monkeypatch, json.dumps({"url": wheel.as_uri(), "archive_info": {"hash": "sha256=00"}}))
+    assert words("embedded") == ["-m", "pip", "install", f"{wheel}[embedded]"]
+
+
+def test_a_clone_stays_one_that_is_edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed_from(monkeypatch, json.dumps({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}))
+    assert words("report") == ["-m", "pip", "install", "--editable", f"{tmp_path}[report]"]
+
+
+@pytest.mark.parametrize("noted", [None, json.dumps({"url": "file:///gone/mathrag_gate-9.8.7-py3-none-any.whl"})])
+def test_a_wheel_that_is_not_here_is_named_as_it_is_called(monkeypatch: pytest.MonkeyPatch, noted: str | None) -> None:
+    installed_from(monkeypatch, noted)
+    assert words("server")[-1] == "mathrag_gate-9.8.7-py3-none-any.whl[server]"
+
+
+# What somebody probably meant is said, and nothing where that cannot be known.
+
+KNOWN = ("hybrid", "dense", "sparse", "mathrag-gate")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("hybird", "hybrid"), ("HYBRID", "hybrid"), ("mathrag_gate", "mathrag-gate"), ("xyz", None)]
+)
+def test_the_nearest_name_is_found_whatever_its_case(written: str, meant: str | None) -> None:
+    assert suggestions.find_nearest(written, KNOWN) == meant
+
+
+def test_a_hint_says_in_any_case_where_all_names_are() -> None:
+    assert suggestions.make_hint("hybird", KNOWN, "mathrag pipeline list") == (
+        "did you mean 'hybrid'? Otherwise: mathrag pipeline list"
+    )
+    assert suggestions.make_hint("xyz", KNOWN, "mathrag pipeline list") == "mathrag pipeline list"
+
+
+# Counts with their nouns.
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "said"),
+    [
+        (0, ("cell",), "0 cells"),
+        (1, ("cell",), "1 cell"),
+        (2, ("cell",), "2 cells"),
+        (1, ("line was", "lines were"), "1 line was"),
+        (3, ("line was", "lines were"), "3 lines were"),
+    ],
+)
+def test_only_one_takes_the_singular(count: int, words: tuple[str, ...], said: str) -> None:
+    assert format_count(count, *words) == said

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,15 @@ import pytest
 
 from mathrag.client import address
 from shared.lease.policy import FlipState
-from tests.faults import real
+from tests.faults import clocks, limits, real, report, sights
+from tests.faults.catalogue import FAULTS, Fault
+from tests.faults.clocks import Clocks
 from tests.faults.leftovers import stack_repaired
+from tests.faults.limits import Disk
 from tests.faults.processes import until
 from tests.faults.proxy import HOST, Proxy
 from tests.faults.real import RealBackEnd, TooLate
+from tests.faults.sights import REAL, SIMULATOR, Place, Sight
 from tests.faults.vocabulary import (
     Action,
     Event,
@@ -183,3 +188,257 @@ def test_each_test_begins_with_everything_whole(pytester: pytest.Pytester) -> No
             "*test_it.py::test_forgets left behind, repaired now: the disk was full*",
         ]
     )
+
+
+# What fault tests saw is kept and told: merged by test, rendered by id.
+
+KILLS = "tests/faults/test_kills.py::test_a_killed_process_costs_at_most_what_was_in_flight[judge-judge-20]"
+FLUSH = "tests/faults/test_kills.py::test_a_redis_flush_costs_nothing_but_time"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    file = tmp_path / "tests/faults/test_kills.py"
+    file.parent.mkdir(parents=True)
+    names = [test.partition("::")[2].partition("[")[0] for test in (KILLS, FLUSH)]
+    file.write_text("".join(f"def {name}(\n" for name in names))
+    return tmp_path
+
+
+def test_a_run_of_a_part_leaves_the_other_rows_as_they_are(repository: Path) -> None:
+    first = {Place("P1", "real processes", KILLS): Sight(notes=["old"]), Place("R2", "real processes", FLUSH): Sight()}
+    kept = sights.merge({}, dict(first), repository)
+    merged = sights.merge(kept, {Place("P1", "real processes", KILLS): Sight(notes=["new"])}, repository)
+    assert merged["P1"]["real processes"][KILLS].notes == ["new"]
+    assert merged["R2"] == kept["R2"]
+
+
+def test_a_test_that_failed_loses_what_it_saw_before(repository: Path) -> None:
+    kept = sights.merge({}, {Place("P1", "real processes", KILLS): Sight()}, repository)
+    assert sights.merge(kept, {Place("P1", "real processes", KILLS): None}, repository) == {}
+
+
+def test_the_sights_of_a_test_that_is_gone_go_too(repository: Path) -> None:
+    gone = {Place("P1", "real processes", test): Sight() for test in ("tests/gone.py::test_a", f"{FLUSH}_twice")}
+    kept = sights.merge({}, dict(gone), repository)
+    assert sights.merge(kept, {}, repository) == {}
+
+
+def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
+    sight = Sight(produced=["kill -9"], notes=["whole"], figures={"calls lapsed": 3.0})
+    file = tmp_path / "seen.json"
+    sights.write({"P2": {"simulator": {"t": sight}}, "P1": {"real processes": {"t": sight}}}, file)
+    assert sights.read(file)["P2"]["simulator"]["t"] == sight
+    first = file.read_bytes()
+    sights.write(sights.read(file), file)
+    assert file.read_bytes() == first
+
+
+def test_nothing_is_kept_before_the_first_run(tmp_path: Path) -> None:
+    assert sights.read(tmp_path / "seen.json") == {}
+
+
+def test_a_row_tells_what_where_and_which_range() -> None:
+    fault = Fault("P1", "kill | of a worker", "the job ends")
+    sights_of = {
+        "real processes": {
+            "a": Sight(produced=["SIGKILL"], notes=["whole"], figures={"calls lapsed": 3.0}),
+            "b": Sight(produced=["SIGKILL"], notes=["whole"], figures={"calls lapsed": 16.0}),
+        }
+    }
+    page = report.render({"P1": fault}, {"P1": sights_of})
+    row = "| **P1** | kill \\| of a worker | SIGKILL | real processes | the job ends | whole; calls lapsed: 3 to 16 |"
+    assert row in page.splitlines()
+    both = report.render({"P1": fault}, {"P1": {**sights_of, "simulator": {"c": Sight()}}})
+    assert "| SIGKILL | both | the job ends |" in both
+
+
+def test_what_nobody_has_seen_is_said_to_be_missing() -> None:
+    page = report.render({"P1": Fault("P1", "kill", "")}, {})
+    assert "| **P1** | kill | not yet | not yet | not yet | not yet |" in page.splitlines()
+
+
+def test_what_is_missing_is_said_by_id() -> None:
+    promised = {id_: Fault(id_, "kill", "the job ends") for id_ in FAULTS}
+    seen_by = {id_: {REAL: {"t": Sight()}} for id_ in FAULTS}
+    assert report.list_missing(promised, seen_by) == []
+    assert report.list_missing(promised | {"P1": Fault("P1", "kill", "")}, seen_by) == ["P1: no promise"]
+    assert report.list_missing(promised, {**seen_by, "P2": {}}) == ["P2: nobody has seen it"]
+    ids = list(FAULTS)[: report.MOST_SIMULATED + 1]
+    simulated = {id_: {SIMULATOR: {"t": Sight()}} for id_ in ids}
+    [said] = report.list_missing(promised, {**seen_by, **simulated})
+    assert said == f"more than 12 on the simulator alone: {', '.join(ids)}"
+    assert (
+        report.list_missing(promised, {**seen_by, **simulated, ids[0]: {**simulated[ids[0]], **seen_by[ids[0]]}}) == []
+    )
+
+
+def test_every_fault_belongs_to_a_family() -> None:
+    page = report.render(FAULTS, {})
+    assert [id_ for id_ in FAULTS if f"| **{id_}** |" not in page] == []
+
+
+def test_every_fault_has_a_promise_and_was_seen_and_few_in_virtual_time_alone() -> None:
+    assert report.list_missing(FAULTS, sights.read()) == []
+
+
+def test_the_committed_page_is_what_rendering_gives() -> None:
+    assert report.PAGE.read_text(encoding="utf-8") == report.render(FAULTS, sights.read())
+
+
+def run(pytester: pytest.Pytester, code: str, *options: str) -> pytest.RunResult:
+    pytester.makepyfile(test_it="import pytest\n" + code)
+    return pytester.runpytest("-p", "tests.faults.recording", "-p", "no:cacheprovider", *options)
+
+
+def test_ids_choose_tests(pytester: pytest.Pytester) -> None:
+    code = "\n".join(f"@pytest.mark.fault('{id_}')\ndef test_{id_}(seen): seen.describe('x')" for id_ in ("P1", "P10"))
+    run(pytester, code, "--fault", "P1").assert_outcomes(passed=1, deselected=1)
+    run(pytester, code).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("@pytest.mark.fault('P99')\ndef test_it(seen): pass", "P99"),
+        ("@pytest.mark.fault('P1')\ndef test_it(): pass", "fixture `seen`"),
+    ],
+)
+def test_a_marker_without_a_fault_or_a_sight_is_refused(pytester: pytest.Pytester, code: str, said: str) -> None:
+    result = run(pytester, code)
+    assert result.ret != 0
+    assert said in result.stderr.str() + result.stdout.str()
+
+
+RECORDED = """
+@pytest.mark.fault("P1", "P5")
+def test_holds(seen):
+    seen.describe("SIGKILL")
+    seen.figure("calls lapsed", 3.14159)
+
+@pytest.mark.fault("P2", back_end="simulator")
+def test_does_not(seen):
+    seen.describe("SIGKILL")
+    assert False
+"""
+
+
+def test_a_recorded_run_keeps_what_passed_and_forgets_what_failed(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh: dict[Place, Sight | None] = {}
+    monkeypatch.setattr(sights, "write", lambda _: None)
+    monkeypatch.setattr(report, "write", lambda: None)
+    monkeypatch.setattr(sights, "merge", lambda _, seen: fresh.update(seen))
+    result = run(pytester, RECORDED, "--record")
+    result.assert_outcomes(passed=1, failed=1)
+    held = Sight(produced=["SIGKILL"], figures={"calls lapsed": 3.1})
+    assert fresh == {
+        Place("P1", REAL, "test_it.py::test_holds"): held,
+        Place("P5", REAL, "test_it.py::test_holds"): held,
+        Place("P2", SIMULATOR, "test_it.py::test_does_not"): None,
+    }
+
+
+# What the fault tests do to processes and hosts really happens, and is over afterwards.
+
+HOUR = 3600.0
+ECHO = """
+import os, sys, time
+many = [os.dup(0) for _ in range(20)]
+for line in sys.stdin:
+    try:
+        print(eval(line), flush=True)
+    except OSError as error:
+        print(error.strerror, flush=True)
+"""
+
+
+@pytest.fixture
+def talker(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    with spawned({}) as process:
+        yield process
+
+
+def spawned(environment: dict[str, str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def asked(process: "subprocess.Popen[str]", question: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(question + "\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(
+    talker: "subprocess.Popen[str]",
+) -> None:
+    assert asked(talker, "1 + 1") == "2"
+    opens = "len([open(sys.executable)])"
+    with limits.no_descriptor_left(psutil.Process(talker.pid)):
+        assert asked(talker, "2 + 2") == "4"
+        assert asked(talker, opens) == "Too many open files"
+    assert asked(talker, opens) == "1"
+
+
+def test_a_full_disk_has_no_room_until_it_is_relieved(tmp_path: Path) -> None:
+    try:
+        with limits.small_disk(tmp_path / "disk", 1) as disk:
+            assert_full_and_relieved(disk)
+        assert not (tmp_path / "disk" / "kept").exists()
+    except PermissionError as error:
+        pytest.skip(f"mounting needs root: {error}")
+
+
+def assert_full_and_relieved(disk: Disk) -> None:
+    disk.fill()
+    assert limits.room(disk.folder) == 0
+    with pytest.raises(OSError, match="No space left"):
+        (disk.folder / "kept").write_bytes(b"x")
+    disk.relieve()
+    (disk.folder / "kept").write_bytes(b"x")
+
+
+def test_an_evicted_file_still_says_what_it_said(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(b"weights")
+    limits.evict(file)
+    assert file.read_bytes() == b"weights"
+
+
+def test_a_group_meets_its_limit_and_ends_with_its_block(talker: "subprocess.Popen[str]") -> None:
+    try:
+        with limits.run_in_group("mathrag-unit", [psutil.Process(talker.pid)]) as group:
+            assert asked(talker, "len(bytearray(16 << 20))") == str(16 << 20)
+            assert group.peak() > 8 << 20
+            group.limit(48 << 20)
+            assert group.count_hits() == 0
+    except PermissionError as error:
+        pytest.skip(str(error))
+    assert not group.folder.exists()
+    assert asked(talker, "1 + 1") == "2"
+
+
+@pytest.mark.skipif(not clocks.LIBRARIES, reason="libfaketime is not installed (Debian: libfaketime)")
+def test_a_clock_jumps_for_one_process_and_only_on_the_wall(tmp_path: Path) -> None:
+    mine = Clocks(tmp_path)
+    mine.set("guard", 0)
+    with spawned(mine.environment("guard")) as process:
+        assert abs(float(asked(process, "time.time()")) - time.time()) < 60
+        mine.jump(Subject.GUARD, -HOUR)
+        while abs(float(asked(process, "time.time()")) - (time.time() - HOUR)) > 60:
+            time.sleep(0.1)
+        assert abs(float(asked(process, "time.monotonic()")) - time.monotonic()) < 60
+
+
+def test_a_jump_of_every_host_leaves_the_database_alone(tmp_path: Path) -> None:
+    mine = Clocks(tmp_path)
+    mine.jump(Subject.CLOCK, HOUR)
+    assert not mine.file("postgres").exists()
+    assert mine.file("guard").read_text() == mine.file("judge").read_text() == "+3600.0s\n"
+    mine.set("guard", 0, 1.1)
+    assert mine.file("guard").read_text() == "+0s x1.1\n"

@@ -1,10 +1,26 @@
 """The Pareto table of routing: what thresholds cost and bring, computed from two jobs."""
 
+import argparse
+import inspect
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+import httpx2
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from services.retriever.evaluation import Collection, CollectionSearcher, Evaluate, Queries, evaluate
+from services.retriever.index import Bm25, Faiss, tokenise
+from shared.pages.pages import find_block_names
+from shared.rag import metrics
+from tests.unit import beir
+from tests.unit.retrieval import HashedWords
+from tools.bench import in_turn, print_rows
+from tools.bench.__main__ import add_option
+from tools.bench.comparison import COLUMNS, Row, line, said
+from tools.bench.comparison import table as comparison_table
 from tools.bench.routing import (
     DEFAULT,
     Item,
@@ -18,6 +34,7 @@ from tools.bench.routing import (
     table,
     thresholds,
 )
+from tools.reproduction import demo_transcript as transcript
 
 
 def question(
@@ -143,3 +160,216 @@ def test_a_table_has_a_line_for_each_threshold() -> None:
     assert lines[4].startswith("| 0.1 | 0 of 40 | 5 | 0.0 % | 0.0 % | 75.0 % (")
     assert lines[-1].startswith("| 1 | 40 of 40 | 0 | 100.0 % | 100.0 % | 50.0 % (")
     assert {line.count("|") for line in lines[2:]} == {9}
+
+
+# BM25 by a second hand: the formula over dense matrices, with the tokens of the index and without bm25s.
+#
+# Its lists, measured, equal those of the shipped back end to the third decimal.
+
+K1, B, DEPTH = 1.2, 0.75, 100
+MEASURES = ("nDCG@10", "nDCG@5", "Recall@100", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR@10")
+
+
+def counted(texts: list[list[str]], vocabulary: dict[str, int]) -> NDArray[np.float64]:
+    counts = np.zeros((len(texts), len(vocabulary)))
+    for row, terms in enumerate(texts):
+        for term in terms:
+            if term in vocabulary:
+                counts[row, vocabulary[term]] += 1
+    return counts
+
+
+def scored(texts: list[str], questions: list[str]) -> NDArray[np.float64]:
+    """BM25 [questions, texts]: sum over the question's terms of idf * f / (f + k1 (1 - b + b length / average)).
+
+    Terms that no question has count in the lengths alone.
+    """
+    documents, asked = [tokenise(text) for text in texts], [tokenise(question) for question in questions]
+    vocabulary = {term: number for number, term in enumerate(sorted({term for terms in asked for term in terms}))}
+    f = counted(documents, vocabulary)
+    lengths = np.array([len(terms) for terms in documents], dtype=np.float64)
+    holding = (f > 0).sum(axis=0)
+    idf = np.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
+    norm = K1 * (1 - B + B * lengths / lengths.mean())
+    weights = idf * f / (f + norm[:, None])
+    product: NDArray[np.float64] = counted(asked, vocabulary) @ weights.T
+    return product
+
+
+def ranked(collection: Collection, queries: Queries) -> dict[str, list[str]]:
+    keys, texts = zip(*sorted(each for batch in collection.batches() for each in batch), strict=True)
+    scores = scored(list(texts), list(queries.texts.values()))
+    return {
+        query: [collection.ids[keys[at]] for at in np.argsort(-row, kind="stable")[:DEPTH] if row[at] > 0]
+        for query, row in zip(queries.texts, scores, strict=True)
+    }
+
+
+def proved(folder: Path, data_dir: Path) -> None:
+    collection = Collection(folder)
+    searcher = CollectionSearcher([Faiss(HashedWords()), Bm25()], data_dir, collection, DEPTH)
+    ours = evaluate(Evaluate(folder=str(folder), mode="sparse", k=DEPTH), collection, searcher)
+    queries = collection.queries("test")
+    theirs = metrics.measure_per_query(queries.judged, ranked(collection, queries), MEASURES)
+    for name in MEASURES:
+        assert ours[name] == pytest.approx(np.mean([found[name] for found in theirs.values()]), abs=5e-4), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bm25_equals_a_second_implementation_on_a_generated_collection(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    words = [f"w{n}" for n in range(200)]
+    zipf = 1 / np.arange(1, 201)
+
+    def text(length: int) -> str:
+        return " ".join(random.choice(words, length, p=zipf / zipf.sum()))
+
+    documents = {f"d{n}": text(int(random.integers(3, 80))) for n in range(150)}
+    queries = {f"q{n}": text(int(random.integers(1, 8))) for n in range(30)}
+    judged = {
+        query: {str(document): int(random.integers(1, 4)) for document in random.choice(list(documents), 6)}
+        for query in queries
+    }
+    proved(beir.write(tmp_path / "c", documents, queries, test=judged), tmp_path)
+
+
+@beir.needs_cranfield
+def test_bm25_equals_a_second_implementation_on_cranfield(tmp_path: Path) -> None:
+    proved(beir.CRANFIELD, tmp_path)
+
+
+# The worked comparison: one line a pipeline, with what the API says of it against the baseline.
+
+
+def report(**changed: Any) -> dict[str, Any]:
+    return {
+        "state": "completed", "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}, "failures": {},
+        "extraction": {"ok": 100}, "calls_made": {"retrieve": 100, "judge": 0, "generate": 100}, "model_loads": 1,
+        "seconds": 12.3, "refused": 0, "fallbacks": {}, "retrieval": None, **changed,
+    }  # fmt: skip
+
+
+def row(name: str, **changed: Any) -> Row:
+    return Row(name, "", report(**changed), clean=True)
+
+
+def answers(request: httpx2.Request) -> httpx2.Response:
+    asked = request.url.params
+    pairs = [{"left": name, "words": f"{name} against {asked['baseline']}"} for name in asked.get_list("job")]
+    return httpx2.Response(200, json={"pairs": [pair for pair in pairs if pair["left"] != asked["baseline"]]})
+
+
+def test_the_api_compares_all_that_completed_with_dense_at_once() -> None:
+    rows = [
+        *(row(name, id=f"world-{name}") for name in ("dense", "crag")),
+        Row("self-rag", "no reflection tokens", None, clean=True),
+        row("hyde", state="failed", id="world-hyde"),
+    ]
+    with httpx2.Client(base_url="http://api", transport=httpx2.MockTransport(answers)) as api:
+        assert said(api, "world", rows) == {"crag": "world-crag against world-dense"}
+        assert said(api, "world", rows[1:]) == said(api, "world", rows[:1]) == {}
+
+
+def test_a_line_shows_failures_refusals_fallbacks_and_the_calls_of_each_role() -> None:
+    figures = {
+        "failures": {"truncated": 2}, "refused": 8, "fallbacks": {"rerank": {"not_configured": 3}},
+        "retrieval": {"final": {"nDCG@10": {"value": 0.61234}}},
+    }  # fmt: skip
+    shown = line(row("enhanced", **figures), "better: +10.0 points")
+    cells = [cell.strip() for cell in shown.strip("|").split("|")]
+    assert dict(zip(COLUMNS, cells, strict=True)) == {
+        "pipeline": "enhanced",
+        "accuracy (Wilson 95 %)": "50.0 % (40.0 to 60.0)",
+        "against dense (McNemar, Holm)": "better: +10.0 points",
+        "nDCG@10": "0.612",
+        "failed": "truncated 2",
+        "refused": "8",
+        "fallbacks": "rerank: not_configured 3",
+        "calls made": "retrieve 100, generate 100",
+        "loads": "1",
+        "seconds": "12",
+        "audit": "clean",
+    }
+
+
+def test_a_pipeline_that_the_service_refuses_stands_in_the_table_with_its_reason() -> None:
+    refused = Row("self-rag", "the model has no reflection tokens", None, clean=True)
+    lines = comparison_table([row("dense"), refused], {}).splitlines()
+    assert lines[1].startswith("| self-rag | not run: the model has no reflection tokens | -")
+    assert lines[1].count("|") == lines[0].count("|")
+
+
+def test_a_job_that_failed_as_a_whole_stands_there_with_its_reason() -> None:
+    failed = Row("crag", "the fallback corpus is gone", report(state="failed"), clean=True)
+    assert "not run: the fallback corpus is gone" in comparison_table([failed], {})
+
+
+def test_accuracy_without_a_single_verdict_is_no_number() -> None:
+    nothing = row("dense", accuracy={"value": None, "low": 0.0, "high": 1.0})
+    assert "| n/a |" in comparison_table([nothing], {})
+
+
+# The harness of the benchmarks: sides take turns, ratios are to the first one, and parameters are options.
+
+
+def test_sides_take_turns_and_are_compared_with_the_first() -> None:
+    runs: list[str] = []
+    figures = {"floor": iter([9.0, 1.0, 2.0, 3.0]), "system": iter([9.0, 2.0, 6.0, 6.0])}
+
+    def side(name: str) -> float:
+        runs.append(name)
+        return next(figures[name])
+
+    rows = list(in_turn({name: lambda name=name: side(name) for name in figures}, 3, warm=1))  # type: ignore[misc]
+    assert runs == ["floor", "system"] * 4
+    assert [(row["measured"], row["median, s"], row["lowest"]) for row in rows] == [
+        ("floor", 2.0, 1.0),
+        ("system", 6.0, 2.0),
+    ]
+    assert rows[1]["over floor"] == "3.000 (2.000 to 3.000)"
+
+
+def test_a_side_without_a_figure_is_timed() -> None:
+    (row,) = in_turn({"nothing": lambda: "a result"}, 1)
+    assert isinstance(row["median, s"], float)
+
+
+def test_rows_are_printed_as_tables_with_a_heading_for_other_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"a": 1, "b": 0.123456}, {"a": None, "b": ""}, "A sentence.", {"c": "x"}])
+    assert capsys.readouterr().out.splitlines() == [
+        "", "| a | b |", "|---|---|", "| 1 | 0.1235 |", "| - | - |", "", "A sentence.", "", "| c |", "|---|", "| x |",
+    ]  # fmt: skip
+
+
+def test_parameters_are_options_of_their_types() -> None:
+    def measured(
+        folder: Path, most_items: int = 3, out: Path | None = None, names: tuple[str, ...] = (), *, large: bool = False
+    ) -> None: ...
+
+    parser = argparse.ArgumentParser()
+    for parameter in inspect.signature(measured, eval_str=True).parameters.values():
+        add_option(parser, parameter)
+    assert vars(parser.parse_args(["in", "--most-items", "5", "--out", "o", "--names", "a", "b", "--large"])) == {
+        "folder": Path("in"), "most_items": 5, "out": Path("o"), "names": ["a", "b"], "large": True,
+    }  # fmt: skip
+    assert vars(parser.parse_args(["in"])) == {
+        "folder": Path("in"), "most_items": 3, "out": None, "names": (), "large": False,
+    }  # fmt: skip
+
+
+# The demonstration's transcript is kept without what only tells that it goes on.
+
+
+def test_of_lines_of_progress_the_first_and_the_last_are_kept() -> None:
+    told = [
+        "== 3. Answering",
+        "all jobs  10 running  0/9",
+        "all jobs  4 running  5/9",
+        "all jobs  0 running  9/9",
+        "== 4.",
+    ]
+    assert list(transcript.shortened(told)) == [told[0], told[1], "...", told[3], told[4]]
+
+
+def test_the_page_has_a_place_for_the_transcript() -> None:
+    assert find_block_names(transcript.PAGE.read_text("utf-8")) == ["transcript"]

@@ -1,18 +1,31 @@
 """`mathrag key`: what is printed where, and what is refused before the database is asked."""
 
 import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from configparser import RawConfigParser
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
+from mathrag.cli import purge
 from mathrag.cli.main import app
+from mathrag.cli.output import Exit
+from mathrag.client import client
+from mathrag.client.errors import Failed
 from shared.errors import Conflict
+from shared.runtime.purge import JobContent
+from shared.settings import Settings
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.keys import ApiKey
+from tests.unit.commands import Server, mathrag, says
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ALICE = ApiKey(
@@ -125,3 +138,290 @@ def test_a_database_that_does_not_answer_is_no_defect(monkeypatch: pytest.Monkey
     assert done.exit_code == 6
     assert "MATHRAG_DATABASE_URL" in done.stderr
     assert "s3cret" not in done.output + done.stderr
+
+
+# `mathrag service install`: the text of the unit, and what is refused.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    return tmp_path
+
+
+def print_unit(*options: str) -> str:
+    ended = mathrag("service", "install", "--print", *options)
+    assert ended.exit_code == 0, ended.stderr
+    return ended.stdout
+
+
+def parse_unit(text: str) -> RawConfigParser:
+    parser = RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(text)
+    return parser
+
+
+def test_the_unit_runs_the_stack_in_the_foreground_and_stops_it_in_order(folder: Path) -> None:
+    unit = parse_unit(print_unit("--data-dir", "data", "--port", "18241"))
+    run = unit["Service"]
+    assert run["ExecStart"] == (
+        f'"{sys.executable}" "-m" "mathrag.cli.main" "up" "--data-dir" "{folder}/data" "--port" "18241"'
+    )
+    assert run["WorkingDirectory"] == str(folder)
+    assert (run["KillMode"], run["OOMPolicy"], run["UMask"]) == ("mixed", "continue", "0077")
+    assert (run["Restart"], run["RestartPreventExitStatus"]) == (
+        "on-failure", f"{Exit.USAGE.value} {Exit.INVALID.value}",
+    )  # fmt: skip
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_system_runs_the_stack_as_the_user_who_called_sudo(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "alice")
+    assert parse_unit(print_unit())["Service"]["User"] == "alice"
+    assert "User" not in parse_unit(print_unit("--user"))["Service"]
+
+
+def test_a_unit_of_a_user_belongs_to_no_target_of_the_system(folder: Path) -> None:
+    unit = print_unit("--user")
+    assert parse_unit(unit)["Install"]["WantedBy"] == "default.target"
+    assert "network-online" not in unit
+
+
+def test_characters_that_systemd_replaces_are_written_so_that_it_does_not(folder: Path) -> None:
+    run = parse_unit(print_unit("--data-dir", '50% "$HOME" \\n'))["Service"]
+    assert f'"--data-dir" "{folder}/50%% \\"$$HOME\\" \\\\n"' in run["ExecStart"]
+
+
+def test_a_folder_with_a_line_break_is_refused(folder: Path) -> None:
+    ended = mathrag("service", "install", "--print", "--data-dir", "a\nExecStartPre=/bin/false")
+    assert (ended.exit_code, "cannot hold" in ended.stderr, ended.stdout) == (Exit.INVALID, True, "")
+
+
+def test_paths_of_the_configuration_are_in_the_unit_and_secrets_are_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
+    monkeypatch.setenv("MATHRAG_SERVICE_KEY", "topsecret")
+    ended = mathrag("service", "install", "--user")
+    unit = (folder / "config" / "systemd" / "user" / "mathrag.service").read_text()
+    assert f'Environment="MATHRAG_CONFIG={folder}/other.yaml"' in unit
+    assert 'Environment="PATH=/usr/bin:/bin"' in unit
+    assert "topsecret" not in unit + ended.output
+    assert "does not set MATHRAG_SERVICE_KEY" in ended.stderr
+
+
+def test_a_unit_is_written_once_and_replaced_only_when_that_is_asked_for(folder: Path) -> None:
+    ended = mathrag("service", "install", "--user", "--json")
+    written = Path(json.loads(ended.stdout)["unit"])
+    assert written == folder / "config" / "systemd" / "user" / "mathrag.service"
+    before = written.read_text()
+    again = mathrag("service", "install", "--user", "--port", "9000")
+    assert (again.exit_code, "--force" in again.stderr) == (Exit.CONFLICT, True)
+    assert written.read_text() == before
+    forced = mathrag("service", "install", "--user", "--port", "9000", "--force")
+    assert "systemctl --user enable --now mathrag" in forced.stdout
+    assert '"--port" "9000"' in written.read_text()
+
+
+def test_systemd_accepts_the_unit(folder: Path) -> None:
+    verifier = shutil.which("systemd-analyze")
+    if verifier is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = folder / "mathrag.service"
+    unit.write_text(print_unit("--data-dir", '50% "$HOME"'))
+    done = subprocess.run([verifier, "verify", str(unit)], capture_output=True, text=True)
+    if "Failed to initialize manager" in done.stderr:
+        pytest.skip(f"systemd-analyze does not run here: {done.stderr}")
+    assert (done.returncode, "mathrag.service" in done.stderr) == (0, False), done.stderr
+
+
+# `mathrag purge` before it reaches a database: what it asks for, and what it refuses.
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+JOB = JobContent(
+    id=1, job="6b0c", name="first", state="completed", chain="aa", ended_at=NOON, samples=5, steps=10, outcomes=5,
+    records=5, events=4, idempotency_keys=0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    calls: list[list[str]] = []
+
+    async def chosen(*_: object) -> list[JobContent]:
+        return [JOB]
+
+    async def deleting(_url: str, jobs: list[JobContent], *_: object) -> purge.Purged:
+        calls.append([job.name for job in jobs])
+        return purge.Purged(dry_run=False, jobs=jobs)
+
+    monkeypatch.setenv("MATHRAG_OWNER_URL", "postgresql+asyncpg://owner@nowhere/x")
+    monkeypatch.setattr(purge, "_find_jobs", chosen)
+    monkeypatch.setattr(purge, "_purge", deleting)
+    return calls
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["purge", *arguments])
+    return result.exit_code, result.output
+
+
+def test_nothing_is_purged_by_default(deleted: list[list[str]]) -> None:
+    code, output = run()
+    assert (code, deleted) == (2, [])
+    assert "--dry-run" in output
+
+
+def test_nobody_at_the_terminal_confirms_nothing(deleted: list[list[str]]) -> None:
+    for arguments in (["first"], ["first", "--json"]):
+        code, output = run(*arguments)
+        assert (code, deleted) == (2, [])
+        assert "--yes" in output
+
+
+def test_a_dry_run_only_shows_what_would_go(deleted: list[list[str]]) -> None:
+    code, output = run("first", "--dry-run")
+    assert (code, deleted) == (0, [])
+    assert "first" in output
+    assert "nothing was deleted" in output
+    assert json.loads(run("first", "--dry-run", "--json")[1])["jobs"][0]["samples"] == 5
+
+
+def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
+    code, output = run("first", "--yes")
+    assert (code, deleted) == (0, [["first"]])
+    assert "Deleted 1 job." in output
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("2026-11-21", datetime(2026, 11, 21, tzinfo=UTC)),
+        ("2026-11-21T14:00+02:00", NOON),
+        (None, None),
+    ],
+)
+def test_a_date_is_midnight_utc_unless_it_says_more(given: str | None, expected: datetime | None) -> None:
+    assert purge._parse_date("--before", given) == expected
+
+
+def test_a_number_of_days_counts_back_from_now() -> None:
+    found = purge._parse_date("--before", "30d")
+    assert found is not None
+    assert timedelta(days=30) <= datetime.now(UTC) - found < timedelta(days=31)
+
+
+def test_what_is_no_date_is_refused(deleted: list[list[str]]) -> None:
+    code, output = run("--before", "yesterday")
+    assert (code, deleted) == (2, [])
+    assert "--before" in output
+    assert "30d" in output
+
+
+def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="owner"):
+        purge.owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
+    with pytest.raises(Failed, match="no PostgreSQL of a stack"):
+        purge.owner_url(Settings(data_dir=tmp_path), None)
+
+
+# `mathrag plugin`: a package to begin with, and what is said of those that are installed.
+
+LISTED = [
+    {
+        "kind": "pipeline", "name": "vote", "distribution": "mathrag-vote", "version": "1.0", "hash": "ab" * 32,
+        "state": "ready", "detail": "", "fix": "", "jobs": [],
+    },
+    {
+        "kind": "pipeline", "name": "gone", "distribution": "mathrag-gone", "version": "1.0", "hash": "cd" * 32,
+        "state": "missing", "detail": "it is not installed", "fix": "pip install mathrag-gone==1.0", "jobs": ["first"],
+    },
+]  # fmt: skip
+
+
+def test_the_list_says_of_a_bad_one_what_is_wrong_who_waits_and_what_to_do(server: Server) -> None:
+    server(says(LISTED))
+    said = mathrag("plugin").output
+    assert said.splitlines()[1].split() == ["pipeline", "vote", "mathrag-vote", "1.0", "abababababab", "ready"]
+    assert said.splitlines()[-1] == (
+        "pipeline gone: it is not installed; jobs wait for it: first; fix: pip install mathrag-gone==1.0"
+    )
+
+
+def test_a_new_package_names_its_entry_point(tmp_path: Path) -> None:
+    assert mathrag("plugin", "new", "pipeline", "best-of-two", "--out", str(tmp_path)).exit_code == 0
+    project = tomllib.loads((tmp_path / "mathrag-best-of-two" / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "mathrag-best-of-two"
+    assert project["entry-points"] == {"mathrag.pipelines": {"best-of-two": "mathrag_best_of_two:run"}}
+
+
+def test_a_program_learns_where_the_new_package_is(tmp_path: Path) -> None:
+    written = json.loads(mathrag("plugin", "new", "grader", "units", "--out", str(tmp_path), "--json").stdout)
+    assert (written["kind"], written["name"]) == ("grader", "units")
+    assert (Path(written["folder"]) / "pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize("name", ["Best", "best_of", "-best", "best-", "a" * 42, "class", "../up", "a b"])
+def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    done = mathrag("plugin", "new", "pipeline", "--out", str(tmp_path), "--", name)
+    assert done.exit_code != 0
+    assert "is not a valid name of a plug-in" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["template", "rubric"])
+def test_a_kind_that_is_a_file_has_no_package(tmp_path: Path, kind: str) -> None:
+    done = mathrag("plugin", "new", kind, "mine", "--out", str(tmp_path))
+    assert done.exit_code == Exit.INVALID
+    assert f"a {kind} is a file, not a package" in done.output
+    assert f"plugins.{kind}s" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mathrag-vote").mkdir()
+    assert "exists" in mathrag("plugin", "new", "pipeline", "vote", "--out", str(tmp_path)).output
+    assert not list((tmp_path / "mathrag-vote").iterdir())
+
+
+# `mathrag corpus orphans`: unused indexes are listed, and deleted where that is confirmed.
+
+NAME = "mathrag-dense-51c9"
+
+
+@pytest.fixture
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append((request.method, request.url.path))
+        return httpx2.Response(200, json={"orphans": [NAME], "deleted": request.method == "DELETE"})
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "said"),
+    [([], "GET", f"unused: {NAME}\n"), (["--delete", "--yes"], "DELETE", f"deleted: {NAME}\n")],
+)
+def test_orphans_are_listed_and_deleted_only_when_told(
+    requested: list[tuple[str, str]], options: list[str], method: str, said: str
+) -> None:
+    ended = CliRunner().invoke(app, ["corpus", "orphans", *options])
+    assert (ended.exit_code, ended.stdout, requested) == (0, said, [(method, "/v1/indexes/orphans")])
+
+
+def test_the_answer_is_given_as_json(requested: list[tuple[str, str]]) -> None:
+    ended = CliRunner().invoke(app, ["corpus", "orphans", "--json"])
+    assert json.loads(ended.stdout) == {"orphans": [NAME], "deleted": False}
+
+
+def test_nothing_is_deleted_without_a_yes(requested: list[tuple[str, str]]) -> None:
+    ended = CliRunner().invoke(app, ["corpus", "orphans", "--delete"])
+    assert (ended.exit_code, "--yes" in ended.stderr) == (2, True)
+    assert [method for method, _ in requested] == ["GET"]

@@ -16,10 +16,11 @@ import pytest
 from mathrag.client import address
 from mathrag.stack import process
 from mathrag.stack import process as process_module
-from mathrag.stack.process import Child, Keeper, Time, read_birth
-from mathrag.stack.redis import find_free_port
+from mathrag.stack.process import BackOff, Child, Keeper, Time, read_birth
+from mathrag.stack.redis import find_free_port, rotate
 from shared.calls import Lane
 from shared.errors import Unavailable
+from tests.faults.limits import room, small_disk
 from tests.faults.recording import Seen
 
 # What a child does decides whether it hangs, not how long it takes: real processes, and a clock that tests move.
@@ -300,3 +301,106 @@ def stopped_child() -> Iterator[None]:
 @pytest.mark.usefixtures("stopped_child")
 async def test_a_worker_whose_child_is_stopped_does_not_answer() -> None:
     assert not await process.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)
+
+
+# How long a crashed child rests before its next start, and that children die with their supervisor.
+
+
+def test_pause_doubles_up_to_ten_seconds() -> None:
+    back_off = BackOff()
+    assert [back_off.choose_pause(0.0) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_health_resets_the_pause() -> None:
+    back_off = BackOff()
+    for _ in range(5):
+        back_off.choose_pause(0.0)
+    assert [back_off.choose_pause(29.9), back_off.choose_pause(30.0), back_off.choose_pause(1.0)] == [10.0, 0.5, 1.0]
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+        await asyncio.sleep(0.005)
+
+    def time(self) -> Time:
+        return Time(now=lambda: self.seconds, sleep=self.sleep)
+
+
+@pytest.mark.anyio
+async def test_keeper_backs_off(tmp_path: Path) -> None:
+    fake = FakeTime()
+
+    async def ready(_pid: int) -> bool:
+        return True
+
+    crashing = Child(name="crashing", command=lambda: [sys.executable, "-c", "raise SystemExit(1)"], ready=ready)
+    keeper = Keeper(crashing, log=tmp_path / "log", changed=lambda: None, time=fake.time())
+    await keeper.start()
+    keeping = asyncio.create_task(keeper.keep())
+    while keeper.restarts < 4:  # noqa: ASYNC110 - what is awaited happens in other processes
+        await asyncio.sleep(0.01)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await keeper.stop()
+    pauses = [pause for pause in fake.slept if pause != process.POLL_S]
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux")
+def test_child_dies_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import sys, time, pathlib\n"
+        "from mathrag.stack.process import spawn\n"
+        f"print(spawn(['sleep', '60'], log=pathlib.Path({str(tmp_path / 'log')!r})).pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGKILL)
+    psutil.wait_procs([child], timeout=5)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+# A log that is too large is kept once beside itself and begins anew, whoever has it open.
+
+
+def test_a_large_log_is_kept_once_and_begins_anew(tmp_path: Path) -> None:
+    log = tmp_path / "judge.log"
+    with log.open("ab", buffering=0) as writer:
+        for lines in (b"first\n", b"second\n", b"third\n"):
+            writer.write(lines)
+            rotate(tmp_path, 3)
+        writer.write(b"last\n")
+    assert (tmp_path / "judge.log.1").read_bytes() == b"third\n"
+    assert log.read_bytes() == b"last\n"
+
+
+def test_a_small_log_is_let_alone(tmp_path: Path) -> None:
+    (tmp_path / "guard.log").write_bytes(b"abc")
+    (tmp_path / "notes.txt").write_bytes(b"longer than that")
+    rotate(tmp_path, 3)
+    assert {file.name for file in tmp_path.iterdir()} == {"guard.log", "notes.txt"}
+
+
+def test_without_room_for_the_copy_nothing_is_lost(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "logs", 4) as disk:
+            log = disk.folder / "redis.log"
+            log.write_bytes(bytes(2 << 20))
+            disk.fill()
+            rotate(disk.folder, 1 << 20)
+            assert log.stat().st_size == 2 << 20
+            assert not log.with_name("redis.log.1").exists()
+            disk.relieve()
+            rotate(disk.folder, 1 << 20)
+            assert (log.stat().st_size, log.with_name("redis.log.1").stat().st_size) == (0, 2 << 20)
+            assert room(disk.folder) > 0
+    except PermissionError as error:
+        pytest.skip(f"mounting a small file system needs root: {error}")

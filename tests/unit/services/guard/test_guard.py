@@ -1,16 +1,25 @@
 """The guard's part of the race table: what is admitted, what is aborted, and what a receipt says."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import anyio
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
 
+from services.guard.__main__ import _restrict_to_gpu
 from services.guard.guard import Guard, ServedModel, StaleEpoch
 from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
+from shared.models.openai_compatible import OpenAICompatible
 from shared.replies import FailureKind
+from shared.telemetry import traces as traces_module
+from tests.doubles.chat_server import answer, chat_server
 from tests.doubles.puppets import PuppetServer, StepClock
+from tests.unit.tracing import Spans, tracing
 
 pytestmark = pytest.mark.anyio
 
@@ -433,3 +442,111 @@ async def test_a_reply_that_is_held_back_when_its_server_dies_is_no_suspect() ->
     server.die()
     await guard.cancel()
     assert ends(await running) == [End.RELEASED]
+
+
+# The guard's model calls as spans: one each, however it ends, inside the chunk that asked for it.
+
+QWEN = 1
+
+
+def traced_guard(server: PuppetServer) -> Guard:
+    guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
+    guard.open(EPOCH, {QWEN: ServedModel(server, 2, name="qwen", driver="process")})
+    return guard
+
+
+def chunk_of(*prompts: str) -> RunRequest:
+    calls = (
+        ModelCall(id=n, model_id=QWEN, prompt=each, decoding=Decoding(max_tokens=9), seed=n)
+        for n, each in enumerate(prompts)
+    )
+    return RunRequest(epoch=EPOCH, calls=tuple(calls))
+
+
+async def drained(guard: Guard, request: RunRequest) -> None:
+    with traces_module.span("POST /run"):
+        async for _ in guard.run(request):
+            pass
+
+
+def calls(spans: Spans) -> list[ReadableSpan]:
+    return sorted(spans.named("chat qwen"), key=lambda span: span.attributes["mathrag.call.id"])
+
+
+async def test_every_call_of_a_chunk_is_a_span() -> None:
+    server = PuppetServer()
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(traced_guard(server), chunk_of("a", "b")))
+        await server.has(2)
+        server.answer()
+        await running
+    first, second = calls(spans)
+    assert {first.parent.span_id, second.parent.span_id} == {spans.one("POST /run").context.span_id}
+    assert (first.attributes["gen_ai.provider.name"], first.attributes["gen_ai.request.max_tokens"]) == ("process", 9)
+    assert (second.attributes["gen_ai.request.seed"], second.attributes["gen_ai.usage.output_tokens"]) == (1, 2)
+    assert {span.attributes["mathrag.concurrency"] for span in (first, second)} == {1, 2}
+
+
+async def test_a_call_on_a_server_that_dies_says_so() -> None:
+    server = PuppetServer()
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(traced_guard(server), chunk_of("a")))
+        await server.has(1)
+        server.die()
+        await running
+    assert calls(spans)[0].attributes["error.type"] == "lapsed"
+
+
+async def test_a_call_that_is_aborted_ends_its_span() -> None:
+    server = PuppetServer()
+    guard = traced_guard(server)
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(guard, chunk_of("a")))
+        await server.has(1)
+        await guard.cancel()
+        await running
+    assert calls(spans)[0].attributes["error.type"] == "CancelledError"
+
+
+async def test_the_model_server_is_told_the_trace() -> None:
+    with tracing() as spans:
+        async with chat_server(lambda _: answer("hi")) as server:
+            client = OpenAICompatible(server.url, model="qwen")
+            with traces_module.span("chat qwen"):
+                await client.complete("a", Decoding(), seed=1)
+            await client.close()
+    told = traces_module.parse_traceparent(server.seen[0].headers["traceparent"])
+    assert told is not None
+    assert (told.trace, told.span) == (
+        spans.one("chat qwen").context.trace_id,
+        spans.one("chat qwen").context.span_id,
+    )
+
+
+async def test_a_model_server_is_told_nothing_when_nothing_is_traced() -> None:
+    async with chat_server(lambda _: answer("hi")) as server:
+        client = OpenAICompatible(server.url, model="qwen")
+        await client.complete("a", Decoding(), seed=1)
+        await client.close()
+    assert "traceparent" not in server.seen[0].headers
+
+
+# `python -m services.guard`: which device it takes, and what its children may see.
+
+
+def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "services.guard", "--device", "cpu:9", "--port", "1"],
+        capture_output=True, text=True, check=False, timeout=120,
+        env={"PATH": "/usr/bin", "MATHRAG_DEVICES": '[{"id": "cpu:1"}]'},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "no device 'cpu:9'; there are cpu:0, cpu:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("device", "seen"), [("GPU-0f", "GPU-0f"), ("MIG-0f", "MIG-0f"), ("cpu:0", "0,1")])
+def test_what_a_guard_starts_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch, device: str, seen: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    _restrict_to_gpu(device)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen

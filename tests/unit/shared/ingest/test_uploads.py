@@ -23,7 +23,7 @@ from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.ingest.rows import Format, read
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem
-from tests.unit.shared.ingest.test_dataset_lines import DATA, needs_data
+from tests.unit.shared.ingest.test_datasets import DATA, needs_data
 
 pytestmark = pytest.mark.usefixtures("unpacked_here")
 

@@ -1,8 +1,25 @@
 """Answers beside gold answers, by what is easily read wrongly: right ones, and about as many that only look right."""
 
-import pytest
+import csv
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
-from shared.mathtext.equivalence import compare
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.mathtext import equations, mathematics
+from shared.mathtext.answers import LONGEST, extract, normal_form
+from shared.mathtext.equivalence import compare, family, shape
+from shared.mathtext.mathematics import equal_strict, grade, normalise
+from shared.mathtext.values import library_verdict
+from shared.settings import REPOSITORY
+from tests.unit.cases import named
+from tests.unit.grading.pairs import cases, differences, on_page, pairs
 
 # fmt: off
 
@@ -527,3 +544,263 @@ def test_a_right_answer_is_right_however_it_is_written(kind: str) -> None:
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_answer_is_wrong_however_near_it_looks(kind: str) -> None:
     assert [pair for pair in WRONG[kind] if compare(*pair) is not False] == []
+
+
+# Grading mathematics: the table of hard pairs, and real answers.
+
+DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
+"""Beside the repository, where there are datasets to try."""
+
+
+def test_the_hard_pairs_are_graded_as_a_mathematician_would() -> None:
+    wrong = {
+        f"{case.kind}: {case.answer} for {case.gold}": case.why
+        for case in cases()
+        if named(compare, case.answer, case.gold) is not case.right
+    }
+    assert wrong == {}
+
+
+def test_the_table_is_large_and_repeats_nothing() -> None:
+    given = [frozenset((pair.answer, pair.gold)) for pair in pairs() if pair.expected in ("equal", "different")]
+    assert len(given) == len(set(given))
+    assert len(pairs()) > 231
+
+
+@pytest.mark.slow
+def test_the_page_explains_each_difference_from_the_library() -> None:
+    assert on_page() == differences()
+
+
+def test_whatever_is_identical_is_right() -> None:
+    for text in (r"\dfrac{5^{5^{5^{5^5}}}}{16}", r"\frac{", "((((", r"\ud800", "x" * 10_000):
+        assert compare(text, text) is True
+
+
+@pytest.mark.slow
+def test_an_answer_of_any_length_is_graded() -> None:
+    assert normal_form("5," * LONGEST) == "5," * LONGEST
+    assert compare("(" * 2000, "5") is False
+
+
+HOSTILE = [
+    "亿", "万", "1万", "一", "三元", "半", "一又", "一分之", "约", "答：", "1小时", "5‰", "5%", "²⁄", "1 hour ",
+    "minus ", "one hundred and ", "half of a ", "5 million ", "5 squared ", "7 tenths of ", r"2\text{ million ",
+    "all positive ", "for all ", ",k", r"k\in", "exp(", "sqrt(", r"\{x|", "|", r"[1,2]\cup", "(1,2)U",
+    r"\mathbb{R}\setminus\{1\}", "A(1,2)", "[[1,2],", "[[", "m+n=1=", r"\approx 5", "answer: ", "5", "0.1", "1/",
+    "1.5e3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_no_repetition_in_an_answer_takes_long_to_read(piece: str) -> None:
+    many = piece * (LONGEST // len(piece))
+    for text in (many, f"{many[: LONGEST - 1]}5", f"5{many[: LONGEST - 1]}"):
+        assert family(normal_form(text)) or shape(normal_form(text))
+
+
+PIECES = [
+    r"\frac", r"\sqrt", "{", "}", "(", ")", "[", "]", r"\{", r"\}", "1", "2", "x", ",", "=", "<", r"\le", r"\pm", "^",
+    "_", r"\circ", "%", r"\$", " ", ".", r"\text{", "cm", "and", r"\cup", r"\infty", r"\begin{pmatrix}", "&", r"\\",
+    r"\end{pmatrix}", "-", "/", ":", "三", "√", "½", r"\overline{", "e", "|",
+]  # fmt: skip
+
+
+def test_nothing_that_looks_like_an_answer_raises() -> None:
+    draw = random.Random(0)  # noqa: S311 - the same texts every time
+    for _ in range(2000):
+        one, other = ("".join(draw.choices(PIECES, k=draw.randint(1, 9))) for _ in range(2))
+        normal_form(one)
+        assert grade(one, one).math_verify is True
+        compare(one, other)
+
+
+@pytest.mark.parametrize("first", [mathematics, equations])
+def test_every_module_that_decides_a_verdict_is_part_of_the_version(first: ModuleType) -> None:
+    found, left = set(), [first.__name__.rpartition(".")[2]]
+    while left:
+        module = left.pop()
+        source = (REPOSITORY / "shared" / "mathtext" / f"{module}.py").read_text("utf-8")
+        found.add(module)
+        for line in (each.split() for each in source.splitlines() if each.strip().startswith("from shared.mathtext")):
+            names = [line[3]] if line[1] == "shared.mathtext" else [line[1].rpartition(".")[2]]
+            left += [name for name in names if name not in found]
+    assert found == set(first.SOURCES)
+
+
+def gold_answers() -> Iterator[tuple[str, str]]:
+    fields = {"math": "answer", "gsm8k": "answer", "zh": "answer"}
+    for name, field in fields.items():
+        for file in sorted((DATA / name).glob("*.jsonl")):
+            for line in file.read_text("utf-8").splitlines():
+                row = json.loads(line)
+                yield f"{name}/{file.name}", str(row.get(field, row.get("golden"))).rpartition("####")[2].strip()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no datasets beside the repository")
+def test_every_gold_answer_equals_itself_in_another_spelling() -> None:
+    respelled = (
+        lambda text: f"${text}$.",
+        lambda text: text.replace(r"\frac", r"\dfrac").replace(r"\left", "").replace(r"\right", ""),
+        lambda text: text.replace("(", r"\left( ").replace(")", r" \right)") if r"\left" not in text else text,
+        lambda text: text.replace(r"\!", "").replace(r"\text{", r"\mbox{"),
+    )
+    wrong = {
+        (name, gold, spell(gold))
+        for name, gold in set(gold_answers())
+        for spell in respelled
+        if compare(gold, gold) is not True or (gold and compare(spell(gold), gold) is not True)
+    }
+    assert wrong == set()
+
+
+PAPER = DATA / "paper-runs"
+
+
+@pytest.mark.skipif(not PAPER.is_dir(), reason="no published answers beside the repository")
+def test_published_answers_are_graded_as_docs_grading_says() -> None:
+    train = {row["unique_id"]: row["answer"] for row in _lines(DATA / "math" / "train.jsonl")}
+    golds = {row["item"]: train[row["unique_id"]] for row in _lines(PAPER / "items.jsonl")}
+    answers = {row["response"]: extract(row["text"])[0] for row in _lines(PAPER / "responses.jsonl")}
+    counted: dict[tuple[bool, bool, str, str], int] = {}
+    with (PAPER / "runs.csv").open(encoding="utf-8", newline="") as file:
+        for run in csv.DictReader(file):
+            answer, gold = answers[int(run["response"])], golds[int(run["item"])]
+            case = run["published_correct"] == "1", answer is not None and compare(answer, gold) is True, answer, gold
+            counted[case] = counted.get(case, 0) + 1
+    assert {case: count for case, count in counted.items() if case[0] != case[1]} == {
+        (False, True, "22500", "22,500"): 200,
+        (False, True, "-12x - 3", "-12x -3"): 200,
+        (False, True, "5040", r"5,\!040"): 200,
+        (False, True, "A,B,E", r"\text{A,B,E}"): 200,
+        (True, False, r"\frac{7}{2}", r"\frac{7}{6}"): 43,
+    }
+    assert sum(counted.values()) == 20_000
+    assert library_verdict("A,B,E", r"\text{A,B,E}") is False
+
+
+def _lines(file: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+# Hendrycks' string rules.
+
+STRICT_PIECES = st.sampled_from(
+    [
+        r"\frac",
+        r"\sqrt",
+        r"\dfrac",
+        "1",
+        "2",
+        "x",
+        "{",
+        "}",
+        "/",
+        "=",
+        " ",
+        r"\text{ ",
+        r"\left",
+        ".",
+        "0",
+        "%",
+        r"\%",
+        r"\$",
+    ]
+)
+LATEX = st.lists(STRICT_PIECES, max_size=8).map("".join)
+
+
+def test_the_published_pairs_are_equal() -> None:
+    pairs = [
+        (r"\tfrac{1}{2} +\! \frac1{72}", r"\\dfrac{1}{2} +\frac{1}{72}"),
+        (r"10\text{ units}", "10 "),
+        ("10", r"\$10"),
+        (r"\left(x-2\right)\left(x+2\right)", "(x-2)(x+2)"),
+        ("0.1", ".1"),
+        (r"10\%", "10"),
+        (r"10\sqrt{3} + \sqrt4", r"10\sqrt3 + \sqrt{4}"),
+        (r"\frac34i", r"\frac{3}{4}i"),
+        (r"\tfrac83", r"\frac{8}{3}"),
+        ("1/2", r"\frac{1}{2}"),
+    ]
+    assert [pair for pair in pairs if not named(equal_strict, *pair)] == []
+
+
+def test_the_published_pairs_are_different() -> None:
+    pairs = [
+        (r"\tfrac{1}{2} + \frac1{72}", r"\\frac{1}{2} + 2/3"),
+        ("10, 4, -2", "4, 10, -2"),
+        ("10, 4, 2", "4, 12, 2"),
+        (r"10\text{ units}", "100 "),
+        ("0.1, 4, 2", "4, .1, 2"),
+        ("5x - 7y + 11z + 4 = 0", "x + y - z + 2 = 0"),
+    ]
+    assert [pair for pair in pairs if named(equal_strict, *pair)] == []
+
+
+def test_each_rule_by_itself() -> None:
+    cases = [
+        (r"\dfrac12", r"\frac{1}{2}"),
+        (r"\frac1{72}", r"\frac{1}{72}"),
+        (r"\frac{72}1", r"\frac{72}1"),
+        (r"\frac12\frac34", r"\frac{1}{2}\frac{3}{4}"),
+        ("0.5", r"\frac{1}{2}"),
+        (".5", r"\frac{1}{2}"),
+        ("-3/4", r"\frac{-3}{4}"),
+        ("a/b", "a/b"),
+        ("1/2/3", "1/2/3"),
+        ("01/2", "01/2"),
+        ("x=5", "5"),
+        ("x = 5", "5"),
+        ("xy=5", "5"),
+        ("xyz=5", "xyz=5"),
+        ("x=y=5", "x=y=5"),
+        (r"\sqrt3", r"\sqrt{3}"),
+        (r"90^\circ", "90"),
+        (r"90^{\circ}", "90"),
+        (r"\$1{,}000", "1{,}000"),
+        ("50%", "50"),
+        (r"\left[ 0, 1 \right)", "[0,1)"),
+        (r"(.5, {.25})", "(.5,{0.25})"),
+        ("a\nb", "ab"),
+        (r"12\text{ cm}^2", "12"),
+        ("", ""),
+    ]
+    wrong = {text: found for text, normal in cases if (found := named(normalise, text)) != normal}
+    assert wrong == {}
+
+
+def test_strict_means_no_algebra() -> None:
+    pairs = [("2/4", "1/2"), ("5.0", "5"), ("1,000", "1000"), (r"\text{yes}", "yes"), ("(1,2)", "[1,2]"), ("", "0")]
+    assert [pair for pair in pairs if named(equal_strict, *pair)] == []
+
+
+@pytest.mark.parametrize("broken", [r"5\text{ cm}\text{ long}", r"3\sqrt", r"\frac", r"2\frac "])
+def test_what_the_rules_cannot_read_only_equals_itself(broken: str) -> None:
+    assert equal_strict(broken, broken)
+    assert not equal_strict(broken, broken + " ")
+    assert not equal_strict(broken.split("\\")[0], broken)
+
+
+@given(LATEX, LATEX)
+def test_equality_is_reflexive_and_symmetric(one: str, other: str) -> None:
+    assert equal_strict(one, one)
+    assert equal_strict(one, other) == equal_strict(other, one)
+
+
+@given(st.text(), st.text())
+def test_any_text_can_be_compared(one: str, other: str) -> None:
+    assert equal_strict(one, other) == equal_strict(other, one)
+
+
+@given(st.integers(-999, 999), st.integers(1, 999))
+def test_a_fraction_reads_the_same_in_every_spelling(a: int, b: int) -> None:
+    spellings = [
+        f"{a}/{b}",
+        rf"\frac{{{a}}}{{{b}}}",
+        rf"\dfrac{{{a}}}{{{b}}}",
+        rf"\tfrac {{{a}}} {{{b}}}",
+        f"x={a}/{b}",
+    ]
+    assert all(equal_strict(one, other) for one in spellings for other in spellings)
+    assert not equal_strict(f"{a}/{b}", f"{a}/{b + 1}")

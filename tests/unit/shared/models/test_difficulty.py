@@ -14,7 +14,7 @@ from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
-from tests.unit.shared.ingest.test_dataset_lines import DATA
+from tests.unit.shared.ingest.test_datasets import DATA
 from tools.difficulty import figures
 from tools.difficulty.figures import ClassifierEvaluation, MathProblem
 

@@ -24,7 +24,7 @@ from shared.models import embedding, servers
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, ModelFailed, StaticEmbedder
 from shared.models.servers import sigmoid
 from shared.settings import REPOSITORY, Embeddings, Reranker
-from tests.unit.shared.ingest.test_dataset_lines import DATA
+from tests.unit.shared.ingest.test_datasets import DATA
 from tools.bench import retrieval
 from tools.embeddings import distil
 

@@ -1,6 +1,8 @@
 """Readers of model metadata: the shipped files, headers made by hand, and what somebody hostile would send."""
 
+import hashlib
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.models import metadata
+from shared.models import files, metadata
+from shared.models.files import WeightsMissing
 from shared.models.metadata import MetadataError
 from shared.settings import REPOSITORY
 from shared.shapes import Architecture
@@ -218,7 +221,9 @@ def test_all_parts_of_a_checkpoint_count(tmp_path: Path) -> None:
 
 
 def test_of_a_model_that_sees_the_part_that_writes_counts(tmp_path: Path) -> None:
-    found = metadata.read_huggingface_architecture(model_folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
+    found = metadata.read_huggingface_architecture(
+        model_folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1)
+    )
     assert (found.layers, found.name) == (24, "qwen2")
 
 
@@ -282,3 +287,57 @@ def test_a_show_that_says_too_little_is_refused(shown: dict[str, Any], said: str
 
 def test_a_show_with_its_tokens_needs_no_tensors() -> None:
     assert metadata.parse_architecture({"model_info": {**QWEN, "tokenizer.ggml.tokens": ["a"] * 7}}, 1).vocabulary == 7
+
+
+# What a model is, by its bytes.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    return tmp_path
+
+
+def test_a_file_is_its_sha256(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    assert files.digest(file) == hashlib.sha256(b"weights").hexdigest()
+
+
+def test_a_folder_is_another_model_once_any_of_its_files_is_another(folder: Path) -> None:
+    seen = {files.digest(folder)}
+    for name, content in (("config.json", "{}"), ("model.safetensors", "weightz"), ("chat_template.jinja", "{{ x }}")):
+        (folder / name).write_text(content)
+        os.utime(folder / name, ns=(1, 1))
+        seen.add(files.digest(folder))
+    (folder / "chat_template.jinja").rename(folder / "template.jinja")
+    assert len(seen | {files.digest(folder)}) == 5
+
+
+def test_what_a_download_keeps_for_itself_is_no_part_of_a_model(folder: Path) -> None:
+    before = files.digest(folder)
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "lock").write_text("now")
+    assert files.digest(folder) == before
+
+
+def test_an_unchanged_file_is_read_once(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    before, read = files.digest(file), files._read.cache_info().misses
+    assert files.digest(file) == before
+    assert files._read.cache_info().misses == read
+
+
+def test_a_copy_that_keeps_size_and_time_is_another_file(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    before, status = files.digest(file), file.stat()
+    file.write_bytes(bytes(status.st_size))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert files.digest(file) != before
+
+
+@pytest.mark.parametrize("name", ["none.gguf", "empty"])
+def test_nothing_is_no_model(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WeightsMissing, match=rf"{name}.*put .* there"):
+        files.digest(tmp_path / name)

@@ -1,10 +1,15 @@
 """Windows: replies that come together are committed together, and none waits for a slow one."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from kombu.exceptions import OperationalError
+from kombu.utils import functional
 
+from shared.queue import RECONNECT_S, celery_app
+from shared.runtime.process import LOOKS, TickWatch
+from shared.runtime.queue import GroupCommit
 from shared.runtime.worker import batch_by_time
 
 pytestmark = pytest.mark.anyio
@@ -132,3 +137,113 @@ async def test_a_slow_reader_loses_nothing() -> None:
             for _ in range(10):
                 await asyncio.sleep(0)
     assert read == [1, 2, 3, 4]
+
+
+# Group commit: one run at a time, for all who came meanwhile.
+
+
+class Store:
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+        self.go = asyncio.Semaphore(0)
+
+    async def run(self, items: Sequence[int]) -> list[int]:
+        self.runs.append(list(items))
+        await self.go.acquire()
+        if min(items) < 0:
+            raise ValueError(min(items))
+        return [2 * item for item in items]
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_the_first_is_served_at_once_and_those_who_come_meanwhile_together() -> None:
+    store = Store()
+    together = GroupCommit(store.run)
+    tasks = [asyncio.create_task(together.submit(1))]
+    await turns()
+    tasks += [asyncio.create_task(together.submit(item)) for item in (2, 3)]
+    await turns()
+    assert store.runs == [[1]]
+    store.go.release()
+    await turns()
+    assert store.runs == [[1], [2, 3]]
+    store.go.release()
+    assert await asyncio.gather(*tasks) == [2, 4, 6]
+
+
+async def test_an_error_reaches_all_of_its_run_and_nobody_else() -> None:
+    store = Store()
+    together = GroupCommit(store.run)
+    first = asyncio.create_task(together.submit(1))
+    await turns()
+    failing = [asyncio.create_task(together.submit(item)) for item in (-1, 2)]
+    await turns()
+    store.go.release()
+    await turns()
+    last = asyncio.create_task(together.submit(3))
+    await turns()
+    store.go.release()
+    store.go.release()
+    assert await first == 2
+    assert [type(error) for error in await asyncio.gather(*failing, return_exceptions=True)] == [ValueError] * 2
+    assert await last == 6
+
+
+async def test_a_caller_that_goes_away_stops_nothing() -> None:
+    store = Store()
+    together = GroupCommit(store.run)
+    gone, stays = (asyncio.create_task(together.submit(item)) for item in (1, 2))
+    await turns()
+    gone.cancel()
+    await turns()
+    store.go.release()
+    assert await stays == 4
+    assert store.runs == [[1, 2]]
+
+
+# When a worker counts as deaf: ticks wait, it has nothing to do, and it takes none, look after look.
+
+BUSY, IDLE = True, False
+
+
+def test_a_worker_that_takes_no_tick_is_deaf_after_some_looks() -> None:
+    watch = TickWatch()
+    assert [watch.is_stuck(1, busy=IDLE) for _ in range(LOOKS)] == [False] * (LOOKS - 1) + [True]
+
+
+@pytest.mark.parametrize(("waiting", "busy"), [(0, IDLE), (5, BUSY), (0, BUSY)])
+def test_a_worker_without_ticks_or_with_work_is_not_deaf(waiting: int, busy: bool) -> None:
+    watch = TickWatch()
+    assert not any(watch.is_stuck(waiting, busy=busy) for _ in range(10 * LOOKS))
+
+
+def test_a_tick_that_came_between_two_looks_begins_the_count_anew() -> None:
+    watch = TickWatch()
+    for _ in range(10):
+        assert not any(watch.is_stuck(100, busy=IDLE) for _ in range(LOOKS - 1))
+        watch.note_tick(request="of Celery's signal")
+    assert not watch.is_stuck(100, busy=IDLE)
+
+
+def test_a_moment_of_work_begins_the_count_anew() -> None:
+    watch = TickWatch()
+    for busy in (IDLE, IDLE, BUSY, IDLE, IDLE):
+        assert not watch.is_stuck(1, busy=busy)
+    assert watch.is_stuck(1, busy=IDLE)
+
+
+# The connection to the broker is tried again at a steady pace, however long the broker was away.
+
+
+def test_the_pause_between_two_tries_to_connect_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functional, "sleep", lambda _seconds: None)
+    pauses: list[float] = []
+    connection = celery_app("redis://127.0.0.1:1", 60.0).connection_for_read()
+    with pytest.raises(OperationalError):
+        connection.ensure_connection(lambda _error, pause: pauses.append(pause), max_retries=20)
+    assert len(pauses) == 20
+    assert max(pauses) == RECONNECT_S

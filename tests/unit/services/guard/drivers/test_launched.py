@@ -1,12 +1,16 @@
 """Driver `process` for the programs of others: real processes with their command lines, doubled protocols."""
 
 import asyncio
+import ctypes
+import mmap
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,10 +19,12 @@ import psutil
 import pytest
 
 from services.guard.drivers import launched
-from services.guard.drivers.launched import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers.launched import CHUNK, RESERVE, ExternalProgramDriver, ExternalProgramServer, read_ahead
 from services.guard.drivers.ports import DriverError
+from services.guard.drivers.process import ProcessDriver
 from shared.calls import Decoding
 from shared.models.chat import BY_BACKEND, ChatFailed
+from shared.models.commands import TGI, VLLM
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.programs import program
@@ -297,3 +303,178 @@ def test_settings_that_cannot_work_are_refused_with_the_models_name() -> None:
 
 def test_ports_are_different() -> None:
     assert len(set(launched._find_free_ports(20))) == 20
+
+
+# Reading ahead: what a load would read from the disk is in the page cache afterwards, and nobody is held up.
+
+SIZE = 4 * CHUNK + 1
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(os.urandom(SIZE))
+    evict(path)
+    if cached(path) > 0.5:
+        pytest.skip(f"{tmp_path} is on a file system that keeps its pages in memory")
+    return path
+
+
+def evict(path: Path) -> None:
+    with path.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cached(path: Path) -> float:
+    size = path.stat().st_size
+    with path.open("rb") as opened, mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        first = ctypes.c_char.from_buffer(mapped)
+        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        kernel = ctypes.CDLL(None, use_errno=True)
+        asked = kernel.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), pages)
+        del first
+    assert asked == 0, os.strerror(ctypes.get_errno())
+    return sum(page & 1 for page in pages) / len(pages)
+
+
+async def test_a_file_is_in_the_page_cache_after_it_was_read_ahead(file: Path) -> None:
+    assert await read_ahead(file) == SIZE
+    assert cached(file) == 1.0
+
+
+async def test_the_driver_of_a_file_reads_it_ahead(file: Path) -> None:
+    await ProcessDriver("model", Model(driver="process", path=file), Device()).warm()
+    assert cached(file) == 1.0
+
+
+async def test_a_folder_is_all_of_its_files(file: Path) -> None:
+    (file.parent / "parts").mkdir()
+    (file.parent / "parts" / "more.safetensors").write_bytes(b"x" * 1000)
+    assert await read_ahead(file.parent) == SIZE + 1000
+    assert cached(file) == 1.0
+
+
+async def test_nothing_is_read_where_memory_is_short(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for available, read in ((SIZE + RESERVE - 1, 0), (SIZE + RESERVE, SIZE)):
+        memory = SimpleNamespace(available=available)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: memory)
+        assert await read_ahead(file) == read
+    evict(file)
+
+
+async def test_a_cancelled_reading_ends_at_the_next_chunk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended, go_on = asyncio.Event(), asyncio.Event(), threading.Event()
+    loop, read = asyncio.get_running_loop(), launched._read_all
+
+    def slowly(size: int) -> bytearray:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait()
+        return bytearray(size)
+
+    def reading(path: Path, stopping: threading.Event) -> int:
+        try:
+            return read(path, stopping)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+
+    monkeypatch.setattr(launched, "bytearray", slowly, raising=False)
+    monkeypatch.setattr(launched, "_read_all", reading)
+    task = asyncio.create_task(read_ahead(file))
+    with anyio.fail_after(60):
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task  # at once: the thread still stands
+        assert not ended.is_set()
+        go_on.set()
+        await ended.wait()
+    assert cached(file) < 1.0
+
+
+async def test_the_reading_thread_goes_last(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def look(_path: Path, _stopping: object) -> int:
+        thread = threading.get_native_id()
+        seen.append((psutil.Process(thread).ionice().ioclass, os.getpriority(os.PRIO_PROCESS, thread)))
+        return 0
+
+    monkeypatch.setattr(launched, "_read_all", look)
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    await read_ahead(file)
+    assert seen == [(psutil.IOPRIO_CLASS_IDLE, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+async def test_a_file_that_has_gone_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert await read_ahead(tmp_path / "nothing.gguf") == 0
+    assert "not read ahead" in caplog.text
+
+
+# Versions of installed programs: of a Python package from its metadata, of everything else from `--version`.
+
+FAILS = "#!{shebang}\nexit 1\n"
+PRINTS = "#!/bin/sh\necho INFO: something else\necho {version}\n"
+
+
+def script_of(folder: Path, said: str) -> Path:
+    path = folder / "bin" / "vllm"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(said)
+    path.chmod(0o700)
+    return path
+
+
+def packaged(folder: Path, version: str, python: str = "python3.12") -> None:
+    info = folder / "lib" / python / "site-packages" / f"vllm-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+
+
+async def test_the_version_of_a_python_program_is_read_without_starting_it(tmp_path: Path) -> None:
+    packaged(tmp_path, "0.32.0+cpu")
+    script = script_of(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python"))
+    assert await launched.find_version(script, VLLM) == "0.32.0+cpu"
+
+
+async def test_a_link_to_a_python_program_has_its_version(tmp_path: Path) -> None:
+    packaged(tmp_path, "0.32.0")
+    link = tmp_path / "vllm"
+    link.symlink_to(script_of(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python")))
+    assert await launched.find_version(link, VLLM) == "0.32.0"
+
+
+async def test_a_package_that_was_upgraded_has_its_new_version(tmp_path: Path) -> None:
+    packaged(tmp_path, "0.31.0")
+    script = script_of(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python"))
+    await launched.find_version(script, VLLM)
+    (tmp_path / "lib" / "python3.12").rename(tmp_path / "old")
+    packaged(tmp_path, "0.32.0")
+    assert await launched.find_version(script, VLLM) == "0.32.0"
+
+
+async def test_a_script_around_a_program_is_asked(tmp_path: Path) -> None:
+    packaged(tmp_path, "0.31.0")
+    assert await launched.find_version(script_of(tmp_path, PRINTS.format(version="0.32.0")), VLLM) == "0.32.0"
+
+
+async def test_a_program_is_asked_where_its_environment_holds_two_versions(tmp_path: Path) -> None:
+    packaged(tmp_path, "0.31.0", "python3.11")
+    packaged(tmp_path, "0.32.0", "python3.12")
+    with pytest.raises(DriverError, match="prints no version but"):
+        await launched.find_version(script_of(tmp_path, FAILS.format(shebang="/bin/sh -c : python")), VLLM)
+
+
+async def test_a_program_is_asked_once_as_long_as_it_is_the_same_file(tmp_path: Path) -> None:
+    script = script_of(tmp_path, f"#!/bin/sh\necho x >> {tmp_path}/asked\necho text-generation-launcher 3.3.6\n")
+    assert [await launched.find_version(script, TGI) for _ in range(2)] == ["3.3.6", "3.3.6"]
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
+async def test_a_program_that_never_names_its_version_is_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launched, "VERSION_ANSWER_S", 0.2)
+    with pytest.raises(DriverError, match=r"vllm --version` does not answer within 0.2 s"):
+        await launched.find_version(script_of(tmp_path, "#!/bin/sh\nexec sleep 600\n"), VLLM)
