@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from tests.real.elasticsearch.node import Node
 from tests.real.llama_server import LlamaServer
 from tests.running import REPOSITORY
