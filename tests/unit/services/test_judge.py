@@ -158,9 +158,7 @@ def calls_plugin_grades(*names: str, answers: Sequence[str] = ()) -> dict[int, C
     for number, (name, answer) in enumerate(zip(names, answers or ["4"] * len(names), strict=True)):
         pins = {"grade": Pin(model_id=1, hash=grader_identity(name).hash.hex())}
         bound = bind(
-            Grade(answer=answer, gold="4"),
-            Binding(pins=pins, params=Params(grading=GradingParams(grader=name))),
-            0,
+            Grade(answer=answer, gold="4"), Binding(pins=pins, params=Params(grading=GradingParams(grader=name))), 0
         )
         made[number] = ClaimedCall(id=number, key=bound.key, role="grade", model_id=1, request=bound.body)
     return made
@@ -268,10 +266,7 @@ async def test_a_question_that_is_refused_fails_alone(status: int, kind: Failure
         return httpx2.Response(status, text="not this one") if is_bad else found(request)
 
     first, second, third = await replies_retrieve_executor(
-        handler,
-        call_retrieve_executor("one"),
-        call_retrieve_executor("bad"),
-        call_retrieve_executor("three"),
+        handler, call_retrieve_executor("one"), call_retrieve_executor("bad"), call_retrieve_executor("three")
     )
     assert isinstance(first, Retrieved)
     assert isinstance(second, Failure)
@@ -297,16 +292,14 @@ async def test_a_retriever_that_is_not_there_is_waited_for() -> None:
         raise httpx2.ConnectError("nobody there")
 
     assert await ends(gone, call_retrieve_executor("one")) == [
-        Wait(1, "the retriever at retriever", "ConnectError('nobody there')"),
+        Wait(1, "the retriever at retriever", "ConnectError('nobody there')")
     ]
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 502, 503, 504])
 async def test_a_retriever_that_refuses_everybody_is_waited_for(status: int) -> None:
     got = await ends(
-        lambda _: httpx2.Response(status, text="no"),
-        call_retrieve_executor("one"),
-        call_retrieve_executor("two"),
+        lambda _: httpx2.Response(status, text="no"), call_retrieve_executor("one"), call_retrieve_executor("two")
     )
     assert got == [Wait(1, "the retriever at retriever", f"HTTP {status}: no")] * 2
 

@@ -451,8 +451,7 @@ def test_a_rest_of_a_second_is_a_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "first", "last"),
-    [(0, None, None), (FEWEST - 1, FIRST, FIRST + timedelta(seconds=5)), (50, FIRST, FIRST)],
+    ("ended", "first", "last"), [(0, None, None), (FEWEST - 1, FIRST, FIRST + timedelta(seconds=5)), (50, FIRST, FIRST)]
 )
 def test_there_is_no_estimate_without_a_pace(ended: int, first: datetime | None, last: datetime | None) -> None:
     assert estimate_seconds(100, ended, first, last) is None

@@ -374,9 +374,7 @@ def asked(process: "subprocess.Popen[str]", question: str) -> str:
     return process.stdout.readline().strip()
 
 
-def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(
-    talker: "subprocess.Popen[str]",
-) -> None:
+def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(talker: "subprocess.Popen[str]") -> None:
     assert asked(talker, "1 + 1") == "2"
     opens = "len([open(sys.executable)])"
     with limits.no_descriptor_left(psutil.Process(talker.pid)):

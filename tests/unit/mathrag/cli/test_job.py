@@ -113,8 +113,7 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
-    [({"answer_rank": 3}, "at rank 3"), ({"answer_rank": None}, "in no candidate"), ({}, None)],
+    ("outcome", "said"), [({"answer_rank": 3}, "at rank 3"), ({"answer_rank": None}, "in no candidate"), ({}, None)]
 )
 def test_a_sample_says_where_an_answer_was_found(server: Server, outcome: dict[str, object], said: str | None) -> None:
     names = ("question", "gold", "text", "ending", "failure", "detail")

@@ -299,11 +299,7 @@ def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        ("2026-11-21", datetime(2026, 11, 21, tzinfo=UTC)),
-        ("2026-11-21T14:00+02:00", NOON),
-        (None, None),
-    ],
+    [("2026-11-21", datetime(2026, 11, 21, tzinfo=UTC)), ("2026-11-21T14:00+02:00", NOON), (None, None)],
 )
 def test_a_date_is_midnight_utc_unless_it_says_more(given: str | None, expected: datetime | None) -> None:
     assert purge._parse_date("--before", given) == expected

@@ -459,11 +459,7 @@ def test_other_options_are_other_jobs(runs: Path, imports: ImportService, option
 
 @pytest.mark.parametrize(
     ("dataset", "grader", "pipeline"),
-    [
-        ("other", "math-dataset", "imported"),
-        ("published", "text", "imported"),
-        ("published", "math-dataset", "dense"),
-    ],
+    [("other", "math-dataset", "imported"), ("published", "text", "imported"), ("published", "math-dataset", "dense")],
 )
 def test_a_name_that_another_job_has_is_refused(
     runs: Path, imports: ImportService, dataset: str, grader: str, pipeline: str

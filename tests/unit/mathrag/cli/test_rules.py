@@ -51,11 +51,7 @@ def test_a_file_is_sent_as_it_is(asked: list[httpx2.Request], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("bad", "rules.tsv, line 1: is not a rule"),
-        ("long", "rules.tsv unpacks to too much"),
-    ],
+    ("content", "said"), [("bad", "rules.tsv, line 1: is not a rule"), ("long", "rules.tsv unpacks to too much")]
 )
 @pytest.mark.usefixtures("asked")
 def test_what_the_server_says_of_the_upload_is_said_of_the_file(tmp_path: Path, content: str, said: str) -> None:

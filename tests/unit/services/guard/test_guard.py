@@ -517,10 +517,7 @@ async def test_the_model_server_is_told_the_trace() -> None:
             await client.close()
     told = traces_module.parse_traceparent(server.seen[0].headers["traceparent"])
     assert told is not None
-    assert (told.trace, told.span) == (
-        spans.one("chat qwen").context.trace_id,
-        spans.one("chat qwen").context.span_id,
-    )
+    assert (told.trace, told.span) == (spans.one("chat qwen").context.trace_id, spans.one("chat qwen").context.span_id)
 
 
 async def test_a_model_server_is_told_nothing_when_nothing_is_traced() -> None:

@@ -314,8 +314,7 @@ async def test_a_program_that_is_not_installed_ends_with_the_fix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
-    [({"revision": SHA}, "Qwen/Q 0123456789ab"), ({}, "Qwen/Q, not pinned: no `revision`")],
+    ("fields", "said"), [({"revision": SHA}, "Qwen/Q 0123456789ab"), ({}, "Qwen/Q, not pinned: no `revision`")]
 )
 async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: dict[str, str], said: str) -> None:
     found = await looked_program_probe(server="tgi", hub="Qwen/Q", **fields)

@@ -72,10 +72,7 @@ def test_an_enhanced_search_is_the_pipeline_enhanced_without_its_writer(by_inten
     params = msgspec.convert({**QUIET, "fusion": {"by_intent": by_intent}, "compress": {"enabled": False}}, Params)
     trace, asked = run_searching(
         run_steps(
-            SEARCHING_QUESTION,
-            SearchOptions(mode="hybrid", enhance=True, rerank=True),
-            params,
-            SEARCHING_DOCUMENTS,
+            SEARCHING_QUESTION, SearchOptions(mode="hybrid", enhance=True, rerank=True), params, SEARCHING_DOCUMENTS
         )
     )
     assert (trace, asked) == job("enhanced", params)

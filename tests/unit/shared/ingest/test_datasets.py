@@ -526,11 +526,7 @@ def test_an_item_without_alternatives_is_hashed_as_before() -> None:
 
 
 def test_a_chat_of_one_question_is_a_question() -> None:
-    chat = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "why?"},
-        {"role": "assistant"},
-    ]
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "why?"}, {"role": "assistant"}]
     assert dataset_item(messages=chat, answer="18").question == "why?"
     with pytest.raises(EmptyText, match="`messages` is empty"):
         dataset_item(messages=[{"role": "user", "content": " "}])

@@ -175,10 +175,7 @@ def test_a_model_that_fits_nowhere_is_named_with_the_fix() -> None:
 
 
 def test_devices_that_are_too_few_for_the_pins_are_said() -> None:
-    pinned = [
-        demand_plan(JUDGE, fixed=900, device="gpu:0"),
-        demand_plan(GENERATOR, fixed=900, device="gpu:1"),
-    ]
+    pinned = [demand_plan(JUDGE, fixed=900, device="gpu:0"), demand_plan(GENERATOR, fixed=900, device="gpu:1")]
     found = plan(pinned, [room(2000), room(950, device="gpu:1")])
     assert found.why.startswith("generator fits nowhere")
 

@@ -186,11 +186,7 @@ def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
     early = held(state="quarantined", failures=1, age_s=RETRY_S - 0.1)
     late = held(state="quarantined", failures=1, age_s=RETRY_S)
     often = held(state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
-    assert [decided_policy(picture(), device, drained=True) for device in (early, late, often)] == [
-        None,
-        EMPTY,
-        EMPTY,
-    ]
+    assert [decided_policy(picture(), device, drained=True) for device in (early, late, often)] == [None, EMPTY, EMPTY]
 
 
 def test_a_released_device_goes_on_with_what_waits() -> None:

@@ -238,11 +238,7 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
         (json.dumps(CONFIG).encode(), b"", "the header claims 0 bytes"),
         (json.dumps(CONFIG).encode(), b"\xff" * 8, "the header claims 18446744073709551615 bytes"),
         (json.dumps(CONFIG).encode(), b"\x09" + bytes(7) + b'{"a": 12}', "valid `data_offsets`"),
-        (
-            json.dumps(CONFIG).encode(),
-            b"\x1c" + bytes(7) + b'{"a":{"data_offsets":[9,1]}}',
-            "valid `data_offsets`",
-        ),
+        (json.dumps(CONFIG).encode(), b"\x1c" + bytes(7) + b'{"a":{"data_offsets":[9,1]}}', "valid `data_offsets`"),
     ]
     wrong = {}
     for config, tensors, expected in cases:

@@ -120,9 +120,7 @@ async def test_an_answer_at_its_limit_and_an_empty_one_are_answers(server: Serve
 async def test_a_server_that_counts_nothing_is_believed_to_have_counted_nothing(server: Server) -> None:
     double, api = server
     await api.load(TAG)
-    double.chat = [
-        as_json({"message": {"content": "x"}, "done": True, "done_reason": "stop"}),
-    ]
+    double.chat = [as_json({"message": {"content": "x"}, "done": True, "done_reason": "stop"})]
     reply = (await api.chat(TAG, "p", DECODING, 0)).answer
     assert (reply.prompt_tokens, reply.completion_tokens, reply.prompt_ms) == (None, None, None)
 

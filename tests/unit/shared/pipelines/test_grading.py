@@ -60,22 +60,14 @@ def test_a_sample_that_searches_nothing_has_missed_nothing() -> None:
     assert outcome(closed_book()).answer_rank is msgspec.UNSET
 
 
-@pytest.mark.parametrize(
-    ("item", "grading"),
-    [(ITEM, GradingParams()), (Item(ordinal=0, question="?"), TEXT)],
-)
+@pytest.mark.parametrize(("item", "grading"), [(ITEM, GradingParams()), (Item(ordinal=0, question="?"), TEXT)])
 def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, grading: GradingParams) -> None:
     assert b"answer_rank" not in canonical.encode(outcome(searching(), hits(*DOCUMENTS), item=item, grading=grading))
 
 
 @pytest.mark.parametrize(
     ("shown", "rule", "named"),
-    [
-        (True, "same-answer", True),
-        (True, "off", True),
-        (False, "same-answer", False),
-        (True, "same-words", False),
-    ],
+    [(True, "same-answer", True), (True, "off", True), (False, "same-answer", False), (True, "same-words", False)],
 )
 def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
     *, shown: bool, rule: Duplicates, named: bool

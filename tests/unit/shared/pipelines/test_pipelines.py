@@ -531,13 +531,7 @@ def reply(call: Call) -> Reply:
 
 @pytest.mark.parametrize(
     ("pipeline", "found"),
-    [
-        ("dense", ()),
-        ("hyde", ()),
-        ("hybrid", (WORDS.hash,)),
-        ("crag", (WORDS.hash,)),
-        ("critic-loop", (WORDS.hash,)),
-    ],
+    [("dense", ()), ("hyde", ()), ("hybrid", (WORDS.hash,)), ("crag", (WORDS.hash,)), ("critic-loop", (WORDS.hash,))],
 )
 def test_a_question_without_a_vector_is_answered_from_its_words(pipeline: str, found: tuple[str, ...]) -> None:
     outcome = ended(pipeline, critic=CriticParams(attempts=1))

@@ -39,10 +39,7 @@ def rule_training(*body: Atom) -> Rule:
     return Rule(head=Atom("uncle", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
 
 
-RULES = {
-    4: rule_training(Atom("parent", 0, 2), Atom("brother", 2, 1)),
-    7: rule_training(Atom("brother", 0, 1)),
-}
+RULES = {4: rule_training(Atom("parent", 0, 2), Atom("brother", 2, 1)), 7: rule_training(Atom("brother", 0, 1))}
 SENTENCES = {number: write_rule(each, {}) for number, each in RULES.items()}
 LEADS = (Lead(rule=4, documents=("0", "1")), Lead(rule=7, documents=("2",)))
 KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *TRAINING_FACTS[document]))
@@ -165,21 +162,11 @@ def test_constants_hold_for_their_entity_alone() -> None:
     constant = rule_evidence(Atom("parent", 0, "cat"), head=(0, "dan"))
     assert evidence(constant, EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS) == Evidence("dan", ("2",))
     assert (
-        evidence(
-            rule_evidence(Atom("parent", 0, "eve"), head=(0, "dan")),
-            EVIDENCE_QUERY,
-            ["dan"],
-            EVIDENCE_FACTS,
-        )
+        evidence(rule_evidence(Atom("parent", 0, "eve"), head=(0, "dan")), EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS)
         is None
     )
     assert (
-        evidence(
-            rule_evidence(Atom("parent", 0, "cat"), head=("bob", 0)),
-            EVIDENCE_QUERY,
-            ["dan"],
-            EVIDENCE_FACTS,
-        )
+        evidence(rule_evidence(Atom("parent", 0, "cat"), head=("bob", 0)), EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS)
         is None
     )
 

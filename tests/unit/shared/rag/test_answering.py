@@ -338,11 +338,7 @@ def test_a_trace_without_probabilities_keeps_its_scores() -> None:
 
 def test_a_refused_question_has_no_answer_and_is_no_failure() -> None:
     outcome = make_refusal_outcome("no document was found", Trace())
-    assert (outcome.answer, outcome.extraction, outcome.refusal) == (
-        None,
-        Extraction.REFUSED,
-        "no document was found",
-    )
+    assert (outcome.answer, outcome.extraction, outcome.refusal) == (None, Extraction.REFUSED, "no document was found")
     assert outcome.context == ()
 
 

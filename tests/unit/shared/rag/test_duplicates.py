@@ -99,12 +99,7 @@ def test_another_number_operator_or_relation_is_another_problem(one: str, other:
 
 @pytest.mark.parametrize(
     ("problem", "near"),
-    [
-        (f"{LONG} 7 here", True),
-        (f"{LONG} 7 here below", True),
-        (f"{LONG} 7 in the box below here", False),
-        ("", False),
-    ],
+    [(f"{LONG} 7 here", True), (f"{LONG} 7 here below", True), (f"{LONG} 7 in the box below here", False), ("", False)],
 )
 def test_a_reworded_problem_keeps_four_fifths_of_its_shingles(problem: str, *, near: bool) -> None:
     assert is_near_duplicate(f"{LONG} 7", problem) is near

@@ -111,8 +111,7 @@ def test_a_rewriting_is_its_first_line_bare(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [REWRITING_QUESTION, REWRITING_QUESTION.upper(), "  what is the greatest common divisor  of 12 and 18 "],
+    "text", [REWRITING_QUESTION, REWRITING_QUESTION.upper(), "  what is the greatest common divisor  of 12 and 18 "]
 )
 def test_the_same_question_again_is_no_failure(text: str) -> None:
     assert read(text) == split(text)._replace(decision=read(text).decision)

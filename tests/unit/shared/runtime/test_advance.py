@@ -144,10 +144,7 @@ def test_a_divergence_names_position_and_keys() -> None:
     diverged.consume([stored("one")])
     yielded = diverged.bound[0].key.hex()[:12]
     diverged.expects([b"\xab" * 32])
-    assert diverged.replay.failure == (
-        "replay_diverged",
-        f"position 1: recorded {'ab' * 6}, yielded {yielded}",
-    )
+    assert diverged.replay.failure == ("replay_diverged", f"position 1: recorded {'ab' * 6}, yielded {yielded}")
     ended = progress()
     ended.expects([b"\xab" * 32])
     assert ended.replay.failure is not None

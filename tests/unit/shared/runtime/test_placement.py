@@ -47,10 +47,7 @@ def settings(models: Mapping[str, Model], *devices: Device) -> Settings:
 
 
 def test_the_stages_are_kept_apart() -> None:
-    assert placed({"g": model_placement(), "j": model_placement()}, ROLES, TWINS) == {
-        "g": "cpu:1",
-        "j": "cpu:0",
-    }
+    assert placed({"g": model_placement(), "j": model_placement()}, ROLES, TWINS) == {"g": "cpu:1", "j": "cpu:0"}
 
 
 def test_the_larger_model_gets_the_larger_device() -> None:

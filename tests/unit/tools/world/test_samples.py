@@ -365,13 +365,7 @@ def written(kind: Kind, spoken: Language, style: Style, count: int = 50) -> list
     rng = Random(f"{kind} {spoken} {style}")  # noqa: S311 - nothing here is secret
     return [
         document(
-            rng,
-            random_operator(rng, TEST_NAMES),
-            kind,
-            WORDING_SPLIT.phrasings(spoken),
-            a,
-            7,
-            WORDINGS[spoken, style],
+            rng, random_operator(rng, TEST_NAMES), kind, WORDING_SPLIT.phrasings(spoken), a, 7, WORDINGS[spoken, style]
         )
         for a in rng.choices(range(10), k=count)
     ]

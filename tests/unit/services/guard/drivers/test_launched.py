@@ -164,11 +164,7 @@ async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -
     [
         ("tgi", "crash_on_load", r"ended with 1 while it was loading: .*not enough memory for the weights"),
         ("vllm", "crash_on_load", r"ended with 1 while it was loading: .*not enough memory for the weights"),
-        (
-            "vllm",
-            "illegal_instruction",
-            "ended by SIGILL, an instruction that this processor lacks: install",
-        ),
+        ("vllm", "illegal_instruction", "ended by SIGILL, an instruction that this processor lacks: install"),
         ("tgi", "digest", "serves revision ffff"),
         ("vllm", "digest", "serves another/model"),
         ("tgi", "shrink", "has a context of 128, not 256; set `context`"),

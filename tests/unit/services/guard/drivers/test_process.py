@@ -178,9 +178,7 @@ async def test_the_death_of_a_server_is_noticed(child: Child) -> None:
 
 
 @pytest.mark.parametrize(
-    "program",
-    ["sys.exit(1)", "print('loading ...', flush=True)\nsignal.pause()"],
-    ids=["exits", "babbles"],
+    "program", ["sys.exit(1)", "print('loading ...', flush=True)\nsignal.pause()"], ids=["exits", "babbles"]
 )
 async def test_a_server_that_does_not_come_up_is_a_driver_error(child: Child, gguf: Path, program: str) -> None:
     made = child(program)
