@@ -9,20 +9,19 @@ from typing import Any
 
 import httpx2
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
 
 from mathrag.cli.grade import LONGEST
-from mathrag.cli.main import app
 from mathrag.cli.output import Exit
-from mathrag.client import client
 from shared.processes import grading_process
 from shared.processes.grading_pool import GradingPool
+from tests.unit.commands import Server, mathrag
 
 
 def graded(tmp_path: Path, *lines: object, options: tuple[str, ...] = ("--json",)) -> Result:
     file = tmp_path / "answers.jsonl"
     file.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), "utf-8")
-    return CliRunner().invoke(app, ["grade", "--from", str(file), "--processes", "2", *options])
+    return mathrag("grade", "--from", str(file), "--processes", "2", *options)
 
 
 @pytest.fixture
@@ -152,12 +151,8 @@ ANSWERS: dict[str, Any] = {
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
-    requests: list[httpx2.Request] = []
-
+def asked(server: Server) -> list[httpx2.Request]:
     def answer(request: httpx2.Request) -> httpx2.Response:
-        request.read()
-        requests.append(request)
         path = request.url.path
         if path.endswith("export"):
             return httpx2.Response(200, text='{"value":4}\n')
@@ -165,16 +160,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
             return httpx2.Response(200, json={"data": [SET], "next_cursor": None})
         return httpx2.Response(200, json=ANSWERS[path])
 
-    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
-    return requests
+    return server(answer)
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, ["label", *map(str, words)])
+def label(*words: object) -> Result:
+    return mathrag("label", *map(str, words))
 
 
 def test_a_set_is_made_and_says_what_comes_next(asked: list[httpx2.Request]) -> None:
-    ended = run("create", "mine", "--job", "gate", "--size", 40, "--seed", 3)
+    ended = label("create", "mine", "--job", "gate", "--size", 40, "--seed", 3)
     assert (ended.exit_code, ended.stdout) == (
         0, "label set mine: 40 of 90 documents of gate\n  next: mathrag label next mine\n",
     )  # fmt: skip
@@ -183,11 +177,11 @@ def test_a_set_is_made_and_says_what_comes_next(asked: list[httpx2.Request]) -> 
 
 
 def test_the_next_task_is_blind_unless_it_is_asked_otherwise(asked: list[httpx2.Request]) -> None:
-    ended = run("next", "mine")
+    ended = label("next", "mine")
     assert dict(asked[0].url.params) == {}
     assert "task 2 of 40, 1 done: Rate it." in ended.stdout
     assert "next: mathrag label give mine 2 1|2|3|4|5|abstain\n" in ended.stdout
-    run("next", "mine", "--open")
+    label("next", "mine", "--open")
     assert asked[-2].url.params["blind"] == "false"
 
 
@@ -200,12 +194,12 @@ def test_the_next_task_is_blind_unless_it_is_asked_otherwise(asked: list[httpx2.
     ],
 )
 def test_a_label_is_sent_as_it_is_typed(asked: list[httpx2.Request], words: tuple[str, ...], body: Any) -> None:
-    assert run("give", "mine", 2, *words).exit_code == 0
+    assert label("give", "mine", 2, *words).exit_code == 0
     assert json.loads(asked[0].content) == body
 
 
 def test_agreement_is_written_with_intervals_where_there_are_some(asked: list[httpx2.Request]) -> None:
-    said = run("agreement", "mine", "--seed", 7).stdout
+    said = label("agreement", "mine", "--seed", 7).stdout
     assert asked[0].url.params["seed"] == "7"
     for words in (
         "They agree.", "0.61 (0.40 to 0.80)", "the majority  9 of 12", "ana", "labellers and judge", "too few",
@@ -216,21 +210,21 @@ def test_agreement_is_written_with_intervals_where_there_are_some(asked: list[ht
 
 
 def test_labels_go_to_a_file_that_is_not_there_yet(asked: list[httpx2.Request], tmp_path: Path) -> None:
-    assert run("export", "mine").stdout == '{"value":4}\n'
+    assert label("export", "mine").stdout == '{"value":4}\n'
     file = tmp_path / "labels.jsonl"
-    assert run("export", "mine", "--out", file).exit_code == 0
+    assert label("export", "mine", "--out", file).exit_code == 0
     assert file.read_text() == '{"value":4}\n'
-    assert run("export", "mine", "--out", file).exit_code != 0
+    assert label("export", "mine", "--out", file).exit_code != 0
 
 
 def test_the_bare_noun_lists_the_sets(asked: list[httpx2.Request]) -> None:
-    assert run().stdout.splitlines()[1].split() == ["mine", "documents", "gate", "40", "7", "1"]
-    shown = run("show", "mine").stdout
+    assert label().stdout.splitlines()[1].split() == ["mine", "documents", "gate", "40", "7", "1"]
+    shown = label("show", "mine").stdout
     assert "ana: 7 labels, 5 as the judge; 1 abstention" in shown
 
 
 def test_a_calibration_says_what_each_rating_is_worth(asked: list[httpx2.Request]) -> None:
-    said = run("calibration", "mine").stdout
+    said = label("calibration", "mine").stdout
     assert "a-judge, by labels of 12 tasks: 77ab" in said
     assert said.splitlines()[2].split() == ["1", "0", "-", "1.50"]
     assert "--set gate.labels=mine" in said

@@ -1,4 +1,4 @@
-"""`mathrag key`: what is printed where, and what is refused before the database is asked."""
+"""Commands for whoever runs a service: keys, the systemd unit, purging, plug-ins and unused indexes."""
 
 import json
 import shutil
@@ -9,17 +9,17 @@ from configparser import RawConfigParser
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from mathrag.cli import purge
-from mathrag.cli.main import app
 from mathrag.cli.output import Exit
-from mathrag.client import client
 from mathrag.client.errors import Failed
 from shared.errors import Conflict
+from shared.runtime import purge as runtime_purge
 from shared.runtime.purge import JobContent
 from shared.settings import Settings
 from shared.shapes import Scope
@@ -27,11 +27,14 @@ from shared.storage import keys
 from shared.storage.keys import ApiKey
 from tests.unit.commands import Server, mathrag, says
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALICE = ApiKey(
-    name="alice", prefix="mrg_1a2b3c4d", scopes=["read", "submit"], valid=True, created_at=NOW, expires_at=None,
-    revoked_at=None, used_at=NOW,
+    name="alice", prefix="mrg_1a2b3c4d", scopes=["read", "submit"], valid=True, created_at=NOON, expires_at=None,
+    revoked_at=None, used_at=NOON,
 )  # fmt: skip
+
+
+# `mathrag key`: what is printed where, and what is refused before the database is asked.
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def key(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["key", *arguments])
+    return mathrag("key", *arguments)
 
 
 def test_a_new_key_is_the_only_thing_on_stdout(asked: list[Any]) -> None:
@@ -241,7 +244,6 @@ def test_systemd_accepts_the_unit(folder: Path) -> None:
 
 # `mathrag purge` before it reaches a database: what it asks for, and what it refuses.
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JOB = JobContent(
     id=1, job="6b0c", name="first", state="completed", chain="aa", ended_at=NOON, samples=5, steps=10, outcomes=5,
     records=5, events=4, idempotency_keys=0,
@@ -249,70 +251,90 @@ JOB = JobContent(
 
 
 @pytest.fixture
-def deleted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    calls: list[list[str]] = []
+def outdated(monkeypatch: pytest.MonkeyPatch) -> list[datetime | None]:
+    """Before when jobs have to have ended that are looked for; there is one."""
+    asked: list[datetime | None] = []
 
-    async def chosen(*_: object) -> list[JobContent]:
+    async def find_outdated(_owner: object, before: datetime | None, *_: object, **__: object) -> list[JobContent]:
+        asked.append(before)
         return [JOB]
 
-    async def deleting(_url: str, jobs: list[JobContent], *_: object) -> purge.Purged:
-        calls.append([job.name for job in jobs])
-        return purge.Purged(dry_run=False, jobs=jobs)
+    monkeypatch.setenv("MATHRAG_OWNER_URL", "postgresql+asyncpg://owner@nowhere/x")
+    monkeypatch.setattr(runtime_purge, "find_jobs", AsyncMock(return_value=[]))
+    monkeypatch.setattr(runtime_purge, "find_outdated", find_outdated)
+    return asked
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    names: list[str] = []
+
+    async def purge_job(_owner: object, job: JobContent, _actor: str) -> None:
+        names.append(job.name)
 
     monkeypatch.setenv("MATHRAG_OWNER_URL", "postgresql+asyncpg://owner@nowhere/x")
-    monkeypatch.setattr(purge, "_find_jobs", chosen)
-    monkeypatch.setattr(purge, "_purge", deleting)
-    return calls
+    monkeypatch.setattr(runtime_purge, "find_jobs", AsyncMock(return_value=[JOB]))
+    monkeypatch.setattr(runtime_purge, "purge", purge_job)
+    monkeypatch.setattr(runtime_purge, "forget_questions", AsyncMock(return_value=0))
+    monkeypatch.setattr(runtime_purge, "remove_unused", AsyncMock(return_value=None))
+    return names
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["purge", *arguments])
-    return result.exit_code, result.output
+def purging(*arguments: str) -> tuple[int, str]:
+    ended = mathrag("purge", *arguments)
+    return ended.exit_code, ended.output
 
 
-def test_nothing_is_purged_by_default(deleted: list[list[str]]) -> None:
-    code, output = run()
+def test_nothing_is_purged_by_default(deleted: list[str]) -> None:
+    code, output = purging()
     assert (code, deleted) == (2, [])
     assert "--dry-run" in output
 
 
-def test_nobody_at_the_terminal_confirms_nothing(deleted: list[list[str]]) -> None:
+def test_nobody_at_the_terminal_confirms_nothing(deleted: list[str]) -> None:
     for arguments in (["first"], ["first", "--json"]):
-        code, output = run(*arguments)
+        code, output = purging(*arguments)
         assert (code, deleted) == (2, [])
         assert "--yes" in output
 
 
-def test_a_dry_run_only_shows_what_would_go(deleted: list[list[str]]) -> None:
-    code, output = run("first", "--dry-run")
+def test_a_dry_run_only_shows_what_would_go(deleted: list[str]) -> None:
+    code, output = purging("first", "--dry-run")
     assert (code, deleted) == (0, [])
     assert "first" in output
     assert "nothing was deleted" in output
-    assert json.loads(run("first", "--dry-run", "--json")[1])["jobs"][0]["samples"] == 5
+    assert json.loads(purging("first", "--dry-run", "--json")[1])["jobs"][0]["samples"] == 5
 
 
-def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
-    code, output = run("first", "--yes")
-    assert (code, deleted) == (0, [["first"]])
+def test_yes_purges_without_asking(deleted: list[str]) -> None:
+    code, output = purging("first", "--yes")
+    assert (code, deleted) == (0, ["first"])
     assert "Deleted 1 job." in output
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [("2026-11-21", datetime(2026, 11, 21, tzinfo=UTC)), ("2026-11-21T14:00+02:00", NOON), (None, None)],
+    ("options", "expected"),
+    [
+        (("--before", "2026-11-21"), datetime(2026, 11, 21, tzinfo=UTC)),
+        (("--before", "2026-11-21T14:00+02:00"), NOON),
+        (("--keep-last", "3"), None),
+    ],
 )
-def test_a_date_is_midnight_utc_unless_it_says_more(given: str | None, expected: datetime | None) -> None:
-    assert purge._parse_date("--before", given) == expected
+def test_a_date_is_midnight_utc_unless_it_says_more(
+    outdated: list[datetime | None], options: tuple[str, str], expected: datetime | None
+) -> None:
+    assert purging(*options, "--dry-run")[0] == 0
+    assert outdated == [expected]
 
 
-def test_a_number_of_days_counts_back_from_now() -> None:
-    found = purge._parse_date("--before", "30d")
-    assert found is not None
-    assert timedelta(days=30) <= datetime.now(UTC) - found < timedelta(days=31)
+def test_a_number_of_days_counts_back_from_now(outdated: list[datetime | None]) -> None:
+    assert purging("--before", "30d", "--dry-run")[0] == 0
+    assert outdated[0] is not None
+    assert timedelta(days=30) <= datetime.now(UTC) - outdated[0] < timedelta(days=31)
 
 
-def test_what_is_no_date_is_refused(deleted: list[list[str]]) -> None:
-    code, output = run("--before", "yesterday")
+def test_what_is_no_date_is_refused(deleted: list[str]) -> None:
+    code, output = purging("--before", "yesterday")
     assert (code, deleted) == (2, [])
     assert "--before" in output
     assert "30d" in output
@@ -386,38 +408,32 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
 
 # `mathrag corpus orphans`: unused indexes are listed, and deleted where that is confirmed.
 
-NAME = "mathrag-dense-51c9"
+UNUSED = "mathrag-dense-51c9"
 
 
 @pytest.fixture
-def requested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    seen: list[tuple[str, str]] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        seen.append((request.method, request.url.path))
-        return httpx2.Response(200, json={"orphans": [NAME], "deleted": request.method == "DELETE"})
-
-    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
-    return seen
+def requested(server: Server) -> list[httpx2.Request]:
+    return server(lambda asked: says({"orphans": [UNUSED], "deleted": asked.method == "DELETE"})(asked))
 
 
 @pytest.mark.parametrize(
     ("options", "method", "said"),
-    [([], "GET", f"unused: {NAME}\n"), (["--delete", "--yes"], "DELETE", f"deleted: {NAME}\n")],
+    [([], "GET", f"unused: {UNUSED}\n"), (["--delete", "--yes"], "DELETE", f"deleted: {UNUSED}\n")],
 )
 def test_orphans_are_listed_and_deleted_only_when_told(
-    requested: list[tuple[str, str]], options: list[str], method: str, said: str
+    requested: list[httpx2.Request], options: list[str], method: str, said: str
 ) -> None:
-    ended = CliRunner().invoke(app, ["corpus", "orphans", *options])
-    assert (ended.exit_code, ended.stdout, requested) == (0, said, [(method, "/v1/indexes/orphans")])
+    ended = mathrag("corpus", "orphans", *options)
+    assert (ended.exit_code, ended.stdout) == (0, said)
+    assert [(each.method, each.url.path) for each in requested] == [(method, "/v1/indexes/orphans")]
 
 
-def test_the_answer_is_given_as_json(requested: list[tuple[str, str]]) -> None:
-    ended = CliRunner().invoke(app, ["corpus", "orphans", "--json"])
-    assert json.loads(ended.stdout) == {"orphans": [NAME], "deleted": False}
+def test_the_answer_is_given_as_json(requested: list[httpx2.Request]) -> None:
+    ended = mathrag("corpus", "orphans", "--json")
+    assert json.loads(ended.stdout) == {"orphans": [UNUSED], "deleted": False}
 
 
-def test_nothing_is_deleted_without_a_yes(requested: list[tuple[str, str]]) -> None:
-    ended = CliRunner().invoke(app, ["corpus", "orphans", "--delete"])
+def test_nothing_is_deleted_without_a_yes(requested: list[httpx2.Request]) -> None:
+    ended = mathrag("corpus", "orphans", "--delete")
     assert (ended.exit_code, "--yes" in ended.stderr) == (2, True)
-    assert [method for method, _ in requested] == ["GET"]
+    assert [each.method for each in requested] == ["GET"]
