@@ -52,12 +52,12 @@ pytestmark = pytest.mark.anyio
 QUESTIONS = ("What is $2+3$?", "Prove that there are infinitely many primes.")
 
 
-def call_estimate_executor(number: int, question: str, model: str = ESTIMATOR.hash.hex()) -> ClaimedCall:
+def estimate_call(number: int, question: str, model: str = ESTIMATOR.hash.hex()) -> ClaimedCall:
     body = msgspec.json.encode(Request(role="estimate", model=model, values={"question": question}))
     return ClaimedCall(id=number, key=b"", role="estimate", model_id=3, request=body)
 
 
-async def replies_estimate_executor(executor: EstimateExecutor, *calls: ClaimedCall) -> list[Reply]:
+async def estimated(executor: EstimateExecutor, *calls: ClaimedCall) -> list[Reply]:
     answers = [answer async for answer in executor.run(calls, None)]
     assert [answer.call_id for answer in answers] == [each.id for each in calls]
     return [answer.reply for answer in answers]
@@ -67,38 +67,34 @@ async def test_a_chunk_is_answered_as_the_classifier_answers() -> None:
     classifier = DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS))
     expected = [Estimated(probability=each or 0) for each in classifier.probabilities(QUESTIONS)]
     executor = EstimateExecutor()
-    assert await replies_estimate_executor(executor, *map(call_estimate_executor, (1, 2), QUESTIONS)) == expected
-    assert await replies_estimate_executor(executor, call_estimate_executor(3, QUESTIONS[1])) == expected[1:]
+    assert await estimated(executor, *map(estimate_call, (1, 2), QUESTIONS)) == expected
+    assert await estimated(executor, estimate_call(3, QUESTIONS[1])) == expected[1:]
 
 
 async def test_a_question_that_the_classifier_cannot_read_fails_alone() -> None:
-    first, second = await replies_estimate_executor(
+    first, second = await estimated(
         EstimateExecutor(),
-        call_estimate_executor(1, "求 $x$ 的值，其中两个数字之和是五。"),
-        call_estimate_executor(2, QUESTIONS[0]),
+        estimate_call(1, "求 $x$ 的值，其中两个数字之和是五。"),
+        estimate_call(2, QUESTIONS[0]),
     )
     assert first == UNKNOWN
     assert isinstance(second, Estimated)
 
 
 async def test_a_job_that_was_given_another_classifier_is_not_answered_by_this_one() -> None:
-    assert await replies_estimate_executor(
-        EstimateExecutor(), call_estimate_executor(1, QUESTIONS[0], model="0" * 64)
-    ) == [OTHER_CLASSIFIER]
+    assert await estimated(EstimateExecutor(), estimate_call(1, QUESTIONS[0], model="0" * 64)) == [OTHER_CLASSIFIER]
 
 
 async def test_embeddings_that_the_weights_were_not_fitted_to_are_refused(tmp_path: Path) -> None:
     other = Path(copytree(EMBEDDINGS, tmp_path / "other"))
     (other / "config.json").write_text("{}")
     executor = EstimateExecutor(embeddings=other)
-    for reply in await replies_estimate_executor(executor, *map(call_estimate_executor, (1, 2), QUESTIONS)):
+    for reply in await estimated(executor, *map(estimate_call, (1, 2), QUESTIONS)):
         assert isinstance(reply, Failure)
         assert reply.kind is FailureKind.BACKEND_ERROR
         assert "fitted to embedder" in reply.detail
     (other / "config.json").write_bytes((EMBEDDINGS / "config.json").read_bytes())
-    assert isinstance(
-        (await replies_estimate_executor(executor, call_estimate_executor(3, QUESTIONS[0])))[0], Estimated
-    )
+    assert isinstance((await estimated(executor, estimate_call(3, QUESTIONS[0])))[0], Estimated)
 
 
 def test_jobs_are_pinned_to_the_weights_and_by_them_to_the_embedder() -> None:
@@ -153,7 +149,7 @@ async def grades() -> AsyncIterator[GradeExecutor]:
         await pool.close()
 
 
-def calls_plugin_grades(*names: str, answers: Sequence[str] = ()) -> dict[int, ClaimedCall]:
+def grade_calls(*names: str, answers: Sequence[str] = ()) -> dict[int, ClaimedCall]:
     made = {}
     for number, (name, answer) in enumerate(zip(names, answers or ["4"] * len(names), strict=True)):
         pins = {"grade": Pin(model_id=1, hash=grader_identity(name).hash.hex())}
@@ -164,7 +160,7 @@ def calls_plugin_grades(*names: str, answers: Sequence[str] = ()) -> dict[int, C
     return made
 
 
-async def replies_plugin_grades(grades: GradeExecutor, asked: dict[int, ClaimedCall]) -> dict[int, Reply | Wait]:
+async def graded(grades: GradeExecutor, asked: dict[int, ClaimedCall]) -> dict[int, Reply | Wait]:
     ends = [end async for end in grades.run(list(asked.values()), None)]
     return {end.call_id: end.reply if isinstance(end, AnsweredCall) else end for end in ends}
 
@@ -172,7 +168,7 @@ async def replies_plugin_grades(grades: GradeExecutor, asked: dict[int, ClaimedC
 async def test_each_grader_ends_its_own_answer_as_it_deserves(site: plugins.Site, grades: GradeExecutor) -> None:
     names = [*BODIES, *["fickle"] * (len(FICKLE) + 1), "math"]
     answers = ["4"] * len(BODIES) + [*FICKLE, "4", "4"]
-    found = await replies_plugin_grades(grades, calls_plugin_grades(*names, answers=answers))
+    found = await graded(grades, grade_calls(*names, answers=answers))
     said = {name: found[number] for number, name in enumerate([*BODIES, *FICKLE, "fickle", "math"])}
     assert not isinstance(said["math"], Failure)
     fair = Marked(correct=True, score=0.5)
@@ -189,14 +185,14 @@ async def test_each_grader_ends_its_own_answer_as_it_deserves(site: plugins.Site
 async def test_a_grader_of_other_code_than_its_calls_are_keyed_by_grades_nothing(
     site: plugins.Site, grades: GradeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = calls_plugin_grades("fair")
+    asked = grade_calls("fair")
     install(site, "fair", "return Marked(correct=False)")
-    assert [type(end) for end in (await replies_plugin_grades(grades, asked)).values()] == [Wait]
+    assert [type(end) for end in (await graded(grades, asked)).values()] == [Wait]
     restart(monkeypatch)
-    [end] = (await replies_plugin_grades(grades, asked)).values()
+    [end] = (await graded(grades, asked)).values()
     assert isinstance(end, Wait)
     assert end.what == "the plug-in's grader 'fair'"
-    assert isinstance((await replies_plugin_grades(grades, calls_plugin_grades("fair")))[0], Marked)
+    assert isinstance((await graded(grades, grade_calls("fair")))[0], Marked)
 
 
 # Retrieve calls: what goes to the retriever, and what its answers become.
@@ -205,7 +201,7 @@ SETTINGS = Settings(retriever_url="http://retriever", retrieval=Retrieval(timeou
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
-def call_retrieve_executor(question: str, **more: Any) -> ClaimedCall:
+def retrieve_call(question: str, **more: Any) -> ClaimedCall:
     body = msgspec.json.encode(Request(role="retrieve", model="m", values={"question": question}, k=5, **more))
     return ClaimedCall(id=1, key=b"", role="retrieve", model_id=3, request=body)
 
@@ -218,7 +214,7 @@ async def ends(handler: Handler, *calls: ClaimedCall) -> list[CallEnd]:
     return [each async for each in executor.run(calls, None)]
 
 
-async def replies_retrieve_executor(handler: Handler, *calls: ClaimedCall) -> list[Reply]:
+async def retrieved(handler: Handler, *calls: ClaimedCall) -> list[Reply]:
     return [each.reply for each in await ends(handler, *calls) if isinstance(each, AnsweredCall)]
 
 
@@ -235,9 +231,7 @@ async def test_a_chunk_is_one_request_with_all_that_determines_the_replies() -> 
         seen.append(request)
         return found(request)
 
-    got = await replies_retrieve_executor(
-        handler, call_retrieve_executor("one"), call_retrieve_executor("two", skip=5, hypothetical=("a", "b"))
-    )
+    got = await retrieved(handler, retrieve_call("one"), retrieve_call("two", skip=5, hypothetical=("a", "b")))
     assert [reply.hits[0].document for reply in got if isinstance(reply, Retrieved)] == ["one", "two"]
     [request] = seen
     common = {"index": 33, "k": 5, "duplicates": "same-words", "item": "", "gold": ""}
@@ -254,7 +248,7 @@ async def test_the_operators_limit_holds() -> None:
         limits.append(request.extensions["timeout"]["read"])
         raise httpx2.ReadTimeout("late")
 
-    got = await replies_retrieve_executor(late, call_retrieve_executor("one"), call_retrieve_executor("two"))
+    got = await retrieved(late, retrieve_call("one"), retrieve_call("two"))
     assert limits == [7]
     assert [reply.kind for reply in got if isinstance(reply, Failure)] == [FailureKind.TIMEOUT] * 2
 
@@ -265,9 +259,7 @@ async def test_a_question_that_is_refused_fails_alone(status: int, kind: Failure
         is_bad = any(search["question"] == "bad" for search in json.loads(request.content)["searches"])
         return httpx2.Response(status, text="not this one") if is_bad else found(request)
 
-    first, second, third = await replies_retrieve_executor(
-        handler, call_retrieve_executor("one"), call_retrieve_executor("bad"), call_retrieve_executor("three")
-    )
+    first, second, third = await retrieved(handler, retrieve_call("one"), retrieve_call("bad"), retrieve_call("three"))
     assert isinstance(first, Retrieved)
     assert isinstance(second, Failure)
     assert second.kind is kind
@@ -282,7 +274,7 @@ async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
         asked.append(status)
         return httpx2.Response(status, text="away")
 
-    got = await replies_retrieve_executor(handler, call_retrieve_executor("one"), call_retrieve_executor("two"))
+    got = await retrieved(handler, retrieve_call("one"), retrieve_call("two"))
     assert [reply.kind for reply in got if isinstance(reply, Failure)] == [FailureKind.BACKEND_ERROR] * 2
     assert len(asked) == 3
 
@@ -291,31 +283,27 @@ async def test_a_retriever_that_is_not_there_is_waited_for() -> None:
     def gone(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("nobody there")
 
-    assert await ends(gone, call_retrieve_executor("one")) == [
+    assert await ends(gone, retrieve_call("one")) == [
         Wait(1, "the retriever at retriever", "ConnectError('nobody there')")
     ]
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 502, 503, 504])
 async def test_a_retriever_that_refuses_everybody_is_waited_for(status: int) -> None:
-    got = await ends(
-        lambda _: httpx2.Response(status, text="no"), call_retrieve_executor("one"), call_retrieve_executor("two")
-    )
+    got = await ends(lambda _: httpx2.Response(status, text="no"), retrieve_call("one"), retrieve_call("two"))
     assert got == [Wait(1, "the retriever at retriever", f"HTTP {status}: no")] * 2
 
 
 async def test_what_the_retriever_finds_away_is_waited_for_by_name() -> None:
     what = "Elasticsearch at 127.0.0.1:9200"
     problem = {"type": "unavailable", "detail": f"{what} cannot be reached", "what": what}
-    got = await ends(lambda _: httpx2.Response(503, json=problem), call_retrieve_executor("one"))
+    got = await ends(lambda _: httpx2.Response(503, json=problem), retrieve_call("one"))
     assert got == [Wait(1, what, f"{what} cannot be reached")]
 
 
 async def test_what_is_there_and_has_nothing_for_a_search_is_a_failure_of_it() -> None:
     problem = {"type": "refused", "detail": "the index is damaged", "what": "the index is damaged"}
-    [reply] = await replies_retrieve_executor(
-        lambda _: httpx2.Response(503, json=problem), call_retrieve_executor("one")
-    )
+    [reply] = await retrieved(lambda _: httpx2.Response(503, json=problem), retrieve_call("one"))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.BACKEND_ERROR
 
@@ -323,9 +311,7 @@ async def test_what_is_there_and_has_nothing_for_a_search_is_a_failure_of_it() -
 async def test_a_key_that_a_server_refuses_fails_the_call_with_the_whole_reason() -> None:
     detail = f"Elasticsearch at 127.0.0.1:9200 refuses us (403): {'action ' * 60}granted by the index privileges [read]"
     problem = {"type": "refused", "detail": detail, "hint": "make a new key", "what": "Elasticsearch at 127.0.0.1:9200"}
-    [reply] = await replies_retrieve_executor(
-        lambda _: httpx2.Response(503, json=problem), call_retrieve_executor("one")
-    )
+    [reply] = await retrieved(lambda _: httpx2.Response(503, json=problem), retrieve_call("one"))
     assert isinstance(reply, Failure)
     assert (reply.kind, reply.detail) == (FailureKind.UNAVAILABLE, f"{detail}; make a new key")
 
@@ -380,7 +366,7 @@ class Patient:
         return VERDICT
 
 
-def calls_side_by_side(*requests: Request) -> list[ClaimedCall]:
+def claimed(*requests: Request) -> list[ClaimedCall]:
     return [
         ClaimedCall(id=number, key=b"", role=each.role, model_id=1, request=msgspec.json.encode(each))
         for number, each in enumerate(requests)
@@ -400,11 +386,7 @@ async def test_an_executor_that_is_closed_early_leaves_no_task(what: str) -> Non
     given: Any = pool
     made: Any = database
     executor = GradeExecutor(given, lambda _: given) if what == "grades" else VerifyExecutor(made, given)
-    chunk = (
-        calls_side_by_side(GRADE, GRADE, GRADE)
-        if what == "grades"
-        else calls_side_by_side(verify(1), verify(2), verify(3))
-    )
+    chunk = claimed(GRADE, GRADE, GRADE) if what == "grades" else claimed(verify(1), verify(2), verify(3))
     before = asyncio.all_tasks()
     async with aclosing(executor.run(chunk, None)) as answers:
         await anext(answers)
@@ -419,7 +401,7 @@ async def test_chunks_side_by_side_do_not_lose_each_others_documents(monkeypatch
     executor = VerifyExecutor(database, pool)
 
     async def replies(start: int) -> list[Reply]:
-        chunk = calls_side_by_side(*(verify(number) for number in range(start, start + 4)))
+        chunk = claimed(*(verify(number) for number in range(start, start + 4)))
         return [answer.reply async for answer in executor.run(chunk, None)]
 
     for found in await asyncio.gather(*(replies(start) for start in range(0, 20, 2))):

@@ -23,7 +23,7 @@ from tools.reproduction.rule_setting import MEASURES, Graph, Part, Setting
 
 
 SETTING = rule_setting.read_setting()
-RULE_SETTING_GRAPH = SETTING.graphs["kinship"]
+KINSHIP = SETTING.graphs["kinship"]
 NAMES = {"corpus": "kinship-0123abcd", "rules": "kinship-0123abcd", "dataset": "kinship-0123abcd-test"}
 
 
@@ -46,11 +46,11 @@ def test_standard_retrieval_is_asked_a_thousand_questions_about_both_graphs() ->
 
 
 def test_an_ablation_differs_from_icl_in_what_it_is_called_by_alone() -> None:
-    icl = SETTING.params_of(SETTING.arm("icl"), RULE_SETTING_GRAPH)
+    icl = SETTING.params_of(SETTING.arm("icl"), KINSHIP)
     for name, field in {"retrieval": "use", "generation": "use", "random": "order", "worst": "order", "one": "most",
                         "five": "most", "plain": "most", "icl-dense": "index",
                         "searches": "width"}.items():  # fmt: skip
-        params = SETTING.params_of(SETTING.arm(name), RULE_SETTING_GRAPH)
+        params = SETTING.params_of(SETTING.arm(name), KINSHIP)
         assert params.generate == icl.generate
         differing = [
             each for each in icl.rulerag.__struct_fields__
@@ -87,7 +87,7 @@ def test_settings_that_cannot_be_used_are_refused_with_the_reason(
 # The parts of a graph's facts.
 
 FACTS = "a\tmeet\tb\t2014-10-31\na\tmeet\tc\t2014-11-01\nb\tvisit\ta\t2014-11-02\n"
-PARTS_GRAPH = Graph(
+THREE_PARTS = Graph(
     title="T",
     facts=Part(file="all.txt", before="2014-11-01"),
     training=Part(file="all.txt", since="2014-11-01", before="2014-11-02"),
@@ -98,7 +98,7 @@ PARTS_GRAPH = Graph(
 
 def test_a_day_belongs_to_one_part(tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text(FACTS)
-    files = rule_setting.write(PARTS_GRAPH, tmp_path, tmp_path / "parts")
+    files = rule_setting.write(THREE_PARTS, tmp_path, tmp_path / "parts")
     assert "".join(file.read_text() for file in files.values()) == FACTS
     assert [file.read_text().count("\n") for file in files.values()] == [1, 1, 1]
 
@@ -106,12 +106,12 @@ def test_a_day_belongs_to_one_part(tmp_path: Path) -> None:
 def test_a_part_without_facts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text(FACTS.replace("2014", "2015"))
     with pytest.raises(Invalid, match=r"all\.txt has no fact from the first to 2014-11-01"):
-        rule_setting.write(PARTS_GRAPH, tmp_path, tmp_path / "parts")
+        rule_setting.write(THREE_PARTS, tmp_path, tmp_path / "parts")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"all\.txt") as refused:
-        rule_setting.sources(PARTS_GRAPH, tmp_path)
+        rule_setting.sources(THREE_PARTS, tmp_path)
     assert "docs/reference/rule-reproduction.md" in (refused.value.hint or "")
 
 

@@ -22,9 +22,7 @@ from tests.unit.services.orchestrator.test_scheduling import DENSE, GENERATOR, J
 # What varies within an experiment, and how its cells are laid out.
 
 
-def cell_axes(
-    variant: str, *, dataset: str = "items", corpus: str | None = "docs", seed: int = 0, **point: Any
-) -> Cell:
+def cell(variant: str, *, dataset: str = "items", corpus: str | None = "docs", seed: int = 0, **point: Any) -> Cell:
     return Cell(
         index=0, dataset=dataset, corpus=corpus, variant=variant, pipeline="dense", point=point, seed=seed, job=None,
         job_name=None, state="purged", refused=None,
@@ -32,13 +30,13 @@ def cell_axes(
 
 
 def test_only_what_varies_is_an_axis_in_the_order_of_the_document() -> None:
-    cells = [cell_axes(variant, k=k, style=style) for variant in ("b", "a") for k in (3, 1.5) for style in ("x", None)]
+    cells = [cell(variant, k=k, style=style) for variant in ("b", "a") for k in (3, 1.5) for style in ("x", None)]
     assert find_axes(cells) == {"k": ["3", "1.5"], "style": ["x", "null"], "variant": ["b", "a"]}
-    assert find_axes([cell_axes("a")]) == {}
+    assert find_axes([cell("a")]) == {}
 
 
 def test_a_dataset_that_is_searched_in_several_corpora_is_told_apart() -> None:
-    found = find_axes([cell_axes("a", corpus=corpus) for corpus in ("docs", "items", None)])
+    found = find_axes([cell("a", corpus=corpus) for corpus in ("docs", "items", None)])
     assert found == {"dataset": ["items in docs", "items"]}
 
 
@@ -69,7 +67,7 @@ def test_an_axis_that_there_is_not_is_refused(x: str | None, y: str | None, said
 
 
 def test_cells_are_parted_by_what_stands_on_no_axis() -> None:
-    cells = [cell_axes(variant, k=k, seed=seed) for variant in ("a", "b") for k in (1, 2) for seed in (0, 1)]
+    cells = [cell(variant, k=k, seed=seed) for variant in ("a", "b") for k in (1, 2) for seed in (0, 1)]
     found = split_by_figure(cells, find_axes(cells), ("k", "variant"))
     assert {name: len(part) for name, part in found.items()} == {"seed 0": 4, "seed 1": 4}
     assert list(split_by_figure(cells, find_axes(cells), ("k", "seed"))) == ["variant a", "variant b"]
@@ -82,7 +80,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 NONE = RequestCounts(total=0, completed=0, failed=0, cancelled=0, in_progress=0, unparsed=0)
 
 
-def cell_experiment_comparisons(
+def finished_cell(
     variant: str, job: int | None, dataset: str = "d", seed: int = 0, corpus: str = "c", **point: Any
 ) -> Cell:
     return Cell(
@@ -104,10 +102,10 @@ def of(cells: Sequence[Cell], baseline: str | None = None) -> Family:
 def test_a_variant_over_several_datasets_is_one_system() -> None:
     found = of(
         [
-            cell_experiment_comparisons("a", 1, "d"),
-            cell_experiment_comparisons("b", 2, "d"),
-            cell_experiment_comparisons("a", 3, "e"),
-            cell_experiment_comparisons("b", 4, "e"),
+            finished_cell("a", 1, "d"),
+            finished_cell("b", 2, "d"),
+            finished_cell("a", 3, "e"),
+            finished_cell("b", 4, "e"),
         ],
         "a",
     )
@@ -118,7 +116,7 @@ def test_a_variant_over_several_datasets_is_one_system() -> None:
 
 def test_a_system_is_compared_with_the_baseline_at_its_own_point_and_seed() -> None:
     cells = [
-        cell_experiment_comparisons(variant, number * 10 + place, size=size, seed=seed)
+        finished_cell(variant, number * 10 + place, size=size, seed=seed)
         for number, variant in enumerate("ab", 1) for place, (size, seed) in enumerate([(1, 0), (3, 0), (3, 1)])
     ]  # fmt: skip
     assert of(cells, "a").pairs == [
@@ -129,19 +127,19 @@ def test_a_system_is_compared_with_the_baseline_at_its_own_point_and_seed() -> N
 
 def test_systems_that_the_same_jobs_answer_are_one() -> None:
     cells = [
-        cell_experiment_comparisons("a", 1, w=1),
-        cell_experiment_comparisons("a", 1, w=2),
-        cell_experiment_comparisons("b", 2, w=1),
-        cell_experiment_comparisons("b", 2, w=2),
-        cell_experiment_comparisons("b", 3, w=3),
+        finished_cell("a", 1, w=1),
+        finished_cell("a", 1, w=2),
+        finished_cell("b", 2, w=1),
+        finished_cell("b", 2, w=2),
+        finished_cell("b", 3, w=3),
     ]
-    found = of([*cells, cell_experiment_comparisons("a", 1, w=3)], "a")
+    found = of([*cells, finished_cell("a", 1, w=3)], "a")
     assert [each.name for each in found.systems] == ["a w=1", "b w=1", "b w=3"]
     assert found.pairs == [("b w=1", "a w=1"), ("b w=3", "a w=1")]
 
 
 def test_without_a_baseline_each_is_compared_with_each() -> None:
-    assert of([cell_experiment_comparisons(name, number) for number, name in enumerate("abc", 1)]).pairs == [
+    assert of([finished_cell(name, number) for number, name in enumerate("abc", 1)]).pairs == [
         ("a", "b"), ("a", "c"), ("b", "c"),
     ]  # fmt: skip
 
@@ -149,19 +147,19 @@ def test_without_a_baseline_each_is_compared_with_each() -> None:
 def test_a_cell_without_a_job_is_in_no_system() -> None:
     found = of(
         [
-            cell_experiment_comparisons("a", None),
-            cell_experiment_comparisons("b", 2),
-            cell_experiment_comparisons("b", 3, "e"),
+            finished_cell("a", None),
+            finished_cell("b", 2),
+            finished_cell("b", 3, "e"),
         ],
         "a",
     )
     assert ([each.name for each in found.systems], found.pairs) == (["b"], [])
     found = of(
         [
-            cell_experiment_comparisons("a", None),
-            cell_experiment_comparisons("a", 1, "e"),
-            cell_experiment_comparisons("b", 2),
-            cell_experiment_comparisons("b", 3, "e"),
+            finished_cell("a", None),
+            finished_cell("a", 1, "e"),
+            finished_cell("b", 2),
+            finished_cell("b", 3, "e"),
         ],
         "a",
     )
@@ -169,7 +167,7 @@ def test_a_cell_without_a_job_is_in_no_system() -> None:
 
 
 def test_one_dataset_in_two_corpora_is_two() -> None:
-    found = of([cell_experiment_comparisons("a", 1, corpus="k"), cell_experiment_comparisons("a", 2, corpus="l")])
+    found = of([finished_cell("a", 1, corpus="k"), finished_cell("a", 2, corpus="l")])
     assert [dict(each.jobs) for each in found.systems] == [{"d in k": 1, "d in l": 2}]
 
 

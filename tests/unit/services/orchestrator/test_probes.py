@@ -9,7 +9,6 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from services.orchestrator import probes as orchestrator_probes
 from services.orchestrator import probes as probes_module
 from services.orchestrator.probes import Probe, check, list_readiness_probes, probes
 from shared import model_checks
@@ -31,9 +30,9 @@ def held(**settings: Any) -> Any:
     return SimpleNamespace(settings=Settings(**settings))
 
 
-async def looked_probes(model: Model) -> Check:
-    settings = held(models={"m": model})
-    return await check(probes_module.list_model_probes(settings.settings)[0], settings)
+async def look_at_model(model: Model, name: str = "m") -> Check:
+    deps = held(models={name: model})
+    return await check(probes_module.list_model_probes(deps.settings)[0], deps)
 
 
 def test_every_probe_says_how_to_mend_what_it_finds() -> None:
@@ -85,13 +84,13 @@ async def test_a_silent_server_is_a_finding() -> None:
 
 async def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
     shipped = REPOSITORY / "models" / "world-judge-f16.gguf"
-    assert (await looked_probes(Model(driver="process", path=shipped))).ok
+    assert (await look_at_model(Model(driver="process", path=shipped))).ok
     (tmp_path / "m.gguf").write_bytes(b"version https://git-lfs")
-    assert "not a GGUF file" in (await looked_probes(Model(driver="process", path=tmp_path / "m.gguf"))).detail
-    missing = await looked_probes(Model(driver="process", path=tmp_path / "no.gguf"))
+    assert "not a GGUF file" in (await look_at_model(Model(driver="process", path=tmp_path / "m.gguf"))).detail
+    missing = await look_at_model(Model(driver="process", path=tmp_path / "no.gguf"))
     assert ("no.gguf" in missing.detail, "models.m" in missing.fix) == (True, True)
-    assert "needs a `path`" in (await looked_probes(Model(driver="process"))).detail
-    assert (await looked_probes(Model(driver="scripted"))).ok
+    assert "needs a `path`" in (await look_at_model(Model(driver="process"))).detail
+    assert (await look_at_model(Model(driver="scripted"))).ok
 
 
 @pytest.mark.parametrize(("status", "ok"), [(200, True), (404, True), (401, False), (503, False)])
@@ -106,7 +105,7 @@ async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPa
     transport = httpx2.MockTransport(answer)
     monkeypatch.setattr(model_checks.httpx2, "AsyncClient", lambda **given: client(**given, transport=transport))
     monkeypatch.setenv("BIG_KEY", "secret")
-    found = await looked_probes(Model(driver="remote", url="https://m.example.org/v1", api_key_env="BIG_KEY"))
+    found = await look_at_model(Model(driver="remote", url="https://m.example.org/v1", api_key_env="BIG_KEY"))
     assert found.ok is ok
     assert "secret" not in str(found)
     assert (str(asked[0].url), asked[0].headers["authorization"]) == (
@@ -117,8 +116,8 @@ async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPa
 
 async def test_a_remote_model_needs_an_address_and_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BIG_KEY", raising=False)
-    assert "needs a `url`" in (await looked_probes(Model(driver="remote"))).detail
-    unset = await looked_probes(Model(driver="remote", url="https://m.example.org", api_key_env="BIG_KEY"))
+    assert "needs a `url`" in (await look_at_model(Model(driver="remote"))).detail
+    unset = await look_at_model(Model(driver="remote", url="https://m.example.org", api_key_env="BIG_KEY"))
     assert unset.fix == "export BIG_KEY=..."
 
 
@@ -201,21 +200,19 @@ async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 TAG = "judge:0.5b"
 
 
-async def looked_ollama_probe(url: str, driver: str = "ollama", **options: str) -> Check:
-    settings = Settings(models={TAG: Model(driver=driver, url=url, **options)})  # type: ignore[arg-type]
-    held: Any = SimpleNamespace(settings=settings)
-    return await check(orchestrator_probes.list_model_probes(settings)[0], held)
+async def look_at_ollama(url: str, driver: str = "ollama", **options: str) -> Check:
+    return await look_at_model(Model(driver=driver, url=url, **options), TAG)  # type: ignore[arg-type]
 
 
 async def test_a_pulled_model_is_well() -> None:
     async with ollama_server(TAG) as (double, http):
-        found = await looked_ollama_probe(http.url)
+        found = await look_at_ollama(http.url)
     assert (found.ok, found.detail) == (True, f"Ollama 0.40.2; {TAG} {double.pulled[TAG][:12]}")
 
 
 async def test_a_model_that_is_not_pulled_ends_with_its_pull() -> None:
     async with ollama_server(TAG) as (_, http):
-        found = await looked_ollama_probe(http.url, tag="other:7b")
+        found = await look_at_ollama(http.url, tag="other:7b")
     here = http.url.removeprefix("http://")
     pull = f"OLLAMA_HOST={here} ollama pull other:7b"
     assert (found.ok, found.fix.partition("; ")[0]) == (False, pull)
@@ -226,14 +223,14 @@ async def test_a_model_that_is_not_pulled_ends_with_its_pull() -> None:
 async def test_a_server_that_is_not_there_ends_with_its_start() -> None:
     async with chat_server(lambda _: Reply()) as gone:
         pass
-    found = await looked_ollama_probe(gone.url)
+    found = await look_at_ollama(gone.url)
     assert (found.ok, found.fix) == (False, f"OLLAMA_HOST={gone.url.removeprefix('http://')} ollama serve")
     assert gone.url in found.detail
 
 
 async def test_a_server_that_is_used_by_its_other_protocol_is_said() -> None:
     async with ollama_server(TAG) as (_, http):
-        found = await looked_ollama_probe(f"{http.url}/v1", driver="remote")
+        found = await look_at_ollama(f"{http.url}/v1", driver="remote")
     assert (found.ok, found.fix) == (False, f"`driver: ollama` with `url: {http.url}` for `models.{TAG}`")
     assert "silently truncates prompts" in found.detail
 
@@ -241,7 +238,7 @@ async def test_a_server_that_is_used_by_its_other_protocol_is_said() -> None:
 async def test_a_server_that_is_too_old_is_said() -> None:
     async with ollama_server(TAG) as (double, http):
         double.version = "0.11.10"
-        found = await looked_ollama_probe(http.url)
+        found = await look_at_ollama(http.url)
     assert not found.ok
     assert "install 0.12.6 or newer" in found.detail
 
@@ -250,7 +247,7 @@ async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
     async with ollama_server(TAG) as (double, http):
         double.pull("other:7b")
         double.load("other:7b")
-        found = await looked_ollama_probe(http.url)
+        found = await look_at_ollama(http.url)
     assert not found.ok
     assert "other:7b is loaded as well, and not by this guard" in found.detail
     assert found.fix.startswith(f"OLLAMA_HOST={http.url.removeprefix('http://')} ollama stop other:7b")
@@ -265,7 +262,7 @@ async def test_a_process_that_outlived_its_server_ends_with_its_kill(tmp_path: P
     left.stdout.readline()  # for a moment after exec, its command line is empty
     try:
         async with ollama_server(TAG) as (_, http):
-            found = await looked_ollama_probe(http.url)
+            found = await look_at_ollama(http.url)
     finally:
         left.communicate()
     assert not found.ok
@@ -285,10 +282,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def looked_program_probe(**fields: Any) -> Check:
-    settings = Settings(models={"judge": Model(**({"driver": "process", "command": (sys.executable,)} | fields))})
-    held: Any = SimpleNamespace(settings=settings)
-    return await check(orchestrator_probes.list_model_probes(settings)[0], held)
+async def look_at_program(**fields: Any) -> Check:
+    return await look_at_model(Model(**({"driver": "process", "command": (sys.executable,)} | fields)), "judge")
 
 
 VLLM = {"command": (sys.executable, "serve")}
@@ -296,19 +291,17 @@ VLLM = {"command": (sys.executable, "serve")}
 
 @pytest.mark.parametrize("driver", [{"server": "vllm", **VLLM}, {"server": "tgi"}, {"driver": "vllm-sleep", **VLLM}])
 async def test_a_program_and_a_folder_that_are_there_are_well(folder: Path, driver: dict[str, Any]) -> None:
-    found = await looked_program_probe(path=folder, **driver)
+    found = await look_at_program(path=folder, **driver)
     assert (found.ok, found.detail) == (True, f"{sys.executable}; {folder}")
 
 
 async def test_a_program_and_a_file_that_are_there_are_well(folder: Path) -> None:
-    assert (
-        await looked_program_probe(server="llama.cpp", path=folder / "model.gguf")
-    ).detail == f"{sys.executable}; 0 MiB"
-    assert "not a GGUF file" in (await looked_program_probe(server="llama.cpp", path=folder / "config.json")).detail
+    assert (await look_at_program(server="llama.cpp", path=folder / "model.gguf")).detail == f"{sys.executable}; 0 MiB"
+    assert "not a GGUF file" in (await look_at_program(server="llama.cpp", path=folder / "config.json")).detail
 
 
 async def test_a_program_that_is_not_installed_ends_with_the_fix() -> None:
-    found = await looked_program_probe(server="vllm", hub="Qwen/Q", command=("no-such-program", "serve"))
+    found = await look_at_program(server="vllm", hub="Qwen/Q", command=("no-such-program", "serve"))
     assert (found.ok, found.detail) == (False, "no program 'no-such-program'")
     assert "`models.judge.command`" in found.fix
 
@@ -317,7 +310,7 @@ async def test_a_program_that_is_not_installed_ends_with_the_fix() -> None:
     ("fields", "said"), [({"revision": SHA}, "Qwen/Q 0123456789ab"), ({}, "Qwen/Q, not pinned: no `revision`")]
 )
 async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: dict[str, str], said: str) -> None:
-    found = await looked_program_probe(server="tgi", hub="Qwen/Q", **fields)
+    found = await look_at_program(server="tgi", hub="Qwen/Q", **fields)
     assert (found.ok, found.detail) == (True, f"{sys.executable}; {said}")
 
 
@@ -331,7 +324,7 @@ async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: di
     ],
 )
 async def test_settings_that_no_guard_could_work_with_are_said(fields: dict[str, Any], said: str) -> None:
-    found = await looked_program_probe(**fields)
+    found = await look_at_program(**fields)
     assert not found.ok
     assert said in found.detail
 
@@ -339,14 +332,13 @@ async def test_settings_that_no_guard_could_work_with_are_said(fields: dict[str,
 # The doctor's look at embeddings, reranker and Elasticsearch: each with what makes it fail, and the fix.
 
 
-async def looked_retrieval_probes(**given: Any) -> dict[str, Check]:
-    settings = Settings(retrieval=given)  # type: ignore[arg-type]
-    held: Any = SimpleNamespace(settings=settings)
-    return {probe.name: await check(probe, held) for probe in orchestrator_probes.list_retrieval_probes(settings)}
+async def look_at_retrieval(**given: Any) -> dict[str, Check]:
+    deps = held(retrieval=given)
+    return {probe.name: await check(probe, deps) for probe in probes_module.list_retrieval_probes(deps.settings)}
 
 
 async def test_only_what_is_configured_is_looked_at() -> None:
-    found = await looked_retrieval_probes()
+    found = await look_at_retrieval()
     assert list(found) == ["embeddings"]
     assert found["embeddings"].ok
     assert "embeddings" not in {probe.name for probe in list_readiness_probes(Settings())}
@@ -356,7 +348,7 @@ async def test_servers_are_asked_for_a_letter() -> None:
     double = RetrievalServer(logits={"a": 0.0})
     async with chat_server(double.respond) as server:
         embeddings = {"kind": "openai", "url": server.url, "model": "small"}
-        found = await looked_retrieval_probes(embeddings=embeddings, reranker={"kind": "endpoint", "url": server.url})
+        found = await look_at_retrieval(embeddings=embeddings, reranker={"kind": "endpoint", "url": server.url})
     assert all(each.ok for each in found.values())
     assert "small, 64 numbers" in found["embeddings"].detail
 
@@ -367,18 +359,18 @@ async def test_servers_that_do_not_work_say_what_is_wrong(monkeypatch: pytest.Mo
     double.tell("503")
     async with chat_server(double.respond) as server:
         embeddings = {"kind": "ollama", "url": server.url, "model": "small"}
-        found = await looked_retrieval_probes(embeddings=embeddings, reranker={"kind": "endpoint", "url": server.url})
+        found = await look_at_retrieval(embeddings=embeddings, reranker={"kind": "endpoint", "url": server.url})
         assert "HTTP 503" in found["embeddings"].detail
         assert "HTTP 503" in found["reranker"].detail
         double.wrong.left.clear()
-        found = await looked_retrieval_probes(reranker={"kind": "endpoint", "url": server.url, "activation": "none"})
+        found = await look_at_retrieval(reranker={"kind": "endpoint", "url": server.url, "activation": "none"})
     assert "activation: sigmoid" in found["reranker"].detail
     assert not found["reranker"].ok
 
 
 async def test_files_are_looked_at_and_not_loaded(tmp_path: Path) -> None:
     encoder = bert_file.write(tmp_path / "encoder.gguf")
-    found = await looked_retrieval_probes(
+    found = await look_at_retrieval(
         embeddings={"kind": "gguf", "path": encoder}, reranker={"kind": "gguf", "path": tmp_path / "gone.gguf"}
     )
     assert found["embeddings"].ok
@@ -388,14 +380,14 @@ async def test_files_are_looked_at_and_not_loaded(tmp_path: Path) -> None:
 
 async def test_a_key_that_is_not_set_is_named() -> None:
     embeddings = {"kind": "openai", "url": "http://127.0.0.1:1", "model": "m", "api_key_env": "NOT_SET_ANYWHERE"}
-    found = await looked_retrieval_probes(embeddings=embeddings)
+    found = await look_at_retrieval(embeddings=embeddings)
     assert found["embeddings"].fix.startswith("export NOT_SET_ANYWHERE=")
 
 
 @pytest.mark.parametrize("backend", ["dense", "sparse"])
 async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(backend: str) -> None:
     settings = Settings(retrieval={backend: {"backend": "elasticsearch"}})  # type: ignore[arg-type]
-    assert "elasticsearch" in {probe.name for probe in orchestrator_probes.list_retrieval_probes(settings)}
+    assert "elasticsearch" in {probe.name for probe in probes_module.list_retrieval_probes(settings)}
 
 
 async def test_where_no_retriever_runs_its_program_looks_at_the_configuration(
@@ -404,7 +396,7 @@ async def test_where_no_retriever_runs_its_program_looks_at_the_configuration(
     file = tmp_path / "mathrag.yaml"
     file.write_text("retrieval: {sparse: {backend: elasticsearch}, elasticsearch: {url: 'http://127.0.0.1:9'}}")
     monkeypatch.setenv("MATHRAG_CONFIG", str(file))
-    found = (await looked_retrieval_probes(sparse={"backend": "elasticsearch"}))["elasticsearch"]
+    found = (await look_at_retrieval(sparse={"backend": "elasticsearch"}))["elasticsearch"]
     assert not found.ok
     assert "127.0.0.1:9 cannot be reached" in found.detail
     assert "retrieval.elasticsearch.url" in found.fix

@@ -20,12 +20,12 @@ from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values
 # A search is a pipeline without its models: it finds what a job finds whose models write nothing.
 
 
-SEARCHING_DOCUMENTS = {
+DOCUMENTS = {
     document.hash: document
     for document in (Document(problem=f"What is {n} grusel {n}?", text=f"It is {n}, by step {n}.") for n in range(12))
 }
-HASHES = sorted(SEARCHING_DOCUMENTS)
-SEARCHING_QUESTION = "Please, what is the gcd of 12 and 18?"
+HASHES = sorted(DOCUMENTS)
+QUESTION = "Please, what is the gcd of 12 and 18?"
 QUIET: dict[str, Any] = {"enhance": {"rewrite": False, "decompose": False}, "candidates": 6}
 """Parameters of a job whose models write nothing before it answers."""
 
@@ -42,9 +42,7 @@ def found(call: Call) -> Reply:
     return Generated(text="\\boxed{1}")
 
 
-def run_searching(
-    generator: Generator[Any, Any, Any], answer: Callable[[Call], Reply] = found
-) -> tuple[Any, list[Call]]:
+def run(generator: Generator[Any, Any, Any], answer: Callable[[Call], Reply] = found) -> tuple[Any, list[Call]]:
     replay, asked = Replay[Any](generator), []
     while replay.calls:
         asked += replay.calls
@@ -54,38 +52,30 @@ def run_searching(
 
 
 def job(pipeline: str, params: Params) -> tuple[Trace, list[Call]]:
-    sample = Sample(item=Item(ordinal=0, question=SEARCHING_QUESTION))
-    outcome, asked = run_searching(registry.get(pipeline).run(sample, params, SEARCHING_DOCUMENTS))
+    sample = Sample(item=Item(ordinal=0, question=QUESTION))
+    outcome, asked = run(registry.get(pipeline).run(sample, params, DOCUMENTS))
     return outcome.trace, asked[:-1]
 
 
 @pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
 def test_a_plain_search_is_the_baseline_of_its_name(mode: Mode) -> None:
     params = msgspec.convert({"candidates": 5, "fusion": {"method": "weighted", "dense": 0.7}}, Params)
-    assert run_searching(run_steps(SEARCHING_QUESTION, SearchOptions(mode=mode), params, SEARCHING_DOCUMENTS)) == job(
-        mode, params
-    )
+    assert run(run_steps(QUESTION, SearchOptions(mode=mode), params, DOCUMENTS)) == job(mode, params)
 
 
 @pytest.mark.parametrize("by_intent", [True, False])
 def test_an_enhanced_search_is_the_pipeline_enhanced_without_its_writer(by_intent: bool) -> None:
     params = msgspec.convert({**QUIET, "fusion": {"by_intent": by_intent}, "compress": {"enabled": False}}, Params)
-    trace, asked = run_searching(
-        run_steps(
-            SEARCHING_QUESTION, SearchOptions(mode="hybrid", enhance=True, rerank=True), params, SEARCHING_DOCUMENTS
-        )
-    )
+    trace, asked = run(run_steps(QUESTION, SearchOptions(mode="hybrid", enhance=True, rerank=True), params, DOCUMENTS))
     assert (trace, asked) == job("enhanced", params)
-    assert {call.question for call in asked if isinstance(call, Retrieve)} > {SEARCHING_QUESTION}
+    assert {call.question for call in asked if isinstance(call, Retrieve)} > {QUESTION}
 
 
 @pytest.mark.parametrize("evaluator", ["similarity", "reranker"])
 def test_an_evaluated_search_has_the_verdict_of_the_pipeline_crag(evaluator: str) -> None:
     crag = {"evaluator": evaluator, "rounds": 0}
     params = msgspec.convert({**QUIET, "crag": crag}, Params)
-    trace, _ = run_searching(
-        run_steps(SEARCHING_QUESTION, SearchOptions(mode="hybrid", crag=True), params, SEARCHING_DOCUMENTS)
-    )
+    trace, _ = run(run_steps(QUESTION, SearchOptions(mode="hybrid", crag=True), params, DOCUMENTS))
     first = next(each for each in job("crag", params)[0].decisions if each.stage == "crag")
     assert trace.decisions[-1] == first
     assert verdict(trace.decisions) == first.action
@@ -95,11 +85,11 @@ def test_what_cannot_be_scored_is_not_irrelevant() -> None:
     down = Failure(kind=FailureKind.TIMEOUT)
     options = SearchOptions(mode="dense", rerank=True, crag=True)
     params = msgspec.convert({"crag": {"evaluator": "reranker"}}, Params)
-    trace, _ = run_searching(
-        run_steps(SEARCHING_QUESTION, options, params, SEARCHING_DOCUMENTS),
+    trace, _ = run(
+        run_steps(QUESTION, options, params, DOCUMENTS),
         lambda call: down if isinstance(call, Rerank) else found(call),
     )
-    plain, _ = run_searching(run_steps(SEARCHING_QUESTION, SearchOptions(mode="dense"), params, SEARCHING_DOCUMENTS))
+    plain, _ = run(run_steps(QUESTION, SearchOptions(mode="dense"), params, DOCUMENTS))
     assert [each.document for each in trace.candidates] == [each.document for each in plain.candidates]
     reranked, evaluated = trace.decisions
     assert (reranked.fallback, evaluated.detail["evaluator"]) == ("timeout", "similarity")
@@ -108,8 +98,8 @@ def test_what_cannot_be_scored_is_not_irrelevant() -> None:
 
 def test_nothing_found_is_incorrect() -> None:
     options = SearchOptions(mode="hybrid", enhance=True, rerank=True, crag=True)
-    trace, _ = run_searching(
-        run_steps(SEARCHING_QUESTION, options, Params(), SEARCHING_DOCUMENTS),
+    trace, _ = run(
+        run_steps(QUESTION, options, Params(), DOCUMENTS),
         lambda call: Retrieved(hits=()) if isinstance(call, Retrieve) else Scored(scores=()),
     )
     assert (trace.candidates, verdict(trace.decisions)) == ((), "incorrect")
@@ -117,11 +107,7 @@ def test_nothing_found_is_incorrect() -> None:
 
 # A search reads each parameter that it accepts, and refuses the others by name, whatever the request asks for.
 
-SEARCH_PARAMETERS_DOCUMENTS = {
-    document.hash: document for document in (Document(problem=f"{n} and {n}", text=f"It is {n}.") for n in range(9))
-}
-SEARCH_PARAMETERS_HASHES = sorted(SEARCH_PARAMETERS_DOCUMENTS)
-SEARCH_PARAMETERS_QUESTION = "Please, what is the gratest comon divisor of 12 and 18?"
+MISSPELT = "Please, what is the gratest comon divisor of 12 and 18?"
 AT_ONCE = {"duplicates", "crag.calibrated_by", "crag.judged_by", "crag.thresholds"}
 """Parameters that are read before the first step: with the corpus at hand."""
 MODES = ("dense", "sparse", "hybrid")
@@ -144,21 +130,17 @@ def answer(call: Call, *, fails: bool) -> Reply:
     match call:
         case Retrieve(k=k):
             return Retrieved(
-                hits=tuple(
-                    Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(SEARCH_PARAMETERS_HASHES[:k], 1)
-                )
+                hits=tuple(Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(HASHES[:k], 1))
             )
         case Rerank(documents=documents) if not fails:
             return Scored(scores=tuple(0.5 for _ in documents))
     return Failure(kind=FailureKind.NOT_CONFIGURED)
 
 
-def run_search_parameters(request: Tree, params: Params) -> list[Trace]:
+def traces_of(request: Tree, params: Params) -> list[Trace]:
     found = []
     for fails in (False, True):
-        replay = Replay(
-            run_steps(SEARCH_PARAMETERS_QUESTION, SearchOptions(**request), params, SEARCH_PARAMETERS_DOCUMENTS)
-        )
+        replay = Replay(run_steps(MISSPELT, SearchOptions(**request), params, DOCUMENTS))
         while replay.calls:
             replay.answer([answer(call, fails=fails) for call in replay.calls])
         assert replay.result is not None, replay.failure
@@ -170,13 +152,13 @@ def run_search_parameters(request: Tree, params: Params) -> list[Trace]:
 def read_by(request: Tree, params: Params) -> set[str]:
     noting = watched(params)
     SEEN.clear()
-    run_search_parameters(request, noting)
+    traces_of(request, noting)
     return SEEN & set(LEAVES)
 
 
 def refusal(request: Tree, given: Tree, held: Tree) -> Invalid | None:
     try:
-        asked = SearchRequest(question=SEARCH_PARAMETERS_QUESTION, corpus="docs", params=given, **request)
+        asked = SearchRequest(question=MISSPELT, corpus="docs", params=given, **request)
         choose_params(asked, Configuration(version=1, params=held))
     except Invalid as error:
         return error
@@ -207,7 +189,7 @@ def test_a_search_accepts_the_parameters_that_its_steps_read_and_no_other(held: 
                 assert refused.hint
                 if path in read:
                     changed = msgspec.convert(merge(msgspec.to_builtins(params), other_values(path)), Params)
-                    assert run_search_parameters(request, params) == run_search_parameters(request, changed), (
+                    assert traces_of(request, params) == traces_of(request, changed), (
                         request,
                         path,
                     )

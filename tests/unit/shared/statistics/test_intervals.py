@@ -38,10 +38,10 @@ from shared.statistics.intervals import (
 
 
 Z = 1.959963984540054
-INTERVALS_COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
-@given(INTERVALS_COUNTS)
+@given(COUNTS)
 def test_bounds_follow_wilsons_formula(counts: tuple[int, int]) -> None:
     successes, n = counts
     p = successes / n
@@ -60,7 +60,7 @@ def test_86_of_100_is_not_separable_from_81() -> None:
     assert (round(interval.low, 4), round(interval.high, 4)) == (0.7786, 0.9147)
 
 
-@given(INTERVALS_COUNTS)
+@given(COUNTS)
 def test_the_interval_holds_its_value_and_stays_in_range(counts: tuple[int, int]) -> None:
     interval = wilson(*counts)
     assert interval.value is not None
@@ -258,10 +258,10 @@ def test_of_nothing_there_is_nothing() -> None:
 
 # The spread between repeats, and what must be said of it.
 
-REPEATS_COUNTS = st.lists(st.integers(1, 50).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=2)
+COUNTS_OF_REPEATS = st.lists(st.integers(1, 50).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=2)
 
 
-@given(REPEATS_COUNTS)
+@given(COUNTS_OF_REPEATS)
 def test_it_is_the_sample_deviation_of_the_repeats_accuracies(counts: list[tuple[int, int]]) -> None:
     found = measure_spread(counts)
     accuracies = [right / graded for right, graded in counts]
