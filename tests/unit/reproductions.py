@@ -1,8 +1,10 @@
-"""Problems as MATH has them."""
+"""What reproductions read: problems as MATH has them, and published runs."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+# Problems as MATH has them.
 
 
 def problem(number: int, **fields: Any) -> dict[str, Any]:

@@ -1,3 +1,5 @@
+"""The scripts of `.ci`: steps with their summaries, generated files, affected tests, the site's links, advisories."""
+
 import importlib.util
 import json
 import re

@@ -1,4 +1,4 @@
-"""What containers are configured with is what the code understands; checked without an engine."""
+"""Containers are configured with what the code understands, and processes connect to where the operator says."""
 
 import ast
 import re
@@ -12,6 +12,8 @@ import yaml
 
 from mathrag.stack import control
 from shared.settings import REPOSITORY, Settings, load
+
+# What containers are configured with is what the code understands; checked without an engine.
 
 DEPLOY = REPOSITORY / "deploy"
 COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())

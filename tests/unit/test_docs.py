@@ -1,4 +1,4 @@
-"""The documentation says what the code does: names, settings, paths, links and commands, checked one by one."""
+"""The documentation says what the code does, and what it tells readers to type can be run."""
 
 import re
 import shutil
@@ -25,6 +25,8 @@ from tests.docs.blocks import HOW_TO, TUTORIAL, blocks_of
 from tests.unit.cases import named
 from tests.unit.commands import Server, mathrag, says
 from tools.bench.planning import CARDS, QUANTISATIONS, planned, table
+
+# The documentation says what the code does: names, settings, paths, links and commands, checked one by one.
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])

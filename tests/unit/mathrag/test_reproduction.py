@@ -1,4 +1,4 @@
-"""The presets: what is committed is what the paper says, and what a person changes is what changes."""
+"""What a reproduction begins with: presets and problems."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,12 @@ from shared.experiments import Experiment
 from shared.params import Params
 from shared.pipelines import registry
 from shared.samples import DatasetItem
-from shared.settings import REPOSITORY, Settings
+from shared.settings import Settings
+from tests.unit import datasets
+from tests.unit.datasets import needs
 from tests.unit.reproductions import problem, write
+
+# The presets: what is committed is what the paper says, and what a person changes is what changes.
 
 DATA = Path("data")
 NAMED: dict[str, Any] = {"name": "x", "datasets": [{"dataset": "d", "corpus": "c"}]}
@@ -137,8 +141,6 @@ def test_a_preset_without_a_gate_has_no_grid_of_weights() -> None:
 
 # The problems of a reproduction: found by name, drawn with every subject's share.
 
-MATH = REPOSITORY.parent / "shared" / "data" / "math"
-
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -204,6 +206,6 @@ def test_a_folder_without_the_files_says_what_is_looked_for(tmp_path: Path) -> N
         problems.find(None, None, None)
 
 
-@pytest.mark.skipif(not MATH.is_dir(), reason="../shared/data/math is not there")
+@needs("math")
 def test_math_itself_has_a_hundred_questions() -> None:
-    assert len(choose(MATH, 100)) == 100
+    assert len(choose(datasets.DATA / "math", 100)) == 100

@@ -1,3 +1,5 @@
+"""The judge's executors and its pools of processes."""
+
 import asyncio
 import json
 import os

@@ -1,4 +1,4 @@
-"""Failures, reasons and problems become rows and answers, so they hold no secret, whoever wrote their words."""
+"""What is said when something is wrong: no secrets, the right command, the right word."""
 
 import json
 import shlex
@@ -25,6 +25,10 @@ from shared.settings import Settings
 from shared.shapes import issue_key
 from tests.unit.asgi import ask
 
+pytestmark = pytest.mark.anyio
+
+# Failures, reasons and problems become rows and answers, so they hold no secret, whoever wrote their words.
+
 KEY = issue_key().key
 SAID = (
     "no answer from postgresql+asyncpg://mathrag_app:hush@db:5432/mathrag, redis://:hush@redis:6379/0 "
@@ -50,7 +54,6 @@ def test_a_model_servers_failure() -> None:
     assert_harmless(str(failed))
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("status", [500, None])
 async def test_a_retrievers_failure(status: int | None) -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -67,7 +70,6 @@ async def test_a_retrievers_failure(status: int | None) -> None:
     assert_harmless(failure.detail if isinstance(failure, Failure) else failure.said)
 
 
-@pytest.mark.anyio
 async def test_a_problem() -> None:
     app = FastAPI()
     routes.answer_problems(app)
@@ -79,7 +81,6 @@ async def test_a_problem() -> None:
     assert_harmless((await ask(lambda _: app)).json()["detail"])
 
 
-@pytest.mark.anyio
 async def test_a_refusal() -> None:
     def refusing(_: object) -> Any:
         return lambda scope, receive, send: refuse(Unavailable(SAID), scope, receive, send)

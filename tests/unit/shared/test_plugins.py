@@ -1,4 +1,4 @@
-"""Plug-ins are found, tried in a process, and used; whatever is wrong with one, the others go on."""
+"""Plug-ins: found, tried in a process, and used, whether they are packages or files."""
 
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from shared.settings import Plugins
 from shared.shapes import Kind, State
 from tests import plugins
 from tests.plugins import asking, restart
+
+# Plug-ins are found, tried in a process, and used; whatever is wrong with one, the others go on.
 
 HOSTILE = {
     "exits": "raise SystemExit(0)",

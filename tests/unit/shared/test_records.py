@@ -1,4 +1,4 @@
-"""Canonical bytes: the same value has the same bytes, and different values have different ones."""
+"""Canonical bytes, and the chain of records that is made of them."""
 
 import hashlib
 import json
@@ -14,6 +14,8 @@ from shared.replies import Document
 from shared.runtime.submit import DECIDING, configuration_hash
 from shared.samples import Item
 from shared.settings import Device, Model, Settings, TokenPrice
+
+# Canonical bytes: the same value has the same bytes, and different values have different ones.
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

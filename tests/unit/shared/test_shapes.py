@@ -1,4 +1,4 @@
-"""API keys: how they look, what is kept, what they allow."""
+"""Values with a shape: API keys, measures, parameters, labels."""
 
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,8 @@ from shared.rag.prompts import template
 from shared.replies import Graded, Marked
 from shared.shapes import KINDS, Measured, Scope, Value, What, find_measure, find_position, parse_label
 from tests.unit.cases import named
+
+# API keys: how they look, what is kept, what they allow.
 
 
 def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:

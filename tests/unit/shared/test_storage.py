@@ -1,4 +1,4 @@
-"""References to jobs, counts of their samples, names, and cursors."""
+"""What the database layer does without a database: names of jobs, outages, configurations, its SQL."""
 
 import ast
 import re
@@ -34,6 +34,8 @@ from shared.storage.jobs import FEWEST, estimate_bounds, estimate_seconds
 from tests.faults.proxy import HOST
 
 pytestmark = pytest.mark.anyio
+
+# References to jobs, counts of their samples, names, and cursors.
 
 ID = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 

@@ -1,4 +1,4 @@
-"""Spans: nothing when off, and the ids, links and failures that others rely on."""
+"""Spans and log lines: what others rely on, and no secret."""
 
 import asyncio
 import io
@@ -29,6 +29,8 @@ from shared.trace_headers import add_trace_headers, trace_headers
 from tests.unit.tracing import tracing
 
 pytestmark = pytest.mark.anyio
+# Spans: nothing when off, and the ids, links and failures that others rely on.
+
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 CALL = ModelCall(id=7, model_id=1, prompt="What is 2+3?", decoding=Decoding(max_tokens=9), seed=5)

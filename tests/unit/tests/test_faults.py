@@ -1,4 +1,4 @@
-"""A fault test that fails in its middle leaves nothing behind for the next one."""
+"""The tools of the fault tests: what they do really happens, is over afterwards, and is told on a page."""
 
 import asyncio
 import socket
@@ -38,6 +38,8 @@ from tests.faults.vocabulary import (
     slow,
 )
 from tests.running import Document, RunningStack
+
+# A fault test that fails in its middle leaves nothing behind for the next one.
 
 LONG_S = 600.0
 RUNNING: Document = {"id": "1", "name": "a-job", "state": "running", "stages": {"judge": {"done": 0}}}

@@ -1,4 +1,4 @@
-"""The double of Ollama misbehaves as it is told, and not otherwise: what fault tests take for granted."""
+"""The double of Ollama misbehaves as it is told, answers as the real server did, and `make real` finds a real one."""
 
 import json
 import re
@@ -29,6 +29,8 @@ from tests.real.ollama import Ollama as RealOllama
 from tests.unit.cases import named
 
 pytestmark = pytest.mark.anyio
+
+# The double of Ollama misbehaves as it is told, and not otherwise: what fault tests take for granted.
 
 TAG = "judge:0.5b"
 OPTIONS = {"num_ctx": 64, "num_batch": 64}

@@ -1,11 +1,4 @@
-"""Doubles of model servers answer as the real ones were seen to, and those that are given are asked the same.
-
-The exchanges were recorded on real servers (`tests/recorded`: versions and dates are in their first lines) with the
-model that this package ships. Compared are status, content type, fields, words of errors, and why an answer ended; not
-compared are texts, times, ids and counts. To ask the real ones as well:
-
-    LLAMA_SERVER=/path/to/llama-server pytest tests/unit/tests/test_recorded_servers.py
-    VLLM=/path/to/vllm VLLM_MODEL=/path/to/the/model/as/folder pytest tests/unit/tests/test_recorded_servers.py"""
+"""Doubles of servers answer as the real ones were seen to, and which real ones tests run on."""
 
 import json
 import math
@@ -40,6 +33,15 @@ from tests.real.lacking import Lacking
 from tests.servers import decide
 
 pytestmark = pytest.mark.anyio
+
+# Doubles of model servers answer as the real ones were seen to, and those that are given are asked the same.
+#
+# The exchanges were recorded on real servers (`tests/recorded`: versions and dates are in their first lines) with the
+# model that this package ships. Compared are status, content type, fields, words of errors, and why an answer ended;
+# not compared are texts, times, ids and counts. To ask the real ones as well:
+#
+# LLAMA_SERVER=/path/to/llama-server pytest tests/unit/tests/test_recorded_servers.py
+# VLLM=/path/to/vllm VLLM_MODEL=/path/to/the/model/as/folder pytest tests/unit/tests/test_recorded_servers.py
 
 RECORDED = REPOSITORY / "tests" / "recorded"
 GGUF = REPOSITORY / "models" / "world-generator-f16.gguf"
@@ -317,7 +319,6 @@ def test_its_other_errors_are_the_published_ones(tgi: TgiServer, status: int) ->
     assert {"status": reply.status, **json.loads(reply.body)} in PUBLISHED["errors"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("each", PUBLISHED["errors"], ids=lambda each: each["error_type"])
 async def test_each_published_error_is_read_as_what_it_is(each: dict[str, Any]) -> None:
     said = "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 64. Given: 70 `inputs` tokens"

@@ -1,4 +1,4 @@
-"""The Pareto table of routing: what thresholds cost and bring, computed from two jobs."""
+"""The benchmarks: routing, BM25 by a second hand, the worked comparison, their harness."""
 
 import argparse
 import inspect
@@ -35,6 +35,8 @@ from tools.bench.routing import (
     thresholds,
 )
 from tools.reproduction import demo_transcript as transcript
+
+# The Pareto table of routing: what thresholds cost and bring, computed from two jobs.
 
 
 def question(

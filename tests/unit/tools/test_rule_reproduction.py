@@ -1,3 +1,5 @@
+"""The reproduction of RuleRAG: its setting, and what its page says of results."""
+
 import json
 import re
 from collections.abc import Mapping

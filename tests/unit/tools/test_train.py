@@ -1,4 +1,4 @@
-"""Tuning a model of sentence-transformers: a tiny one with random weights; skipped without the extra `train`."""
+"""What needs the extra `train`: tuned embeddings, converted models, adapters."""
 
 import json
 from pathlib import Path
@@ -13,6 +13,8 @@ from tests.unit.tools import toy
 from tools.embeddings import __main__ as command
 from tools.embeddings.tuning import TrainingBatch, compute_contrastive_loss
 from tools.world.release import SHIPPED
+
+# Tuning a model of sentence-transformers: a tiny one with random weights; skipped without the extra `train`.
 
 pytest.importorskip("sentence_transformers", reason="needs the extra `train`")
 torch = pytest.importorskip("torch", reason="needs the extra `train`")

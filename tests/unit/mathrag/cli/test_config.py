@@ -1,6 +1,5 @@
-"""Settings: what may be set, where what is wrong stands, and what holds."""
+"""Settings: what may be set, where what is wrong stands, what holds, and where the data folder is."""
 
-import os
 import re
 from itertools import product
 from pathlib import Path
@@ -19,16 +18,15 @@ from shared.settings import REPOSITORY, Settings, load
 from tests.unit.cases import named
 from tests.unit.commands import Server, mathrag, refuses, says
 
+# Settings: what may be set, where what is wrong stands, and what holds.
+
 EXAMPLE = REPOSITORY / "mathrag.example.yaml"
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.startswith("MATHRAG_"):
-            monkeypatch.delenv(name)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "mathrag.yaml").write_text("")
-    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "mathrag.yaml"))
+    monkeypatch.chdir(tmp_path)
 
 
 def written(folder: Path, text: str) -> str:
@@ -230,14 +228,6 @@ def test_a_variable_that_names_no_file_is_found(tmp_path: Path, monkeypatch: pyt
 
 
 # The data folder is found without checking all settings, and is the one that they name.
-
-
-@pytest.fixture(autouse=True)
-def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("MATHRAG_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
 
 
 def folders(text: str | None, variables: dict[str, str]) -> tuple[Path, Path]:

@@ -1,4 +1,4 @@
-"""Devices, models and pipelines on the command line."""
+"""Devices, models, pipelines and plans on the command line."""
 
 from typing import Any
 
@@ -11,6 +11,8 @@ from services.orchestrator.api.gpus import EMPTIED, EXAMPLE, QUARANTINED, _make_
 from services.orchestrator.api.plans import ANSWER
 from shared.storage.devices import ResidentModel
 from tests.unit.commands import Server, mathrag, says
+
+# Devices, models and pipelines on the command line.
 
 
 def test_a_device_is_shown_with_what_it_holds_and_why(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""`mathrag grade`: answers of a file, without a service."""
+"""Graded answers: by `mathrag grade`, without a service, and by people with `mathrag label`."""
 
 import json
 import os
@@ -16,6 +16,8 @@ from mathrag.cli.output import Exit
 from shared.processes import grading_process
 from shared.processes.grading_pool import GradingPool
 from tests.unit.commands import Server, mathrag
+
+# `mathrag grade`: answers of a file, without a service.
 
 
 def graded(tmp_path: Path, *lines: object, options: tuple[str, ...] = ("--json",)) -> Result:

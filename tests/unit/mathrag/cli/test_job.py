@@ -1,4 +1,4 @@
-"""What the command line does with jobs besides watching: change, ask again, list, take away as files."""
+"""Jobs on the command line: changed, asked again, listed, watched, imported, compared, taken away as files."""
 
 import io
 import re
@@ -20,6 +20,8 @@ from services.orchestrator.reports.comparison import EXAMPLE
 from shared.pages.formatting import format_accuracy, format_counts, take_last_line
 from shared.pages.lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval
 from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, says
+
+# What the command line does with jobs besides watching: change, ask again, list, take away as files.
 
 
 @pytest.mark.parametrize(("verb", "state", "following"), [

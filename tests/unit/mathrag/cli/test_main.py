@@ -1,4 +1,4 @@
-"""The command line against a server that says what a test tells it to."""
+"""The command line as a whole: where it asks, how it ends, what it completes."""
 
 import ast
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
+from click import Context
 
 from mathrag.cli import output
 from mathrag.cli.output import CODES, Exit, exit_code, parse_parameters
-from mathrag.cli.references import _complete_jobs
 from mathrag.client import address as address_module
 from mathrag.client import waiting
 from mathrag.client.errors import Failed, failure
@@ -22,7 +22,9 @@ from mathrag.stack import control
 from shared import errors
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
-from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
+from tests.unit.commands import JOB, Server, command_of, job, mathrag, refuses, says
+
+# The command line against a server that says what a test tells it to.
 
 
 def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
@@ -340,10 +342,15 @@ def test_the_script_is_answered() -> None:
     assert ended.stdout.split() == ["pause"]
 
 
+def offered_jobs(typed: str) -> list[tuple[str, str]]:
+    (argument,) = (each for each in command_of("job", "show").params if each.param_type_name == "argument")
+    return [(each.value, each.help) for each in argument.shell_complete(Context(command_of("job", "show")), typed)]
+
+
 def test_jobs_are_offered_by_name_and_by_id(server: Server) -> None:
     server(says({"data": [JOB], "next_cursor": None}))
-    assert _complete_jobs("fi") == [("first", "dense, running")]
-    assert _complete_jobs("6b") == [(JOB["id"], "dense, running")]
+    assert offered_jobs("fi") == [("first", "dense, running")]
+    assert offered_jobs("6b") == [(JOB["id"], "dense, running")]
 
 
 def test_a_shell_is_told_nothing_when_the_server_is_away(server: Server) -> None:
@@ -351,7 +358,7 @@ def test_a_shell_is_told_nothing_when_the_server_is_away(server: Server) -> None
         raise httpx2.ConnectError("refused", request=request)
 
     server(refused)
-    assert _complete_jobs("") == []
+    assert offered_jobs("") == []
 
 
 # Whole numbers are read without typer's converter; what it refuses is refused all the same.

@@ -1,4 +1,4 @@
-"""`mathrag reproduce math`: what is wrong is said before anything is begun, with what to do next; then all of it."""
+"""`mathrag reproduce`: the whole of MATH, and published runs."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,6 +28,8 @@ from tests.unit.commands import COUNTS, JOB, Server, mathrag
 from tests.unit.mathrag.cli.programs import stay_here
 from tests.unit.reproductions import EXPERIMENT as PUBLISHED
 from tests.unit.reproductions import METHODS, TEXTS, write, write_runs
+
+# `mathrag reproduce math`: what is wrong is said before anything is begun, with what to do next; then all of it.
 
 JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
 ELSEWHERE = "https://rag.example.org"

@@ -1,4 +1,4 @@
-"""`mathrag retrieval`, with the program that it runs: once in the process that it starts, else in this one."""
+"""Retrieval on the command line: judged collections, one question, one answer."""
 
 import json
 from importlib.metadata import version
@@ -15,6 +15,8 @@ from shared.pages.formatting import describe_difference
 from tests.unit import beir
 from tests.unit.commands import Handler, Server, job, mathrag
 from tests.unit.mathrag.cli.programs import stay_here
+
+# `mathrag retrieval`, with the program that it runs: once in the process that it starts, else in this one.
 
 TEST = {"value": 0.02, "low": -0.01, "high": 0.05, "p": 0.1, "adjusted": 0.2, "separable": False, "effect": 0.3, "n": 5}
 

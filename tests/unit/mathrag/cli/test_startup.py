@@ -1,4 +1,4 @@
-"""What commands import before they do anything: what is not needed costs every user of a shell a second."""
+"""What commands import before they do anything, and which of them work where no extra is installed."""
 
 import json
 import os
@@ -17,6 +17,8 @@ from mathrag.client import address
 from shared.extras import DISTRIBUTION, install_command
 from tests import light
 from tests.unit.commands import command_of
+
+# What commands import before they do anything: what is not needed costs every user of a shell a second.
 
 HEAVY = {
     "alembic",

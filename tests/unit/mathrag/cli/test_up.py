@@ -1,3 +1,5 @@
+"""`mathrag up`, `down`, `scale` and `status`."""
+
 import errno
 import json
 import os

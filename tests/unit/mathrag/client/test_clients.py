@@ -1,4 +1,4 @@
-"""Both clients send the same requests and read the same answers."""
+"""Both clients send the same requests, read the same answers, and hold to the OpenAPI document."""
 
 import inspect
 import re
@@ -27,6 +27,8 @@ from tests.unit.cases import named
 from tests.unit.commands import JOB, Server, refuses, says
 
 pytestmark = pytest.mark.anyio
+# Both clients send the same requests and read the same answers.
+
 ADDRESS = "http://127.0.0.1:1"
 REQUESTS: tuple[Request[Any], ...] = (
     jobs.get("a/b"), jobs.list_jobs(5, state="running", name=None), jobs.submit({"name": "n"}, "key"),

@@ -1,4 +1,4 @@
-"""What is sent again, when, and what a caller learns in the end."""
+"""One request: what is sent again, and what a caller learns of answers that nobody expected."""
 
 import pickle
 import socket
@@ -33,6 +33,8 @@ from tests.unit.commands import JOB, Handler, Server, refuses, says
 from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
 
 pytestmark = pytest.mark.anyio
+# What is sent again, when, and what a caller learns in the end.
+
 __all__ = ["slept"]
 VIEW = {
     **JOB, "repeats": 1, "reuse": "all", "rank": 100, "version": 1, "created_at": "2026-11-21T08:00:00Z",

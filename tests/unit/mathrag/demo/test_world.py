@@ -1,4 +1,4 @@
-"""The knobs of the problem world, each measured on generated corpora."""
+"""The problem world: its knobs, each measured on generated corpora, and the folder that is written of it."""
 
 import hashlib
 import json
@@ -47,6 +47,8 @@ from shared.rag.duplicates import has_same_words
 from shared.rag.gate import score_text
 from shared.rag.prompts import detect_language
 from shared.settings import REPOSITORY
+
+# The knobs of the problem world, each measured on generated corpora.
 
 TAU = 0.45
 PLAIN = Setting(

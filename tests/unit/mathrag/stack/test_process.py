@@ -1,3 +1,5 @@
+"""Processes of the stack: found again, stopped, started after a rest, and their logs."""
+
 import asyncio
 import itertools
 import os
@@ -332,7 +334,6 @@ class FakeTime:
         return Time(now=lambda: self.seconds, sleep=self.sleep)
 
 
-@pytest.mark.anyio
 async def test_keeper_backs_off(tmp_path: Path) -> None:
     fake = FakeTime()
 

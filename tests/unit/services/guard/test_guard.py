@@ -1,6 +1,7 @@
-"""The guard's part of the race table: what is admitted, what is aborted, and what a receipt says."""
+"""The guard: what is admitted, what is aborted, what a receipt says, and what becomes a span."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import anyio
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from services.guard.__main__ import _restrict_to_gpu
+from services.guard import __main__ as program
 from services.guard.guard import Guard, ServedModel, StaleEpoch
 from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
@@ -22,6 +23,8 @@ from tests.doubles.puppets import PuppetServer, StepClock
 from tests.unit.tracing import Spans, tracing
 
 pytestmark = pytest.mark.anyio
+
+# The guard's part of the race table: what is admitted, what is aborted, and what a receipt says.
 
 EPOCH, JUDGE, GENERATOR, REMOTE = 7, 1, 2, 3
 
@@ -545,5 +548,10 @@ def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> Non
 @pytest.mark.parametrize(("device", "seen"), [("GPU-0f", "GPU-0f"), ("MIG-0f", "MIG-0f"), ("cpu:0", "0,1")])
 def test_what_a_guard_starts_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch, device: str, seen: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    _restrict_to_gpu(device)
+    monkeypatch.setenv("MATHRAG_DEVICES", json.dumps([{"id": device}]))
+    monkeypatch.setattr(sys, "argv", ["guard", "--device", device])
+    for starts in ("create_app", "serve"):
+        monkeypatch.setattr(program, starts, lambda *_, **__: None)
+    monkeypatch.setattr(program.telemetry, "start", lambda *_: None)
+    program.main()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen

@@ -1,3 +1,5 @@
+"""What the guard knows of its device: memory, processes, and the time."""
+
 import asyncio
 import os
 import signal

@@ -1,3 +1,5 @@
+"""Who asks, what each may do, and how often."""
+
 import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -155,7 +157,6 @@ def test_whatever_changes_something_asks_for_more_than_read() -> None:
     }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("scopes", "method", "path", "status"),
     [
@@ -177,7 +178,6 @@ async def test_a_route_is_answered_to_its_scope(
     assert (await asked(scopes, method, path)).status_code == status
 
 
-@pytest.mark.anyio
 async def test_a_key_that_may_not_is_told_which_scope_it_lacks() -> None:
     problem = (await asked([READ], "POST", "/v1/jobs")).json()
     assert problem["type"] == "urn:mathrag:forbidden"
@@ -185,7 +185,6 @@ async def test_a_key_that_may_not_is_told_which_scope_it_lacks() -> None:
     assert problem["hint"] == "mathrag key create NAME --scope submit"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("key", [None, "unknown"])
 @pytest.mark.parametrize("path", ["/v1/jobs", "/nowhere"])
 async def test_without_a_valid_key_nothing_is_told(key: str | None, path: str) -> None:
@@ -195,12 +194,10 @@ async def test_without_a_valid_key_nothing_is_told(key: str | None, path: str) -
     assert reply.json()["type"] == "urn:mathrag:unauthorized"
 
 
-@pytest.mark.anyio
 async def test_healthz_needs_no_key() -> None:
     assert (await asked([], "GET", "/healthz", None)).status_code == 200
 
 
-@pytest.mark.anyio
 async def test_handlers_know_who_asks() -> None:
     assert (await asked([READ], "GET", "/v1/jobs")).json() == "alice"
     assert (await asked(None, "GET", "/v1/jobs", None)).json() == "local"

@@ -1,3 +1,5 @@
+"""Systems side by side: what is compared, and what retrieval found."""
+
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,3 +1,5 @@
+"""Experiments: from their description to jobs, what these cost, and what comes out."""
+
 import uuid
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Parameters of a job as the fields of a form."""
+"""Forms: parameters of a job as their fields, and what is wrong, by field."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,9 @@ from shared.runtime.parameters import parse_params
 from shared.settings import Settings
 
 pytestmark = pytest.mark.anyio
+
+
+# Parameters of a job as the fields of a form.
 
 
 def test_every_parameter_that_somebody_may_set_has_a_field_with_help() -> None:

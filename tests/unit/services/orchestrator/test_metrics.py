@@ -1,4 +1,4 @@
-"""What is provisioned for Prometheus and Grafana fits the metrics that there are."""
+"""Metrics, and the dashboards and alert rules that ask for them."""
 
 import json
 import re
@@ -24,6 +24,8 @@ from shared.settings import REPOSITORY
 from tests.unit.cases import named
 
 pytestmark = pytest.mark.anyio
+
+# What is provisioned for Prometheus and Grafana fits the metrics that there are.
 
 FOLDER = REPOSITORY / "deploy" / "observability"
 BOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "dashboards" / "mathrag.json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""How those who watch a job share its polls."""
+"""Whoever watches a job: how watchers share its polls, and what each is told."""
 
 import asyncio
 import uuid
@@ -13,6 +13,10 @@ from services.orchestrator.polling import Polls
 from shared.errors import BadRequest
 from shared.params import Params
 from shared.storage.jobs import Gate, Job, JobSnapshot, JobStateChange, StageCount, count_requests
+
+pytestmark = pytest.mark.anyio
+
+# How those who watch a job share its polls.
 
 
 class Clock:
@@ -50,7 +54,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.anyio
 async def test_many_watchers_of_a_job_share_its_polls() -> None:
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
@@ -63,7 +66,6 @@ async def test_many_watchers_of_a_job_share_its_polls() -> None:
     assert (await other, reader.clear_tick) == (2, 2)
 
 
-@pytest.mark.anyio
 async def test_who_comes_during_a_read_waits_for_the_next_one() -> None:
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
@@ -80,7 +82,6 @@ async def test_who_comes_during_a_read_waits_for_the_next_one() -> None:
     assert await second == 2
 
 
-@pytest.mark.anyio
 async def test_a_watcher_that_goes_takes_nothing_from_the_others() -> None:
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
@@ -94,7 +95,6 @@ async def test_a_watcher_that_goes_takes_nothing_from_the_others() -> None:
     assert (clock.waiting, reader.clear_tick) == (1, 1)
 
 
-@pytest.mark.anyio
 async def test_a_poll_that_fails_ends_the_streams_and_the_next_one_is_fresh() -> None:
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)

@@ -1,4 +1,4 @@
-"""What samples add up to, and what a reader is told with it."""
+"""A job's report: what its samples add up to, and what a reader is told with it."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -32,6 +32,8 @@ from shared.shapes import FEWEST, KINDS, Value, What
 from shared.statistics.intervals import wilson
 from shared.storage.labels import CountedLabels, LabelSet, SystemRating
 from shared.storage.samples import SampleWithOutcome
+
+# What samples add up to, and what a reader is told with it.
 
 
 def sample(index: int = 0, **fields: object) -> SampleRow:

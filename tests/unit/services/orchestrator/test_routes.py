@@ -1,3 +1,5 @@
+"""Every operation of the API: how it is described, what it refuses, and how errors look."""
+
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
@@ -211,14 +213,19 @@ def test_a_route_is_documented_as_its_declaration_says() -> None:
 JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
 
 
+@pytest.fixture(scope="module")
+def app() -> Any:
+    made = build(Settings())
+    made.state.deps = SimpleNamespace(settings=Settings(), database=None)
+    return made
+
+
 @pytest.fixture
-async def api(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
+async def api(anyio_backend: str, app: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
     async def holding(_database: object) -> Configuration:
         return SHIPPED
 
     monkeypatch.setattr(configurations, "load_newest", holding)
-    app = build(Settings())
-    app.state.deps = SimpleNamespace(settings=Settings(), database=None)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
@@ -233,7 +240,6 @@ def check(reply: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
     return problem
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("change", "field", "words"),
     [
@@ -261,13 +267,11 @@ async def test_a_field_that_cannot_be_used_is_named(
     assert words in problem["detail"]
 
 
-@pytest.mark.anyio
 async def test_an_unknown_parameter_is_answered_with_the_known_ones(api: httpx2.AsyncClient) -> None:
     reply = await api.post("/v1/jobs", json={**JOB, "params": {"gate": {"tua": 0.3}}})
     assert "tau" in check(reply, 422, "invalid")["hint"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("body", [b"{", b"[]", b"", b"\xff"])
 async def test_a_body_that_is_no_object_is_refused(api: httpx2.AsyncClient, body: bytes) -> None:
     headers = {"content-type": "application/json"}
@@ -276,7 +280,6 @@ async def test_a_body_that_is_no_object_is_refused(api: httpx2.AsyncClient, body
     check(reply, reply.status_code, "bad_request" if reply.status_code == 400 else "invalid")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("value", ["NaN", "Infinity"])
 async def test_numbers_that_json_does_not_have_are_refused(api: httpx2.AsyncClient, value: str) -> None:
     body = f'{{"name": "a", "dataset": "d", "pipeline": "p", "params": {{"rrf_weight": {value}}}}}'
@@ -284,7 +287,6 @@ async def test_numbers_that_json_does_not_have_are_refused(api: httpx2.AsyncClie
     check(reply, 422, "invalid")
 
 
-@pytest.mark.anyio
 async def test_a_path_that_does_not_exist_is_a_problem_too(api: httpx2.AsyncClient) -> None:
     assert "GET /v1/nothing" in check(await api.get("/v1/nothing"), 404, "not_found")["detail"]
     refused = await api.delete("/v1/jobs")
@@ -292,13 +294,11 @@ async def test_a_path_that_does_not_exist_is_a_problem_too(api: httpx2.AsyncClie
     assert refused.headers["allow"] == "GET, POST"
 
 
-@pytest.mark.anyio
 async def test_an_unexpected_error_tells_nothing_of_itself(api: httpx2.AsyncClient) -> None:
     problem = check(await api.get("/v1/jobs"), 500, "internal")
     assert "NoneType" not in str(problem)
 
 
-@pytest.mark.anyio
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(api: httpx2.AsyncClient) -> None:
     check(await api.post("/v1/jobs", content=b" " * (Limits().body_bytes + 1)), 413, "too_large")
 
@@ -337,22 +337,8 @@ PARAMETERS_OF_OPERATIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def app() -> Any:
-    made = build(Settings())
-    made.state.deps = SimpleNamespace(settings=Settings(), database=None)
-    return made
-
-
-@pytest.fixture
-async def unserved(anyio_backend: str, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        yield client
-
-
-async def refuse(unserved: httpx2.AsyncClient, method: str, url: str) -> dict[str, Any]:
-    reply = await unserved.request(method, url)
+async def refuse(api: httpx2.AsyncClient, method: str, url: str) -> dict[str, Any]:
+    reply = await api.request(method, url)
     assert reply.status_code == 422, f"{method} {url}: {reply.status_code} {reply.text}"
     assert reply.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = reply.json()
@@ -367,15 +353,15 @@ def address(path: str, parameters: list[dict[str, Any]]) -> str:
     return path
 
 
-async def test_every_operation_refuses_a_query_parameter_that_it_does_not_declare(unserved: httpx2.AsyncClient) -> None:
+async def test_every_operation_refuses_a_query_parameter_that_it_does_not_declare(api: httpx2.AsyncClient) -> None:
     for method, path, parameters in PARAMETERS_OF_OPERATIONS:
-        problem = await refuse(unserved, method, f"{address(path, parameters)}?colour=red")
+        problem = await refuse(api, method, f"{address(path, parameters)}?colour=red")
         assert problem["field"] == "colour"
         assert f"{method} {path}" in problem["hint"]
 
 
 async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unless_it_is_a_list(
-    unserved: httpx2.AsyncClient,
+    api: httpx2.AsyncClient,
 ) -> None:
     lists = set()
     for method, path, parameters in PARAMETERS_OF_OPERATIONS:
@@ -383,7 +369,7 @@ async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unl
             if "array" in (schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ()))):
                 lists.add((path, name))
                 continue
-            problem = await refuse(unserved, method, f"{address(path, parameters)}?{name}=a&{name}=a")
+            problem = await refuse(api, method, f"{address(path, parameters)}?{name}=a&{name}=a")
             assert (problem["field"], "2 times" in problem["detail"]) == (name, True)
     assert lists == {("/v1/comparison", "job"), ("/v1/jobs/import", "column")}
 
@@ -403,20 +389,20 @@ async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unl
     ],
 )
 async def test_an_unknown_query_parameter_is_answered_with_the_known_ones(
-    unserved: httpx2.AsyncClient, method: str, url: str, field: str, hint: str
+    api: httpx2.AsyncClient, method: str, url: str, field: str, hint: str
 ) -> None:
-    problem = await refuse(unserved, method, url)
+    problem = await refuse(api, method, url)
     assert problem.get("field", "") == field
     assert hint in problem["hint"]
 
 
-async def test_an_operation_of_openai_refuses_them_in_its_own_form(unserved: httpx2.AsyncClient) -> None:
-    reply = await unserved.get("/openai/v1/files?purpos=batch")
+async def test_an_operation_of_openai_refuses_them_in_its_own_form(api: httpx2.AsyncClient) -> None:
+    reply = await api.get("/openai/v1/files?purpos=batch")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "purpos"
     assert "purpose" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("url", ["/docs?utm_source=news", "/assets/missing.css?v=3"])
-async def test_a_page_keeps_what_others_add_to_its_address(unserved: httpx2.AsyncClient, url: str) -> None:
-    assert (await unserved.get(url)).status_code in (200, 404)
+async def test_a_page_keeps_what_others_add_to_its_address(api: httpx2.AsyncClient, url: str) -> None:
+    assert (await api.get(url)).status_code in (200, 404)

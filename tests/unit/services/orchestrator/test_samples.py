@@ -13,6 +13,8 @@ from services.orchestrator.api import samples
 from services.orchestrator.api.samples import FORMATS, Outlet, choose_format, format_cell
 from shared.storage.provenance import ResultRow
 
+pytestmark = pytest.mark.anyio
+
 ENDED = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 
 
@@ -45,7 +47,6 @@ def read_parquet(parts: Sequence[bytes]) -> Any:
     return pq.ParquetFile(io.BytesIO(b"".join(parts)))
 
 
-@pytest.mark.anyio
 async def test_csv_has_a_header_crlf_and_quotes_where_they_are_needed() -> None:
     awkward = 'He said "no",\r\nthen\nleft; é'
     parts = await written("csv", [row(question=awkward)], [row(1)])
@@ -56,7 +57,6 @@ async def test_csv_has_a_header_crlf_and_quotes_where_they_are_needed() -> None:
     assert (first["question"], second["index"]) == (awkward, "1")
 
 
-@pytest.mark.anyio
 async def test_csv_values_stay_what_they_are() -> None:
     (found,) = read_csv(await written("csv", [row(7, correct=False, strict=None)]))
     assert (found["index"], found["correct"], found["strict"], found["context"]) == ("7", "false", "", "ab cd")
@@ -73,7 +73,6 @@ def test_a_text_that_is_a_number_or_harmless_is_left_alone(text: str) -> None:
     assert format_cell(text) == text
 
 
-@pytest.mark.anyio
 async def test_parquet_is_typed() -> None:
     file = read_parquet(await written("parquet", [row(3, question="q\0é", correct=None)]))
     types = {field.name: str(field.type) for field in file.schema_arrow}
@@ -85,7 +84,6 @@ async def test_parquet_is_typed() -> None:
     assert found == {**msgspec.structs.asdict(row(3, question="q\0é", correct=None)), **lists}
 
 
-@pytest.mark.anyio
 async def test_parquet_is_sent_row_group_by_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "GROUP", 4)
     rows = [row(n) for n in range(10)]
@@ -102,7 +100,6 @@ def test_what_was_taken_from_the_outlet_is_gone_from_memory() -> None:
     assert (outlet.take(), outlet.take(), outlet.tell()) == (b"abc", b"", 3)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", FORMATS)
 async def test_nothing_is_a_valid_file_too(name: str) -> None:
     parts = await written(name)

@@ -1,4 +1,4 @@
-"""The pace of what the orchestrator does over and over: no outage makes a later pause longer."""
+"""What the orchestrator does over and over, and what it knows of the calls and flips to come."""
 
 import asyncio
 import contextlib
@@ -36,6 +36,9 @@ from shared.storage.database import Database
 from shared.storage.jobs import LaneWork
 
 pytestmark = pytest.mark.anyio
+
+
+# The pace of what the orchestrator does over and over: no outage makes a later pause longer.
 
 
 class Hands:

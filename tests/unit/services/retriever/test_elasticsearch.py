@@ -1,4 +1,4 @@
-"""What the Elasticsearch back ends say to a server, and what they make of its errors; a double plays the server."""
+"""Elasticsearch: what is said to it, what is made of its errors, what the doctor is told; a double plays the server."""
 
 import base64
 import json
@@ -34,6 +34,8 @@ from tests.doubles.search_server import SearchServer, make_failure, search_serve
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 pytestmark = pytest.mark.anyio
+
+# What the Elasticsearch back ends say to a server, and what they make of its errors; a double plays the server.
 
 SIGNATURE = "ab" * 32
 TERMS, VECTORS = f"mathrag-sparse-{SIGNATURE}", f"mathrag-dense-{SIGNATURE}"

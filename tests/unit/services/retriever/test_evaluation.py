@@ -1,4 +1,4 @@
-"""Judged collections, measured: what is read, what is counted, and what the figures are made of."""
+"""Judged collections, measured and tuned on."""
 
 import json
 from collections.abc import Sequence
@@ -33,6 +33,8 @@ from shared.params import EnhanceParams, FusionParams, Params
 from shared.replies import Document, FailureKind
 from tests.unit import beir
 from tests.unit.retrieval import HashedWords
+
+# Judged collections, measured: what is read, what is counted, and what the figures are made of.
 
 
 @pytest.fixture

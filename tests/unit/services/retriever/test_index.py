@@ -39,13 +39,13 @@ from services.retriever.index import (
 from shared import canonical
 from shared.errors import Invalid, Unavailable
 from shared.extras import install_command
-from shared.settings import REPOSITORY, Retrieval, Sparse
+from shared.settings import Retrieval, Sparse
+from tests.unit.datasets import DATA, needs
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
 
 # Chinese is cut into words where jieba is installed, and into characters and pairs where it is not.
 
 
-DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
 JIEBA = TermCutter("jieba")
 HAN = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FD5), max_size=20)
 
@@ -135,10 +135,10 @@ def test_several_threads_load_it_once() -> None:
     assert index_module._load_tokenizer.cache_info().misses == 1
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent")
+@needs("zh/cmath-test.jsonl")
 @pytest.mark.parametrize("words", [PAIRS, JIEBA], ids=["pairs", "words"])
 def test_half_of_a_problem_finds_it_among_a_thousand(words: TermCutter) -> None:
-    lines = DATA.read_text(encoding="utf-8").splitlines()
+    lines = (DATA / "zh" / "cmath-test.jsonl").read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(json.loads(line)["question"] for line in lines))
     index = Bm25(words).build([[(f"{at:064x}", text) for at, text in enumerate(texts)]])
     found = index.search([text[: len(text) // 2] for text in texts], 1)

@@ -1,4 +1,4 @@
-"""Searches over real indexes of several kinds: pages, hypothetical documents, one embedding for all."""
+"""Searches: their pages, the vectors of their questions, and what is ranked again."""
 
 import hashlib
 import logging
@@ -33,6 +33,8 @@ from shared.runtime.pins import NO_RERANKER
 from shared.settings import Reranker
 from tests.doubles import bert_file
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
+
+# Searches over real indexes of several kinds: pages, hypothetical documents, one embedding for all.
 
 # Vectors of questions: embedded once, kept for the next asker, counted.
 

@@ -1,5 +1,6 @@
+"""Which requests are let through, and where a process may listen."""
+
 import logging
-import os
 import sys
 from collections.abc import AsyncIterator
 from functools import partial
@@ -235,8 +236,6 @@ def test_a_service_without_key_does_not_start_beyond_loopback(
     opened: list[object] = []
     for opens in ("create_app", "serve"):
         monkeypatch.setattr(program, opens, lambda *_, **__: opened.append(None))
-    for name in [name for name in os.environ if name.startswith("MATHRAG_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "argv", [service, "--host", EVERYWHERE, "--port", "1"])
     with pytest.raises(SystemExit) as ended:
         program.main()

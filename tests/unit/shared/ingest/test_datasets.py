@@ -1,7 +1,8 @@
+"""Corpora and datasets: lines and folders of every known shape."""
+
 import contextlib
 import io
 import json
-import os
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -30,15 +31,15 @@ from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.rag.prompts import detect_language, localised
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem, FactQuery, Lead
-from shared.settings import REPOSITORY
 from tests.unit.cases import named
+from tests.unit.datasets import DATA, needs
 from tools.bench.comparison import last_clause, passages, questions
 from tools.bench.stack import as_lines
 
 # Chinese problems: what a question is made of, and that BM25 finds them in the real collection.
 
 
-CMATH = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
+CMATH = DATA / "zh" / "cmath-test.jsonl"
 TEA = {"question": "妈咪买了3盒茶叶，一盒茶叶有6小包，一共买了多少小包茶叶？", "golden": "18"}
 HARES = {"question": "黑兔有5只，白兔有8只。黑兔比白兔少多少只", "golden": "3"}
 
@@ -382,8 +383,6 @@ def test_more_than_there_are_is_refused() -> None:
 
 # Dataset lines: questions, gold answers and gold documents of every known shape.
 
-DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
-
 
 def dataset_item(**fields: Any) -> DatasetItem:
     return read_dataset_line(json.dumps(fields), "items.jsonl", 1)
@@ -592,10 +591,7 @@ def test_beir_query_needs_an_id(tmp_path: Path) -> None:
         list(read_dataset(dataset_lines(tmp_path)))
 
 
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
-
-
-@needs_data
+@needs("math")
 @pytest.mark.parametrize(
     ("path", "items"),
     [
@@ -607,12 +603,12 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is no
     ],
 )
 def test_reads_real_datasets(path: str, items: int) -> None:
-    dataset_item = list(read_dataset(dataset_lines(DATA / path)))
-    assert len(dataset_item) == items
-    assert all(item.gold is not None or item.gold_documents for item in dataset_item)
+    items_read = list(read_dataset(dataset_lines(DATA / path)))
+    assert len(items_read) == items
+    assert all(item.gold is not None or item.gold_documents for item in items_read)
 
 
-@needs_data
+@needs("math")
 def test_boxes_of_solutions_agree_with_answers() -> None:
     with (DATA / "math" / "train.jsonl").open() as file:
         fields = [json.loads(line) for line in file]

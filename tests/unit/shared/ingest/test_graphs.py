@@ -1,7 +1,8 @@
+"""Graphs: files of facts, held-out facts with templates, and what is refused of both."""
+
 import gzip
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from shared.ingest import facts as facts_module
 from shared.ingest.facts import ParsedQuestions, QuestionReader
 from shared.ingest.lines import Row
 from shared.questions.items import QuestionTemplates
-from shared.settings import REPOSITORY
 from shared.storage import graphs
 from shared.storage.graphs import GraphFacts
 from tests.unit.cases import named
+from tests.unit.datasets import DATA, needs
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, Graph
 
 # Files and folders of graphs: plain lines, OpenKE, TLogic; what does not fit together is said with file and line.
@@ -39,7 +40,6 @@ TLOGIC = {
     "valid.txt": "a\tmet\tb\t2014-01-02\n",
     "test.txt": "b\tmet\ta\t2014-01-01\n",
 }
-DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "kg"
 
 
 def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
@@ -138,11 +138,11 @@ def test_phrases_have_two_or_three_columns(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("kg")
 def test_real_graphs_are_read_whole() -> None:
-    kinship = read_graph_paths(DATA / "kinship", "train", "valid", "test").graph
+    kinship = read_graph_paths(DATA / "kg" / "kinship", "train", "valid", "test").graph
     assert (len(kinship.triples), len(kinship.entities), len(kinship.relations)) == (10686, 104, 25)
-    digest = graphs.content_hash(read_graph_paths(DATA / "icews14", "valid")).hex()
+    digest = graphs.content_hash(read_graph_paths(DATA / "kg" / "icews14", "valid")).hex()
     assert digest == "ce4862c7bc517f322b33742909a1e1e893a950b2ce290c6e14348611736ed9a2"
 
 

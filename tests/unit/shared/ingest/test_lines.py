@@ -1,4 +1,4 @@
-"""What is wrong with an upload is said with source, line and fix, whatever its format; nothing else escapes."""
+"""Lines of uploads: what is wrong is said with source, line and fix, and Parquet files are unpacked by a process."""
 
 import contextlib
 import io
@@ -31,6 +31,8 @@ from tests.unit.shared.ingest.test_uploads import as_jsonl, as_parquet, reading
 from tests.unit.upload_defects import LINES, WHOLE, Body
 
 pytestmark = pytest.mark.anyio
+
+# What is wrong with an upload is said with source, line and fix, whatever its format; nothing else escapes.
 
 UNPACKED_HERE = pytest.mark.usefixtures("unpacked_here")
 

@@ -1,4 +1,4 @@
-"""Logs of other programs."""
+"""Logs that other programs wrote."""
 
 import json
 import os
@@ -14,6 +14,8 @@ from shared.ingest import answers as answers_module
 from shared.ingest.answers import AnswerReader, ItemIndex, Layout, LogLimits, make_mapping
 from shared.ingest.lines import Defect, Empty
 from tests.real_logs.write_logs import FAILING, ITEMS, THOUGHT
+
+# Logs of other programs.
 
 LOGS = Path(__file__).parent / "logs"
 INSPECT = {

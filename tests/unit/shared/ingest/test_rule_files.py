@@ -1,4 +1,4 @@
-"""Files of rules: exported banks in all detail, and what is refused of these and of AMIE's."""
+"""Files of rules: exported banks and AMIE's TSV, read and written."""
 
 import gzip
 import io
@@ -16,7 +16,9 @@ from shared.ingest import amie, rule_files
 from shared.ingest.lines import MAX_NAME_CHARS
 from shared.ingest.rule_files import Incoming, RuleFileLimits
 from shared.replies import Atom, Rule
-from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA, needs
+
+# Files of rules: exported banks in all detail, and what is refused of these and of AMIE's.
 
 HEADER = rule_files.Header(
     format=rule_files.FORMAT, version=1, miner="temporal-simple", rules=1, hash="a" * 64, graph_hash="b" * 64,
@@ -167,7 +169,6 @@ def test_unknown_relations_are_named_in_the_order_in_which_they_come(names: str,
 
 # AMIE's TSV: as AMIE3 prints it, as it is kept, and as we write it.
 
-KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship" / "amie-rules.tsv"
 AMIE_HEADER = "\t".join(amie.COLUMNS)
 LINE = "?g  lives in  ?b  ?a  knows  ?g   => ?a  lives in  ?b\t0.25\t0.5\t0.625\t5\t10\t8\t?b"
 AMIE_RULE = Rule(
@@ -288,8 +289,8 @@ def test_rules_without_amies_figures_are_not_written() -> None:
     assert refused.value.hint == "export as json"
 
 
-@pytest.mark.skipif(not KINSHIP.exists(), reason="../shared/data/kg is not there")
+@needs("kg/kinship")
 def test_amie3s_own_file_of_kinship_comes_back_but_for_names_of_variables_and_trailing_zeros() -> None:
-    text = KINSHIP.read_text()
+    text = (DATA / "kg" / "kinship" / "amie-rules.tsv").read_text()
     written = "".join(f"{amie.line(rule)}\n" for rule in read_amie(text))
     assert re.sub(r"(\.\d*[1-9])0+\t|\.0+\t", r"\1\t", written) == re.sub(r"\?[gh]", "?c", text)

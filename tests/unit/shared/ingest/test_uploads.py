@@ -23,7 +23,7 @@ from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.ingest.rows import Format, read
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem
-from tests.unit.shared.ingest.test_datasets import DATA, needs_data
+from tests.unit.datasets import DATA, needs
 
 pytestmark = pytest.mark.usefixtures("unpacked_here")
 
@@ -244,7 +244,7 @@ def test_a_file_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
     assert [record.document.text for record in read_corpus(corpus_lines(tmp_path / name))] == ["x"]
 
 
-@needs_data
+@needs("math")
 def test_real_data_say_the_same_in_every_format(tmp_path: Path) -> None:
     for name in ("math/test-dev.jsonl", "gsm8k/test-dev.jsonl", "zh/cmath-test.jsonl"):
         expected = list(read_dataset(dataset_lines(DATA / name)))

@@ -1,3 +1,5 @@
+"""When a device flips, to what, and how long anybody waits."""
+
 import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence

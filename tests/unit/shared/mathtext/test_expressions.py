@@ -1,4 +1,4 @@
-"""Expressions: what is read, what it may mean, and its exact value."""
+"""Mathematical text: boxed answers, expressions and constants."""
 
 import contextlib
 from fractions import Fraction
@@ -16,6 +16,8 @@ from shared.mathtext.numbers import MOST_DIGITS
 from shared.mathtext.reading import DEEPEST, MOST_TOKENS, Kind, Unread, readings, tokens
 from shared.samples import Extraction
 from tests.unit.cases import named
+
+# Expressions: what is read, what it may mean, and its exact value.
 
 
 def value(formula: str, *, tex: bool = True) -> Fraction:

@@ -1,8 +1,7 @@
-"""Answers beside gold answers, by what is easily read wrongly: right ones, and about as many that only look right."""
+"""Grading: tables of right and wrong answers, real ones, and hostile ones."""
 
 import csv
 import json
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,10 @@ from shared.mathtext.mathematics import equal_strict, grade, normalise
 from shared.mathtext.values import library_verdict
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
+from tests.unit.datasets import DATA, needs
 from tests.unit.grading.pairs import cases, differences, on_page, pairs
+
+# Answers beside gold answers, by what is easily read wrongly: right ones, and about as many that only look right.
 
 # fmt: off
 
@@ -548,9 +550,6 @@ def test_a_wrong_answer_is_wrong_however_near_it_looks(kind: str) -> None:
 
 # Grading mathematics: the table of hard pairs, and real answers.
 
-DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
-"""Beside the repository, where there are datasets to try."""
-
 
 def test_the_hard_pairs_are_graded_as_a_mathematician_would() -> None:
     wrong = {
@@ -637,7 +636,7 @@ def gold_answers() -> Iterator[tuple[str, str]]:
                 yield f"{name}/{file.name}", str(row.get(field, row.get("golden"))).rpartition("####")[2].strip()
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no datasets beside the repository")
+@needs("math")
 def test_every_gold_answer_equals_itself_in_another_spelling() -> None:
     respelled = (
         lambda text: f"${text}$.",
@@ -657,7 +656,7 @@ def test_every_gold_answer_equals_itself_in_another_spelling() -> None:
 PAPER = DATA / "paper-runs"
 
 
-@pytest.mark.skipif(not PAPER.is_dir(), reason="no published answers beside the repository")
+@needs("paper-runs")
 def test_published_answers_are_graded_as_docs_grading_says() -> None:
     train = {row["unique_id"]: row["answer"] for row in _lines(DATA / "math" / "train.jsonl")}
     golds = {row["item"]: train[row["unique_id"]] for row in _lines(PAPER / "items.jsonl")}

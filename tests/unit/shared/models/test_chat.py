@@ -1,6 +1,4 @@
-"""Answers that a server ended before the model did: what came before is kept, and how it ended is named.
-
-`tests/recorded/endings.jsonl` holds what real servers sent, with their versions and the date."""
+"""Streams of chat completions: answers that were cut, log-probabilities, and what is no piece of an answer."""
 
 import asyncio
 import json
@@ -33,7 +31,12 @@ from tests.doubles.streams import events, lines
 
 pytestmark = pytest.mark.anyio
 
+# Answers that a server ended before the model did: what came before is kept, and how it ended is named.
+#
+# `tests/recorded/endings.jsonl` holds what real servers sent, with their versions and the date.
+
 GREEDY = Decoding(temperature=0.0, max_tokens=10)
+KEY = "sk-very-secret-0123456789"
 RECORDED = REPOSITORY / "tests" / "recorded" / "endings.jsonl"
 NOT_UTF8 = {"code": 500, "message": "The model produced output that does not match the expected peg-native format"}
 
@@ -66,17 +69,19 @@ async def server() -> AsyncIterator[ChatServer]:
         yield double
 
 
-async def ask(server: ChatServer, reply: Reply) -> ModelAnswer:
-    server.respond = lambda _: reply
-    client = OpenAICompatible(server.url, model="m", timeout_s=30)
+async def ask(server: ChatServer, reply: Reply | None = None, logprobs: int = 0) -> ModelAnswer:
+    if reply is not None:
+        server.respond = lambda _: reply
+    client = OpenAICompatible(server.url, model="m", api_key=KEY, timeout_s=30)
     try:
-        return await client.complete("q", GREEDY, seed=5)
+        return await client.complete("q", GREEDY, 5, logprobs)
     finally:
         await client.close()
 
 
-async def ask_ollama(server: ChatServer, reply: Reply) -> ModelAnswer:
-    server.respond = lambda _: reply
+async def ask_ollama(server: ChatServer, reply: Reply | None = None) -> ModelAnswer:
+    if reply is not None:
+        server.respond = lambda _: reply
     async with Ollama(server.url, {"num_ctx": 1024}) as api:
         return (await api.chat("m", "q", GREEDY, 5)).answer
 
@@ -195,17 +200,14 @@ async def test_a_call_that_is_cancelled_in_mid_stream_hangs_up_and_harms_no_othe
     await client.close()
 
 
-def completion(text: str, finish_reason: str) -> Completion:
+def completion(text: str, **more: Any) -> Completion:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return Completion(
-        id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text=text,
-        finish_reason=finish_reason,
-    )  # fmt: skip
+    return Completion(id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text=text, **more)
 
 
 @pytest.mark.parametrize("ended", ["repetition", "broken_byte", "cut", "content_filter"])
 def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
-    reply = read_reply("generate", completion("So 4 = 4 = 4", ended))
+    reply = read_reply("generate", completion("So 4 = 4 = 4", finish_reason=ended))
     assert reply == Generated(text="So 4 = 4 = 4", truncated=True, truncated_by=ended)
     outcome = make_outcome(reply)
     assert (outcome.truncated, outcome.truncated_by) == (True, ended)
@@ -217,19 +219,19 @@ def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
 
 def test_answers_that_end_as_they_always_did_keep_their_bytes() -> None:
     for ended, truncated in (("stop", False), ("length", True)):
-        reply = read_reply("generate", completion("So", ended))
+        reply = read_reply("generate", completion("So", finish_reason=ended))
         assert reply == Generated(text="So", truncated=truncated)
         assert b"truncated_by" not in canonical.encode(reply) + canonical.encode(make_outcome(reply))
 
 
 def test_a_rating_that_was_cut_off_is_truncated() -> None:
-    reply = read_reply("judge", completion("the document is", "repetition"))
+    reply = read_reply("judge", completion("the document is", finish_reason="repetition"))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.TRUNCATED
 
 
 def test_an_empty_text_says_what_ended_it() -> None:
-    reply = read_reply("generate", completion("", "broken_byte"))
+    reply = read_reply("generate", completion("", finish_reason="broken_byte"))
     assert reply == Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text, ended by 'broken_byte'")
 
 
@@ -252,27 +254,19 @@ async def scoring() -> AsyncIterator[ChatServer]:
         yield double
 
 
-async def ask_for_logprobs(scoring: ChatServer, logprobs: int = 0) -> ModelAnswer:
-    client = OpenAICompatible(scoring.url, model="a-model", timeout_s=30)
-    try:
-        return await client.complete("q", GREEDY, 5, logprobs)
-    finally:
-        await client.close()
-
-
 async def test_openai_compatible_servers_are_asked_in_openais_words(scoring: ChatServer) -> None:
-    assert (await ask_for_logprobs(scoring, 2)).tokens == SPOKEN
+    assert (await ask(scoring, logprobs=2)).tokens == SPOKEN
     assert (scoring.seen[0].json["logprobs"], scoring.seen[0].json["top_logprobs"]) == (True, 2)
 
 
 async def test_a_request_without_log_probabilities_is_what_it_always_was(scoring: ChatServer) -> None:
-    assert await ask_for_logprobs(scoring) == ModelAnswer(text="So x", finish_reason="stop")
+    assert await ask(scoring) == ModelAnswer(text="So x", finish_reason="stop")
     assert not {"logprobs", "top_logprobs"} & scoring.seen[0].json.keys()
 
 
 async def test_a_server_that_gives_none_has_answered_all_the_same(scoring: ChatServer) -> None:
     scoring.respond = lambda _: answer("So x")
-    assert await ask_for_logprobs(scoring, 2) == ModelAnswer(text="So x", finish_reason="stop")
+    assert await ask(scoring, logprobs=2) == ModelAnswer(text="So x", finish_reason="stop")
 
 
 async def test_ollama_is_asked_by_its_native_fields() -> None:
@@ -312,20 +306,13 @@ def test_between_worker_and_guard_nothing_is_said_of_what_was_not_asked() -> Non
     assert msgspec.to_builtins(call) == {
         "id": 1, "model_id": 2, "prompt": "p", "decoding": {"temperature": 0.0, "max_tokens": 512}, "seed": 3,
     }  # fmt: skip
-    assert "tokens" not in msgspec.to_builtins(completion_of())
+    assert "tokens" not in msgspec.to_builtins(completion("So x"))
 
 
 def test_a_reply_keeps_the_tokens() -> None:
-    reply = read_reply("generate", completion_of(SPOKEN))
+    reply = read_reply("generate", completion("So x", tokens=SPOKEN))
     assert reply == Generated(text="So x", tokens=SPOKEN)
     assert msgspec.json.decode(msgspec.json.encode(reply), type=Generated) == reply
-
-
-def completion_of(said: tuple[Token, ...] = ()) -> Completion:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    return Completion(
-        id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text="So x", tokens=said
-    )  # fmt: skip
 
 
 def test_a_call_that_wants_them_is_another_call() -> None:
@@ -365,36 +352,21 @@ async def test_a_refusal_of_so_many_alternatives_is_said(scoring: ChatServer) ->
     said = "Input validation error: `top_n_tokens` must be >= 0 and <= 5. Given: 20"
     scoring.respond = lambda _: as_json({"error": said, "error_type": "validation"}, 422)
     with pytest.raises(ChatFailed, match="top_n_tokens") as caught:
-        await ask_for_logprobs(scoring, 20)
+        await ask(scoring, logprobs=20)
     assert caught.value.kind is FailureKind.BACKEND_ERROR
 
 
 # Streams as servers and gateways really send them: heartbeats between the pieces, and what is no piece at all.
 
-KEY = "sk-very-secret-0123456789"
 Ask = Callable[[ChatServer], Awaitable[ModelAnswer]]
 
 
-def chunk_text(content: object, finish_reason: str | None = None) -> str:
-    choice = {"index": 0, "delta": {"content": content}, "finish_reason": finish_reason}
-    return json.dumps({"choices": [choice]}, ensure_ascii=False)
+def chunk_text(content: Any, finish_reason: str | None = None) -> str:
+    return json.dumps(chunk(content, finish_reason), ensure_ascii=False)
 
 
 def line_text(content: str, **more: object) -> str:
-    return json.dumps({"message": {"role": "assistant", "content": content}, "done": False, **more}, ensure_ascii=False)
-
-
-async def stream_from_openai(server: ChatServer) -> ModelAnswer:
-    client = OpenAICompatible(server.url, model="m", api_key=KEY)
-    try:
-        return await client.complete("q", GREEDY, seed=5)
-    finally:
-        await client.close()
-
-
-async def stream_from_ollama(server: ChatServer) -> ModelAnswer:
-    async with Ollama(server.url, {"num_ctx": 256}) as client:
-        return (await client.chat("m", "q", GREEDY, 0)).answer
+    return json.dumps(line(content, **more), ensure_ascii=False)
 
 
 async def streamed(ask: Ask, body: str, kind: str) -> ModelAnswer:
@@ -435,7 +407,7 @@ HEARTBEATS = {
 
 @pytest.mark.parametrize("body", HEARTBEATS.values(), ids=HEARTBEATS)
 async def test_an_event_without_data_is_no_piece_of_the_answer(body: str) -> None:
-    found = await streamed(stream_from_openai, body, EVENTS)
+    found = await streamed(ask, body, EVENTS)
     assert (found.text, found.finish_reason) == ("the result is 4", "stop")
 
 
@@ -444,15 +416,15 @@ SEPARATORS = "a\u2028b\u2029c\u0085d"
 
 async def test_a_character_that_ends_lines_elsewhere_stays_in_the_answer() -> None:
     stream = f"data: {chunk_text(SEPARATORS)}\n\ndata: {STOP}\n\n"
-    assert (await streamed(stream_from_openai, stream, EVENTS)).text == SEPARATORS
+    assert (await streamed(ask, stream, EVENTS)).text == SEPARATORS
     stream = f"{line_text(SEPARATORS)}\n{line_text('', done=True, done_reason='stop')}\n"
-    assert (await streamed(stream_from_ollama, stream, LINES)).text == SEPARATORS
+    assert (await streamed(ask_ollama, stream, LINES)).text == SEPARATORS
 
 
 @pytest.mark.parametrize("heartbeat", ["", " ", "\r", "\t \r"])
 async def test_a_blank_line_of_ollama_is_no_piece_of_the_answer(heartbeat: str) -> None:
     lines = [line_text("the res"), line_text("ult is 4"), line_text("", done=True, done_reason="stop")]
-    found = await streamed(stream_from_ollama, heartbeat + "\n" + f"\n{heartbeat}\n".join(lines), LINES)
+    found = await streamed(ask_ollama, heartbeat + "\n" + f"\n{heartbeat}\n".join(lines), LINES)
     assert (found.text, found.finish_reason) == ("the result is 4", "stop")
 
 
@@ -466,7 +438,7 @@ NO_PIECE = ("null", "[]", '"ping"', "17", "NaN", "{}", '{"type": "ping"}', '{"ch
 
 @pytest.mark.parametrize("said", NO_JSON)
 async def test_what_is_not_json_is_named_and_quoted(said: str) -> None:
-    failed = await fail(stream_from_openai, f"data: {A}\n\ndata: {said}\n\n{WHOLE}", EVENTS)
+    failed = await fail(ask, f"data: {A}\n\ndata: {said}\n\n{WHOLE}", EVENTS)
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert failed.detail.startswith("the model server sent an event that is not JSON: ")
     assert "Error" not in failed.detail
@@ -476,7 +448,7 @@ async def test_what_is_not_json_is_named_and_quoted(said: str) -> None:
 
 @pytest.mark.parametrize("said", NO_PIECE, ids=[each[:30] for each in NO_PIECE])
 async def test_json_that_is_no_piece_of_an_answer_is_a_failure_in_words(said: str) -> None:
-    failed = await fail(stream_from_openai, f"data: {said}\n\n{WHOLE}", EVENTS)
+    failed = await fail(ask, f"data: {said}\n\n{WHOLE}", EVENTS)
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert failed.detail.startswith("the model server sent ")
     assert "Error" not in failed.detail
@@ -485,23 +457,18 @@ async def test_json_that_is_no_piece_of_an_answer_is_a_failure_in_words(said: st
 
 
 async def test_a_page_in_place_of_a_stream_is_quoted_in_words() -> None:
-    failed = await fail(stream_from_openai, "<html><body>502 Bad Gateway</body></html>", "text/html")
+    failed = await fail(ask, "<html><body>502 Bad Gateway</body></html>", "text/html")
     assert failed.detail.startswith("the server does not stream its answer: '<html>")
 
 
 OLLAMA_NO_PIECE = (
-    "ping",
-    "{oops",
-    "null",
-    "[]",
-    "17",
-    '{"message": 7}',
+    *("ping", "{oops", "null", "[]", "17", '{"message": 7}'),
     '{"logprobs": ' + "[" * 100_000 + "]" * 100_000 + "}",
 )
 
 
 @pytest.mark.parametrize("said", OLLAMA_NO_PIECE, ids=[each[:30] for each in OLLAMA_NO_PIECE])
 async def test_a_line_of_ollama_that_is_no_piece_is_a_failure_in_words(said: str) -> None:
-    failed = await fail(stream_from_ollama, f"{line_text('a')}\n{said}\n", LINES)
+    failed = await fail(ask_ollama, f"{line_text('a')}\n{said}\n", LINES)
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert failed.detail.startswith("the answer is not Ollama's: ")

@@ -24,7 +24,7 @@ from shared.models import embedding, servers
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, ModelFailed, StaticEmbedder
 from shared.models.servers import sigmoid
 from shared.settings import REPOSITORY, Embeddings, Reranker
-from tests.unit.shared.ingest.test_datasets import DATA
+from tests.unit.datasets import DATA, needs
 from tools.bench import retrieval
 from tools.embeddings import distil
 
@@ -313,7 +313,7 @@ def test_readme_states_this_artefact() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("cranfield")
 def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
     questions, judged = retrieval.read_questions(DATA / "cranfield")
     runs = [

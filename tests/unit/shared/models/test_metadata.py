@@ -1,4 +1,4 @@
-"""Readers of model metadata: the shipped files, headers made by hand, and what somebody hostile would send."""
+"""Model files: what they say of themselves, and what they are by their bytes."""
 
 import hashlib
 import json
@@ -19,6 +19,8 @@ from shared.settings import REPOSITORY
 from shared.shapes import Architecture
 from tests.doubles.ollama_models import SHOWN
 from tests.unit.cases import named
+
+# Readers of model metadata: the shipped files, headers made by hand, and what somebody hostile would send.
 
 QWEN: dict[str, Any] = {
     "general.architecture": "qwen2", "qwen2.block_count": 28, "qwen2.attention.head_count": 28,

@@ -1,6 +1,4 @@
-"""The client of Ollama's native API against a double of the protocol: what it sends, and what it makes of answers.
-
-This proves that we speak the documented protocol; the server itself is not here."""
+"""Ollama: the client of its native API, and runners that outlived it."""
 
 import json
 import os
@@ -24,6 +22,10 @@ from tests.doubles.ollama_server import Ollama as Double
 from tests.doubles.ollama_server import ollama_server
 
 pytestmark = pytest.mark.anyio
+
+# The client of Ollama's native API against a double of the protocol: what it sends, and what it makes of answers.
+#
+# This proves that we speak the documented protocol; the server itself is not here.
 
 TAG = "qwen2.5:0.5b"
 OPTIONS = {"num_ctx": 64, "num_batch": 64}

@@ -1,3 +1,5 @@
+"""Clients of servers for retrieval: rerankers, embedders, and the retriever."""
+
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass

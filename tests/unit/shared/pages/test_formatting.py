@@ -1,3 +1,5 @@
+"""Values, lines and templates as people read them."""
+
 import re
 from typing import Any
 

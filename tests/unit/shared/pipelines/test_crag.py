@@ -1,4 +1,4 @@
-"""The crag pipeline with scripted replies: what it asks, what it makes of the replies, and every way to fail."""
+"""The crag pipeline, alone and within the enhanced one: what it asks, what it makes of replies, every way to fail."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +15,8 @@ from shared.pipelines import registry
 from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved, Scored
 from shared.samples import Decision, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import drive
+
+# The crag pipeline with scripted replies: what it asks, what it makes of the replies, and every way to fail.
 
 QUESTION = "What is the area of the triangle?"
 GONE = Failure(kind=FailureKind.CONNECTION, detail="gone")

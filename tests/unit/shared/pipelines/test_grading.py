@@ -1,4 +1,4 @@
-"""What becomes of every pipeline's outcome: where its answer was found, and in which outcomes that is said."""
+"""What becomes of every pipeline's outcome: where its answer was found, and what a judge says of it."""
 
 from collections.abc import Generator
 from typing import Any
@@ -16,6 +16,8 @@ from shared.rag.provenance import make_outcome, make_single_trace
 from shared.replies import Document, Failure, FailureKind, Generated, Hit, Marked, Rated, Reply, Retrieved
 from shared.runtime.advance import Replay
 from shared.samples import Item, Library, Outcome, Steps, Yielded
+
+# What becomes of every pipeline's outcome: where its answer was found, and in which outcomes that is said.
 
 ITEM = Item(ordinal=0, question="Who visits Kenya?", gold="Barack Obama")
 DOCUMENTS = [Document(text="Kenya host a summit."), Document(text="Barack Obama visit Kenya.")]

@@ -1,4 +1,4 @@
-"""A pipeline's version stands for what it asks and answers, which is recorded."""
+"""A pipeline's version stands for what it asks and answers; whoever edited its source is told."""
 
 import json
 import math
@@ -61,6 +61,8 @@ from shared.settings import REPOSITORY
 from tests import golden
 from tests.unit.commands import Server, job, mathrag, says
 from tests.unit.shared.pipelines.test_pipeline_reads import VARIANTS
+
+# A pipeline's version stands for what it asks and answers, which is recorded.
 
 DOCUMENTS = [
     Document(

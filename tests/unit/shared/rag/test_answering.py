@@ -1,4 +1,4 @@
-"""Prompts that do not fit: the worst documents are dropped, one by one, and the trace says so."""
+"""Prompts and their documents: what is dropped, and what is compressed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +26,8 @@ from shared.replies import CallFailed, Document, Failure, FailureKind, Graded, R
 from shared.samples import Candidate, Decision, Extraction, Item, Outcome, Steps, Trace
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import A, Answer, B, C, run, world
+
+# Prompts that do not fit: the worst documents are dropped, one by one, and the trace says so.
 
 TOO_LONG = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="900 tokens of 512")
 PIPELINES = ["critic-loop", "dense", "enhanced", "enhanced-crag", "hybrid", "hyde", "mathrag-gate", "sparse"]

@@ -1,7 +1,7 @@
+"""Near-duplicates: of a question in a corpus, of problems, of documents."""
+
 import hashlib
-import os
 from itertools import product
-from pathlib import Path
 from string import ascii_lowercase
 from typing import get_args
 
@@ -36,11 +36,10 @@ from shared.rag.retrieval import hash_content
 from shared.replies import Document
 from shared.samples import DatasetItem
 from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA, needs
 
 # Near-duplicates of a question.
 
-
-MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
 
 TEN = "one two three four five six seven eight nine ten"
 """Eight shingles."""
@@ -208,10 +207,12 @@ def test_a_document_that_is_no_longer_known_is_kept() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("math")
 def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_word() -> None:
-    found = {record.document.hash: record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))}
-    items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
+    found = {
+        record.document.hash: record.document for record in read_corpus(corpus_lines(DATA / "math" / "train.jsonl"))
+    }
+    items = list(read_dataset(dataset_lines(DATA / "math" / "test-dev.jsonl")))
     texts = [(number, make_indexed_text(each.problem, each.text)) for number, each in found.items()]
     matches = Bm25().build([texts]).search([item.question for item in items], 10 + SPARE)
     left_out = {
@@ -239,10 +240,11 @@ def rules() -> tuple[Duplicates, ...]:
     return get_args(Duplicates)
 
 
-@pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("math")
 def test_dense_search_finds_the_twin_of_a_problem() -> None:
     records = [
-        record.document for _, record in zip(range(300), read_corpus(corpus_lines(MATH / "train.jsonl")), strict=False)
+        record.document
+        for _, record in zip(range(300), read_corpus(corpus_lines(DATA / "math" / "train.jsonl")), strict=False)
     ]
     backend = Faiss(StaticEmbedder(REPOSITORY / "models" / "static-embeddings"))
     index = backend.build([[(each.hash, make_indexed_text(each.problem, each.text)) for each in records]])
@@ -522,10 +524,10 @@ def test_questions_that_are_asked_twice_are_both_found() -> None:
     assert [twin.question for twin in QuestionIndex([TEN, "x", TEN]).twins(TEN)] == [0, 2]
 
 
-@pytest.mark.skipif(not MATH.is_dir(), reason="MATH is not there: see docs/reference/reproduction.md")
+@needs("math")
 def test_one_of_a_thousand_questions_of_math_stands_in_its_training_part() -> None:
-    documents = [record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))]
-    items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
+    documents = [record.document for record in read_corpus(corpus_lines(DATA / "math" / "train.jsonl"))]
+    items = list(read_dataset(dataset_lines(DATA / "math" / "test-dev.jsonl")))
     questions = QuestionIndex([item.question for item in items])
     pairs = [(twin, each.text) for each in documents for twin in questions.twins(each.problem)]
     assert (len(pairs), len({twin.question for twin, _ in pairs})) == (9, 3)

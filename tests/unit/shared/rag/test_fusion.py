@@ -1,4 +1,4 @@
-"""Fusion by reciprocal ranks and by normalised scores; ranx, another implementation, agrees."""
+"""Ranked lists: fused, normalised and measured; other implementations agree."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,6 +37,8 @@ from shared.rag.metrics import measure_per_query
 from tests.unit import fusion_oracle
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import drive
+
+# Fusion by reciprocal ranks and by normalised scores; ranx, another implementation, agrees.
 
 DENSE = [("a", 0.9), ("b", 0.6), ("c", 0.5)]
 SPARSE = [("c", 30.0), ("d", 20.0)]

@@ -1,3 +1,5 @@
+"""The gate: thresholds, routing, the relevance floor."""
+
 import math
 import subprocess
 import sys
@@ -13,8 +15,8 @@ from shared.params import GateParams, Params, RerankParams, RouteParams
 from shared.rag import gate
 from shared.rag.gate import JudgeUnusable, Route, choose_route, decide_gate, make_estimates, score_document, score_text
 from shared.replies import Document, Estimated, Failure, FailureKind, Reply, Scored
-from shared.runtime.price import _make_up_reply
-from shared.samples import Decision, GateDecision, Outcome, Strategy
+from shared.runtime.price import dry_run, make_placeholder_job
+from shared.samples import Decision, GateDecision, Item, Outcome, Strategy
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import RATINGS, A, Answer, B, C, D, run, world
 
@@ -298,9 +300,8 @@ def _or_gone(call: Call, gone: Failure) -> Reply:
 
 def test_a_dry_run_prices_the_dearer_path() -> None:
     params = Params(route=RouteParams(enabled=True, threshold=1.0))
-    outcome, asked = run("mathrag-gate", looks(_make_up_reply(Estimate(question="q"))), params)
-    assert judged(asked) == 4
-    assert outcome.trace.decisions[0].action == "hard"
+    steps = dry_run(make_placeholder_job("mathrag-gate", params), Item(ordinal=0, question="q"))
+    assert sum(call.role == "judge" for step in steps for call in step) >= params.candidates
 
 
 # Rule-RQP: the four features, the length factor, and the score.

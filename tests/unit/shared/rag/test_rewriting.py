@@ -37,8 +37,8 @@ from shared.rag.rewriting import (
 from shared.rag.text import find_formulas
 from shared.replies import CallFailed, Failure, FailureKind, Generated, Reply
 from shared.samples import Decision, Item, Outcome, Sample
-from shared.settings import REPOSITORY
 from tests.unit.cases import named
+from tests.unit.datasets import DATA, needs
 from tests.unit.shared.pipelines.test_pipelines import A, B, drive, found
 
 # What becomes of the judge model's replies, which may be anything.
@@ -338,8 +338,6 @@ def test_no_formula_is_ever_touched(parts: list[str]) -> None:
 
 # Synonyms and corrections from the dictionary.
 
-MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
-
 
 @pytest.fixture(scope="module")
 def shipped() -> Dictionary:
@@ -417,9 +415,9 @@ def test_a_word_near_two_terms_stays() -> None:
     assert own.correct("the snarkue").corrections == {}
 
 
-@pytest.mark.skipif(not MATH.exists(), reason="the MATH dataset is not here")
+@needs("math")
 def test_no_right_word_of_math_is_corrected(shipped: Dictionary) -> None:
-    with MATH.open() as lines:
+    with (DATA / "math" / "train.jsonl").open() as lines:
         questions = [json.loads(line)["problem"] for line in islice(lines, 2000)]
     corrections = [shipped.correct(question).corrections for question in questions]
     assert [found for found in corrections if found] == []
@@ -622,8 +620,6 @@ def test_hypothetical_documents_are_written_in_the_judges_lane() -> None:
 
 # What a question wants, and whether it says enough.
 
-DATA = REPOSITORY.parent / "shared" / "data"
-
 
 def test_intents() -> None:
     cases = [
@@ -746,7 +742,7 @@ def test_questions_that_say_too_little() -> None:
     assert wrong == {}
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+@needs("math")
 def test_hardly_any_real_problem_says_too_little() -> None:
     math = (DATA / "math" / "train.jsonl").read_text("utf-8").splitlines()
     cmath = (DATA / "zh" / "cmath-test.jsonl").read_text("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Rules of static graphs: known graphs with known figures, bad input, memory."""
+"""Rules of static graphs: known figures, bad input, memory, and an enumeration of all rules."""
 
 import subprocess
 import sys
@@ -16,10 +16,12 @@ from shared.replies import Atom, Rule
 from shared.rules.amie import mine as amie_mine
 from shared.rules.graph import Graph
 from shared.rules.miners import memory_bytes, mine
-from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA, needs
 from tools.bench.mining import make_graph
 
-KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship"
+# Rules of static graphs: known graphs with known figures, bad input, memory.
+
+KINSHIP = DATA / "kg" / "kinship"
 ALL = Amie(min_support=1, min_head_facts=1)
 
 NATIONALITIES = """
@@ -121,7 +123,7 @@ def figures_of(rule: Rule) -> tuple[object, ...]:
     return rule.head.relation, frozenset(rule.body), *shares, *counts
 
 
-@pytest.mark.skipif(not KINSHIP.is_dir(), reason="../shared/data/kg/kinship is not there")
+@needs("kg/kinship")
 def test_kinship_gives_the_rules_and_figures_of_amie3() -> None:
     facts = [tuple(line.split("\t")) for line in (KINSHIP / "train.tsv").read_text().splitlines()]
     expected = {_read_line(line) for line in (KINSHIP / "amie-rules.tsv").read_text().splitlines()}

@@ -1,4 +1,4 @@
-"""TLogic-style mining, against hand-computed figures and an independent plain implementation."""
+"""Graphs and their rules over time, against hand-computed figures and a plain implementation."""
 
 import tracemalloc
 from collections import defaultdict
@@ -17,6 +17,8 @@ from shared.rules import graph
 from shared.rules.graph import Graph, inverse_phrase, phrase, sentence
 from shared.rules.tlogic import FACT, Edges, draw_recent, draw_uniformly, mine, walk
 from shared.samples import Phrase
+
+# TLogic-style mining, against hand-computed figures and an independent plain implementation.
 
 # TLogic once more, in plain loops, from the reference's description: nothing of `shared.rules` is used.
 #

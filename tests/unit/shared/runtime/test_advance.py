@@ -1,3 +1,5 @@
+"""Samples advance by replay: pure, never raising, and stored as far as they came."""
+
 import contextlib
 import hashlib
 import re

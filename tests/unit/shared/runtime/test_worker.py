@@ -1,4 +1,4 @@
-"""Windows: replies that come together are committed together, and none waits for a slow one."""
+"""The worker's timing: commits that many share, windows of replies, and when it counts as deaf."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +13,8 @@ from shared.runtime.queue import GroupCommit
 from shared.runtime.worker import batch_by_time
 
 pytestmark = pytest.mark.anyio
+
+# Windows: replies that come together are committed together, and none waits for a slow one.
 
 LONG, SHORT = 3600.0, 0.0
 

@@ -1,3 +1,5 @@
+"""Intervals and agreement: their formulas, published examples, and statsmodels, which agrees."""
+
 import math
 import statistics
 import tracemalloc

@@ -1,3 +1,5 @@
+"""What differences are worth, and what the MathRAG-Gate paper's main table tells apart."""
+
 from collections import Counter
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""The shipped models: files, manifest and card belong together."""
+"""The shipped models, and the judge that knows the truth."""
 
 import json
 from collections import Counter
@@ -23,6 +23,8 @@ from tools.world.relations import TEST_PHRASINGS
 from tools.world.release import SHIPPED, fingerprint, manifest
 
 pytestmark = pytest.mark.anyio
+
+# The shipped models: files, manifest and card belong together.
 
 MODELS = REPOSITORY / "models"
 

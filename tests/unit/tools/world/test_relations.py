@@ -7,7 +7,7 @@ import pytest
 
 from shared import replies
 from shared.rag.guidance import write_rule
-from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA
 from tools.world import relations as relations
 from tools.world.relations import (
     LEVELS,
@@ -30,7 +30,7 @@ from tools.world.samples import Sample
 # Samples of the rule generator: of what they are made, and what they teach.
 
 
-GRAPHS = REPOSITORY.parent / "shared" / "data" / "kg"
+GRAPHS = DATA / "kg"
 DRAWN = 400
 
 

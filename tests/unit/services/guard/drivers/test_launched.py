@@ -1,4 +1,4 @@
-"""Driver `process` for the programs of others: real processes with their command lines, doubled protocols."""
+"""Programs that the guard launches: with their command lines, files and versions; real processes, doubled protocols."""
 
 import asyncio
 import ctypes
@@ -30,6 +30,8 @@ from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.programs import program
 
 pytestmark = pytest.mark.anyio
+
+# Driver `process` for the programs of others: real processes with their command lines, doubled protocols.
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 DOUBLES = {"tgi": "tgi_server", "vllm": "vllm_server"}
@@ -391,12 +393,12 @@ async def test_a_cancelled_reading_ends_at_the_next_chunk(file: Path, monkeypatc
 async def test_the_reading_thread_goes_last(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def look(_path: Path, _stopping: object) -> int:
+    def look(size: int) -> bytearray:
         thread = threading.get_native_id()
         seen.append((psutil.Process(thread).ionice().ioclass, os.getpriority(os.PRIO_PROCESS, thread)))
-        return 0
+        return bytearray(size)
 
-    monkeypatch.setattr(launched, "_read_all", look)
+    monkeypatch.setattr(launched, "bytearray", look, raising=False)
     before = os.getpriority(os.PRIO_PROCESS, 0)
     await read_ahead(file)
     assert seen == [(psutil.IOPRIO_CLASS_IDLE, 19)]

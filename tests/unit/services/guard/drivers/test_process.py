@@ -1,4 +1,4 @@
-"""The process driver around a child that the test writes; the real llama.cpp child is in the integration ring."""
+"""Children of the guard: the process driver around a child that the test writes, and the scripted model."""
 
 import asyncio
 import hashlib
@@ -27,6 +27,8 @@ from shared.replies import Rated
 from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
+
+# The process driver around a child that the test writes; the real llama.cpp child is in the integration ring.
 
 READY = "print(json.dumps({'url': 'http://127.0.0.1:9'}), flush=True)"
 WAIT = "signal.pause()"

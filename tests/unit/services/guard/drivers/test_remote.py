@@ -1,4 +1,4 @@
-"""Driver `remote`: what somebody else's server says that it serves is part of the model, and is looked at in use."""
+"""Servers of others: what they say that they serve is part of the model, and is looked at in use."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,6 +16,8 @@ from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
 
 pytestmark = pytest.mark.anyio
+
+# Driver `remote`: what somebody else's server says that it serves is part of the model, and is looked at in use.
 
 INFO = {"model_id": "Qwen/Q", "model_sha": "0123abcd", "version": "3.3.6", "max_total_tokens": 2048}
 CARD = {"id": "judge", "object": "model", "created": 1795355523, "owned_by": "vllm", "root": "/models/q",
