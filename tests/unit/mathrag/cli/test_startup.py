@@ -21,28 +21,10 @@ from tests.unit.commands import command_of
 # What commands import before they do anything: what is not needed costs every user of a shell a second.
 
 HEAVY = {
-    "alembic",
-    "celery",
-    "faiss",
-    "fastapi",
-    "math_verify",
-    "numpy",
-    "opentelemetry",
-    "psutil",
-    "pyarrow",
-    "pydantic",
-    "redis",
-    "scipy",
-    "services",
-    "sqlalchemy",
-    "starlette",
-    "sympy",
-    "tokenizers",
-    "tools",
-    "torch",
-    "uvicorn",
-    "yaml",
-}
+    "alembic", "celery", "faiss", "fastapi", "math_verify", "numpy", "opentelemetry", "psutil", "pyarrow",
+    "pydantic", "redis", "scipy", "services", "sqlalchemy", "starlette", "sympy", "tokenizers", "tools", "torch",
+    "uvicorn", "yaml",
+}  # fmt: skip
 IMPORTED = """
 import json, os, sys
 from contextvars import copy_context
