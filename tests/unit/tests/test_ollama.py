@@ -27,6 +27,7 @@ from tests.real.lacking import Lacking
 from tests.real.ollama import FILES, JUDGE
 from tests.real.ollama import Ollama as RealOllama
 from tests.unit.cases import named
+from tests.unit.tests.test_recorded_servers import form
 
 pytestmark = pytest.mark.anyio
 
@@ -233,14 +234,6 @@ def replies() -> dict[str, Reply]:
         body = json.dumps(request.get("body")).encode()
         found[exchange["name"]] = double.respond(Seen(request["method"], request["path"], {}, body))
     return found
-
-
-def form(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: form(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [form(each) for each in value[:1]]
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
 
 
 def lines(reply: Reply) -> list[str]:
