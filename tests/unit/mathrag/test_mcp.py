@@ -9,7 +9,7 @@ import pytest
 from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
 
-from mathrag import mcp as mcp_module
+from mathrag import mcp
 from mathrag.cli.output import Exit
 from mathrag.client.async_client import AsyncClient
 from mathrag.mcp import TOOLS, Server, build_protocol
@@ -34,9 +34,9 @@ DOCUMENTED = {
 }
 """The `properties` of both tools, as the source document prints them."""
 ARGUMENTS = {
-    "enhanced-search": mcp_module.SearchArguments, "enhanced-chat": mcp_module.ChatArguments,
-    "job-submit": mcp_module.SubmitArguments,
-    "job-status": mcp_module.JobArguments, "job-report": mcp_module.JobArguments,
+    "enhanced-search": mcp.SearchArguments, "enhanced-chat": mcp.ChatArguments,
+    "job-submit": mcp.SubmitArguments,
+    "job-status": mcp.JobArguments, "job-report": mcp.JobArguments,
 }  # fmt: skip
 CORPORA = {"data": [{"name": "math"}], "next_cursor": None}
 
@@ -58,7 +58,7 @@ async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
         listed = {tool.name: tool for tool in (await assistant.list_tools()).tools}
     for name, properties in DOCUMENTED.items():
         schema = listed[name].input_schema
-        assert schema == {"type": "object", "properties": {**properties, "corpus": mcp_module.CORPUS}}
+        assert schema == {"type": "object", "properties": {**properties, "corpus": mcp.CORPUS}}
     descriptions = [listed[name].description for name in DOCUMENTED]
     assert descriptions == [
         "Enhanced semantic search with query optimization and hybrid retrieval",

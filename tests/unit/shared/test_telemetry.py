@@ -24,7 +24,6 @@ from shared.redaction import redact
 from shared.replies import FailureKind
 from shared.settings import Telemetry
 from shared.telemetry import logs, traces
-from shared.telemetry import traces as traces_module
 from shared.trace_headers import add_trace_headers, trace_headers
 from tests.unit.tracing import tracing
 
@@ -38,15 +37,15 @@ WORKER = "import sys, shared.runtime.process, services.guard.guard; print(*sys.m
 
 
 def test_off_is_off() -> None:
-    with traces_module.span("a", {"b": 1}) as span:
+    with traces.span("a", {"b": 1}) as span:
         span.set_attributes({"c": 2})
-        traces_module.fail(span, "broken")
-        traces_module.link(traces_module.make_job_ref(JOB))
-        traces_module.add_past_span("job", AT, AT, {}, ref=traces_module.make_job_ref(JOB), failure="refused")
+        traces.fail(span, "broken")
+        traces.link(traces.make_job_ref(JOB))
+        traces.add_past_span("job", AT, AT, {}, ref=traces.make_job_ref(JOB), failure="refused")
         request = httpx2.Request("GET", "http://guard/run")
         asyncio.run(add_trace_headers(request))
-        assert (span.get_span_context().is_valid, trace_headers(), traces_module.find_current()) == (False, {}, None)
-    assert not traces_module.is_on()
+        assert (span.get_span_context().is_valid, trace_headers(), traces.find_current()) == (False, {}, None)
+    assert not traces.is_on()
     assert request.headers.keys() == {"host"}
 
 
@@ -67,24 +66,24 @@ def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatc
 
 
 def test_a_jobs_trace_has_the_jobs_id() -> None:
-    assert traces_module.make_job_ref(JOB).trace_id == JOB.hex
-    assert traces_module.make_sample_ref(JOB, 12) == (JOB.int, 12)
-    assert traces_module.make_job_ref(JOB).span != traces_module.make_sample_ref(JOB, 2**63 - 1).span
+    assert traces.make_job_ref(JOB).trace_id == JOB.hex
+    assert traces.make_sample_ref(JOB, 12) == (JOB.int, 12)
+    assert traces.make_job_ref(JOB).span != traces.make_sample_ref(JOB, 2**63 - 1).span
 
 
 def test_a_traceparent_is_read_and_anything_else_is_not() -> None:
-    with tracing(), traces_module.span("outer"):
-        assert traces_module.parse_traceparent(trace_headers()["traceparent"]) == traces_module.find_current()
-    assert traces_module.parse_traceparent(None) is None
-    assert traces_module.parse_traceparent("00-zz-1-01") is None
+    with tracing(), traces.span("outer"):
+        assert traces.parse_traceparent(trace_headers()["traceparent"]) == traces.find_current()
+    assert traces.parse_traceparent(None) is None
+    assert traces.parse_traceparent("00-zz-1-01") is None
 
 
 def test_spans_nest_and_roots_do_not() -> None:
-    with tracing() as spans, traces_module.span("outer"):
-        outer = traces_module.find_current()
-        with traces_module.span("inner"):
+    with tracing() as spans, traces.span("outer"):
+        outer = traces.find_current()
+        with traces.span("inner"):
             pass
-        with traces_module.span("root", links=[outer, None], root=True):
+        with traces.span("root", links=[outer, None], root=True):
             pass
     inner, root, parent = spans.one("inner"), spans.one("root"), spans.one("outer")
     assert inner.parent == parent.context
@@ -95,9 +94,9 @@ def test_spans_nest_and_roots_do_not() -> None:
 
 def test_a_failure_is_a_word_and_never_a_message() -> None:
     with tracing() as spans:
-        with pytest.raises(ValueError, match="a secret"), traces_module.span("a"):
+        with pytest.raises(ValueError, match="a secret"), traces.span("a"):
             raise ValueError("a secret question")
-        with pytest.raises(asyncio.CancelledError), traces_module.span("b"):
+        with pytest.raises(asyncio.CancelledError), traces.span("b"):
             raise asyncio.CancelledError
     assert [span.attributes["error.type"] for span in spans.all()] == ["ValueError", "CancelledError"]
     assert all(span.status.status_code is StatusCode.ERROR for span in spans.all())
@@ -105,33 +104,33 @@ def test_a_failure_is_a_word_and_never_a_message() -> None:
 
 
 def test_what_has_ended_is_a_span_under_a_known_id() -> None:
-    with tracing() as spans, traces_module.span("elsewhere"):
-        traces_module.add_past_span(
-            "job", AT, AT.replace(second=9), {}, ref=traces_module.make_job_ref(JOB), events=[("running", AT)]
+    with tracing() as spans, traces.span("elsewhere"):
+        traces.add_past_span(
+            "job", AT, AT.replace(second=9), {}, ref=traces.make_job_ref(JOB), events=[("running", AT)]
         )
-        traces_module.add_past_span(
+        traces.add_past_span(
             "s",
             AT,
             AT,
             {},
-            ref=traces_module.make_sample_ref(JOB, 3),
-            parent=traces_module.make_job_ref(JOB),
+            ref=traces.make_sample_ref(JOB, 3),
+            parent=traces.make_job_ref(JOB),
             failure="refused",
         )
-        traces_module.add_past_span("call", AT, AT, {})
+        traces.add_past_span("call", AT, AT, {})
     job, sample, call = spans.one("job"), spans.one("s"), spans.one("call")
-    assert (job.context.trace_id, job.context.span_id, job.parent) == (*traces_module.make_job_ref(JOB), None)
+    assert (job.context.trace_id, job.context.span_id, job.parent) == (*traces.make_job_ref(JOB), None)
     assert job.end_time - job.start_time == 9_000_000_000
     assert [event.name for event in job.events] == ["running"]
     assert (sample.context.trace_id, sample.context.span_id) == (JOB.int, 3)
-    assert sample.parent.span_id == traces_module.make_job_ref(JOB).span
+    assert sample.parent.span_id == traces.make_job_ref(JOB).span
     assert sample.attributes["error.type"] == "refused"
     assert call.parent.span_id == spans.one("elsewhere").context.span_id
 
 
 def test_an_open_span_can_be_linked_later() -> None:
-    with tracing() as spans, traces_module.span("request"):
-        traces_module.link(traces_module.make_job_ref(JOB))
+    with tracing() as spans, traces.span("request"):
+        traces.link(traces.make_job_ref(JOB))
     assert [link.context.trace_id for link in spans.one("request").links] == [JOB.int]
 
 
@@ -145,15 +144,15 @@ async def test_requests_carry_the_current_span() -> None:
     with tracing():
         transport = httpx2.MockTransport(answer)
         async with httpx2.AsyncClient(transport=transport, event_hooks={"request": [add_trace_headers]}) as client:
-            with traces_module.span("outer"):
+            with traces.span("outer"):
                 await client.get("http://guard/run")
-                assert traces_module.parse_traceparent(sent[0].headers["traceparent"]) == traces_module.find_current()
+                assert traces.parse_traceparent(sent[0].headers["traceparent"]) == traces.find_current()
 
 
 def test_a_model_call_speaks_genai_and_openinference() -> None:
     answer = ModelAnswer(text="5", finish_reason="stop", prompt_tokens=4, completion_tokens=1)
-    with tracing() as spans, traces_module.open_span(CALL, model="qwen", backend="process", concurrency=2) as span:
-        traces_module.record_answer(span, CALL, answer)
+    with tracing() as spans, traces.open_span(CALL, model="qwen", backend="process", concurrency=2) as span:
+        traces.record_answer(span, CALL, answer)
     made = spans.one("chat qwen")
     attributes = dict(made.attributes)
     assert attributes[gen_ai.GEN_AI_REQUEST_MODEL] == attributes["llm.model_name"] == "qwen"
@@ -168,9 +167,9 @@ def test_a_model_call_speaks_genai_and_openinference() -> None:
 def test_content_is_there_when_it_is_asked_for() -> None:
     with (
         tracing(content=True) as spans,
-        traces_module.open_span(CALL, model="qwen", backend="process", concurrency=1) as span,
+        traces.open_span(CALL, model="qwen", backend="process", concurrency=1) as span,
     ):
-        traces_module.record_answer(span, CALL, ModelAnswer(text="5"))
+        traces.record_answer(span, CALL, ModelAnswer(text="5"))
     attributes = spans.one("chat qwen").attributes
     assert (attributes["input.value"], attributes["output.value"]) == ("What is 2+3?", "5")
     assert '"content": "What is 2+3?"' in attributes["gen_ai.input.messages"]
@@ -185,21 +184,21 @@ def test_content_is_there_when_it_is_asked_for() -> None:
     ],
 )
 def test_a_model_call_that_fails_says_how(answer: ModelAnswer, word: str | None) -> None:
-    with tracing() as spans, traces_module.open_span(CALL, model="qwen", backend="process", concurrency=1) as span:
-        traces_module.record_answer(span, CALL, answer)
+    with tracing() as spans, traces.open_span(CALL, model="qwen", backend="process", concurrency=1) as span:
+        traces.record_answer(span, CALL, answer)
     assert spans.one("chat qwen").attributes.get("error.type") == word
 
 
 def test_the_conventions_are_the_installed_ones() -> None:
-    names = {value for name, value in vars(traces_module).items() if name.isupper() and isinstance(value, str)}
+    names = {value for name, value in vars(traces).items() if name.isupper() and isinstance(value, str)}
     installed = {value for name, value in vars(gen_ai).items() if name.startswith("GEN_AI_") and isinstance(value, str)}
     assert {name for name in names if name.startswith("gen_ai.")} <= installed
-    assert list(Schemas)[-1].value == traces_module.SCHEMA_URL
+    assert list(Schemas)[-1].value == traces.SCHEMA_URL
 
 
 @pytest.mark.parametrize(("path", "traced"), [("/v1/jobs", True), ("/healthz", False), ("/metrics", False)])
 def test_what_machines_poll_is_not_traced(path: str, *, traced: bool) -> None:
-    assert traces_module.make_server_options()["exclude"]({"path": path}) is not traced
+    assert traces.make_server_options()["exclude"]({"path": path}) is not traced
 
 
 # Log lines: one pipe, two forms, what is bound, and no secret.

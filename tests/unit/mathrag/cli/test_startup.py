@@ -21,9 +21,9 @@ from tests.unit.commands import command_of
 # What commands import before they do anything: what is not needed costs every user of a shell a second.
 
 HEAVY = {
-    "alembic", "celery", "faiss", "fastapi", "math_verify", "numpy", "opentelemetry", "psutil", "pyarrow",
-    "pydantic", "redis", "scipy", "services", "sqlalchemy", "starlette", "sympy", "tokenizers", "tools", "torch",
-    "uvicorn", "yaml",
+    "alembic", "celery", "faiss", "fastapi", "math_verify", "numpy", "opentelemetry", "pandas", "polars", "psutil",
+    "pyarrow", "pydantic", "redis", "scipy", "services", "sqlalchemy", "starlette", "sympy", "tokenizers", "tools",
+    "torch", "uvicorn", "yaml",
 }  # fmt: skip
 IMPORTED = """
 import json, os, sys
@@ -258,11 +258,6 @@ def test_the_doctor_says_how_far_it_could_look(in_light: Light) -> None:
 
 # `import mathrag` costs nothing, and its names are there.
 
-HEAVY_FOR_SCRIPTS = {
-    "celery", "faiss", "fastapi", "numpy", "pandas", "polars", "pyarrow", "pydantic", "redis", "scipy", "services",
-    "sqlalchemy", "tools", "torch",
-}  # fmt: skip
-
 
 def imported_by(statement: str) -> set[str]:
     code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
@@ -270,12 +265,12 @@ def imported_by(statement: str) -> set[str]:
 
 
 def test_the_package_alone_imports_nothing() -> None:
-    assert not imported_by("import mathrag") & ({"httpx2", "msgspec", "anyio"} | HEAVY_FOR_SCRIPTS)
+    assert not imported_by("import mathrag") & ({"httpx2", "msgspec", "anyio"} | HEAVY)
 
 
 def test_clients_import_what_they_need() -> None:
     client = "client = mathrag.Client('http://127.0.0.1:1'); client.jobs; client.corpora; client.rules; client.pipeline"
-    assert not imported_by(f"import mathrag; {client}; mathrag.AsyncClient") & HEAVY_FOR_SCRIPTS
+    assert not imported_by(f"import mathrag; {client}; mathrag.AsyncClient") & HEAVY
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error() -> None:

@@ -13,18 +13,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 from mathrag.cli import up
-from mathrag.cli import up as up_module
-from mathrag.cli.main import app
 from mathrag.cli.output import Exit
 from mathrag.cli.up import _Starting, apply_scale
 from mathrag.client import address
 from mathrag.client.address import ChildState, State
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import control, postgres, privacy, redis
-from mathrag.stack import redis as redis_module
 from mathrag.stack.process import Child
 from mathrag.stack.supervisor import Stack, build_stack
 from shared.extras import install_command
@@ -42,7 +38,7 @@ STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
-    monkeypatch.setattr(up_module.control, "find_holder", lambda _: 1)
+    monkeypatch.setattr(up.control, "find_holder", lambda _: 1)
     monkeypatch.setenv("DISPLAY", ":0")
     return found
 
@@ -58,7 +54,7 @@ def test_without_a_display_the_address_is_printed(
 ) -> None:
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(up_module.sys, "platform", "linux")
+    monkeypatch.setattr(up.sys, "platform", "linux")
     address.write_state(tmp_path, STATE)
     ended = mathrag("open", "--data-dir", str(tmp_path), "--json")
     assert (json.loads(ended.stdout), opened) == ({"url": STATE.url, "opened": False}, [])
@@ -73,7 +69,7 @@ def test_a_demonstrations_folder_stands_for_the_stack_below_it(
     address.write_state(tmp_path / "stack", STATE)
     assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
     assert opened == [STATE.url]
-    assert up_module.os.environ["MATHRAG_CONFIG"] == str(tmp_path / "mathrag.yaml")
+    assert up.os.environ["MATHRAG_CONFIG"] == str(tmp_path / "mathrag.yaml")
 
 
 def test_a_stack_that_only_starts_is_not_opened(opened: list[str], tmp_path: Path) -> None:
@@ -89,14 +85,14 @@ def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
 ) -> None:
     started: list[tuple[Path, int]] = []
 
-    def up(*, data_dir: Path, port: int, **_: object) -> None:
+    def start(*, data_dir: Path, port: int, **_: object) -> None:
         started.append((data_dir, port))
         address.write_state(tmp_path, STATE)
 
-    monkeypatch.setattr(up_module, "up", up)
-    monkeypatch.setattr(up_module.control, "find_holder", lambda _: None)
+    monkeypatch.setattr(up, "up", start)
+    monkeypatch.setattr(up.control, "find_holder", lambda _: None)
     for free in (True, False):
-        monkeypatch.setattr(up_module.redis, "is_free", lambda *_, free=free: free)
+        monkeypatch.setattr(up.redis, "is_free", lambda *_, free=free: free)
         assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
     assert started == [(tmp_path, 8080), (tmp_path, 0)]
 
@@ -105,7 +101,7 @@ def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["up", *arguments])
+    result = mathrag("up", *arguments)
     assert "defect" not in result.output
     return result.exit_code, " ".join(result.output.split())
 
@@ -117,7 +113,7 @@ def test_a_port_that_cannot_be_is_a_wrong_command_line(tmp_path: Path, port: str
 
 
 def test_the_highest_port_in_use_proposes_one_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_module, "probe_port", lambda *_: errno.EADDRINUSE)
+    monkeypatch.setattr(redis, "probe_port", lambda *_: errno.EADDRINUSE)
     code, said = refused("--data-dir", str(tmp_path), "--port", "65535")
     assert (code, "mathrag up --port 65534" in said) == (Exit.CONFLICT, True)
 
@@ -141,7 +137,7 @@ def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path, below: str) -> No
 @pytest.mark.parametrize("command", ["status", "down", "doctor"])
 def test_the_other_commands_name_it_too(tmp_path: Path, command: str) -> None:
     (tmp_path / "file").touch()
-    result = CliRunner().invoke(app, [command, "--data-dir", str(tmp_path / "file")])
+    result = mathrag(command, "--data-dir", str(tmp_path / "file"))
     assert (result.exit_code, "not a directory" in result.output) == (Exit.INVALID, True)
 
 
@@ -171,10 +167,10 @@ def test_a_broken_file_of_passwords_is_named(tmp_path: Path, content: str) -> No
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"redis": "x"}', '{"redis": 99999}'])
 def test_a_broken_file_of_ports_is_made_anew(tmp_path: Path, content: str) -> None:
     (tmp_path / "ports.json").write_text(content)
-    found = redis_module.load_ports(tmp_path, ["redis"])
+    found = redis.load_ports(tmp_path, ["redis"])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", found["redis"]))
-    assert redis_module.load_ports(tmp_path, ["redis"]) == found
+    assert redis.load_ports(tmp_path, ["redis"]) == found
 
 
 @pytest.mark.parametrize(
@@ -211,9 +207,7 @@ def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:
 
 
 @pytest.mark.parametrize("detach", [(), ("--detach",)])
-@pytest.mark.parametrize(
-    ("server", "setting"), [(postgres, "MATHRAG_DATABASE_URL"), (redis_module, "MATHRAG_REDIS_URL")]
-)
+@pytest.mark.parametrize(("server", "setting"), [(postgres, "MATHRAG_DATABASE_URL"), (redis, "MATHRAG_REDIS_URL")])
 def test_a_missing_server_is_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ModuleType, setting: str, detach: tuple[str, ...]
 ) -> None:
@@ -269,7 +263,7 @@ def test_whoever_has_waited_long_enough_is_told_what_goes_on_and_how_to_look(
     slow_stack: Path, form: tuple[str, ...]
 ) -> None:
     command = ("up", "--detach", "--timeout", "0", "--data-dir", str(slow_stack), "--port", "0", *form)
-    ended = CliRunner().invoke(app, command)
+    ended = mathrag(*command)
     said = " ".join(ended.stderr.split())
     assert ended.exit_code == Exit.UNREACHABLE
     assert "is not ready after 0 s, and keeps on starting (ready: postgres; starting: redis for 0 s; " in said
@@ -296,7 +290,7 @@ def test_a_supervisor_in_the_background_logs_with_times_why_it_ends(tmp_path: Pa
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, list(arguments))
+    result = mathrag(*arguments)
     return result.exit_code, result.output
 
 

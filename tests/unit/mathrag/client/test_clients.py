@@ -12,8 +12,7 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.client import answers, graphs, jobs, texts
-from mathrag.client import service as service_module
+from mathrag.client import answers, graphs, jobs, service, texts
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client, OperationGroups
 from mathrag.client.errors import Failed, Unreachable
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.anyio
 ADDRESS = "http://127.0.0.1:1"
 REQUESTS: tuple[Request[Any], ...] = (
     jobs.get("a/b"), jobs.list_jobs(5, state="running", name=None), jobs.submit({"name": "n"}, "key"),
-    jobs.change("first", "cancel"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), service_module.models(),
+    jobs.change("first", "cancel"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), service.models(),
     graphs.upload([b"{}\n", b"{}\n"], "kinship", inverse=True), graphs.get("kinship"), graphs.delete("a/b"),
 )  # fmt: skip
 
@@ -90,7 +89,7 @@ async def test_both_say_a_problem_in_the_servers_words(server: Server) -> None:
 
 async def test_both_read_what_a_server_that_is_not_ready_says(server: Server) -> None:
     server(says({"checks": []}, 503))
-    assert await by_both(service_module.readiness()) == [{"checks": []}] * 2
+    assert await by_both(service.readiness()) == [{"checks": []}] * 2
 
 
 async def test_both_go_through_all_pages(server: Server) -> None:

@@ -13,7 +13,6 @@ import httpx2
 import pytest
 
 from mathrag.client import connection
-from mathrag.client import connection as connection_module
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client
 from mathrag.client.errors import (
@@ -82,7 +81,7 @@ async def test_what_is_harmless_is_sent_again(
         requests = server(in_turn(first, says(VIEW)))
         assert (await by_both(call))[found].name == "first"
         assert len(requests) == 3
-    assert all(0 < wait <= connection_module.FIRST_S for wait in slept)
+    assert all(0 < wait <= connection.FIRST_S for wait in slept)
 
 
 async def test_a_submission_has_one_key_however_often_it_is_sent(server: Server, slept: list[float]) -> None:
@@ -145,13 +144,13 @@ async def test_the_server_says_when(server: Server, slept: list[float], value: s
     server(in_turn(asking_back(value), says(VIEW)))
     with Client(ADDRESS) as client:
         get(client)
-    assert slept == [wait] if wait is not None else 0 < slept[0] <= connection_module.FIRST_S
+    assert slept == [wait] if wait is not None else 0 < slept[0] <= connection.FIRST_S
 
 
 def test_the_server_says_when_as_a_date() -> None:
     at = datetime.now(UTC) + timedelta(seconds=20)
-    assert 15 < (connection_module.seconds_of(format_datetime(at, usegmt=True)) or 0) <= 20
-    assert connection_module.seconds_of("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
+    assert 15 < (connection.seconds_of(format_datetime(at, usegmt=True)) or 0) <= 20
+    assert connection.seconds_of("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
 
 
 async def test_a_server_that_wants_an_hour_is_not_waited_for(server: Server, slept: list[float]) -> None:
@@ -221,15 +220,15 @@ def test_an_upload_that_breaks_off_begins_anew(tmp_path: Path, slept: list[float
 
 def _serve(listening: socket.socket, answer: bytes, received: list[int]) -> None:
     for most in (500_000, None):
-        connection, _ = listening.accept()
-        with connection:
+        accepted, _ = listening.accept()
+        with accepted:
             body = b""
             while not body.endswith(b"0\r\n\r\n") and (most is None or len(body) < most):
-                body += connection.recv(1 << 16)
+                body += accepted.recv(1 << 16)
             received.append(body.count(b'"}\n'))
             if most is None:
                 head = f"HTTP/1.1 201 Created\r\ncontent-length: {len(answer)}\r\n\r\n"
-                connection.sendall(head.encode() + answer)
+                accepted.sendall(head.encode() + answer)
 
 
 # What answers need not be MathRAG-Gate, nor this release of it.

@@ -17,7 +17,6 @@ import pytest
 
 from mathrag.client import address
 from mathrag.stack import process
-from mathrag.stack import process as process_module
 from mathrag.stack.process import BackOff, Child, Keeper, Time, read_birth
 from mathrag.stack.redis import find_free_port, rotate
 from shared.calls import Lane
@@ -63,11 +62,11 @@ def after(tries: int) -> Callable[[], Awaitable[bool]]:
 
 @contextmanager
 def running(code: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    child = process_module.spawn([sys.executable, "-c", code], log=folder / "log")
+    child = process.spawn([sys.executable, "-c", code], log=folder / "log")
     try:
         yield child
     finally:
-        process_module.kill_tree(child)
+        process.kill_tree(child)
         child.wait()
 
 
@@ -80,14 +79,14 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
         await until(lambda: len(psutil.Process(child.pid).children()) == code.count("Popen"))
-        await process_module.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
+        await process.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
 
 
 @pytest.mark.parametrize("code", [IDLE, WITH_IDLE_CHILD])
 async def test_a_child_that_does_nothing_is_given_up(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
         with pytest.raises(Unavailable, match="`deaf` is not ready, and did nothing for 60 s"):
-            await process_module.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
+            await process.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
         assert child.poll() is None
 
 
@@ -96,23 +95,23 @@ async def test_a_stopped_child_does_nothing_whatever_its_children_do(tmp_path: P
         await until(lambda: bool(psutil.Process(child.pid).children()))
         child.send_signal(signal.SIGSTOP)
         with pytest.raises(Unavailable, match="did nothing"):
-            await process_module.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
+            await process.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_child_that_works_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "STARTING_S", 0.1)
+    monkeypatch.setattr(process, "STARTING_S", 0.1)
     with running(BUSY, tmp_path) as child, pytest.raises(Unavailable, match="s of processor time"):
-        await process_module.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
+        await process.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(tmp_path: Path) -> None:
     seconds = 0.0
     with running(IDLE, tmp_path) as child:
         await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
-        effort = process_module.Effort(child.pid, Time(now=lambda: seconds))
+        effort = process.Effort(child.pid, Time(now=lambda: seconds))
         seconds = 3600.0
         effort.look()
-        assert effort.idle_s <= process_module.LONGEST_LOOK_S
+        assert effort.idle_s <= process.LONGEST_LOOK_S
 
 
 @asynccontextmanager
@@ -157,7 +156,7 @@ async def test_a_child_that_works_without_answering_is_killed_after_much_process
 ) -> None:
     async with kept(BUSY, tmp_path) as (found, time):
         assert await check_often(found, time, 100) == found.pid
-        monkeypatch.setattr(process_module, "LOOPING_S", 0.0)
+        monkeypatch.setattr(process, "LOOPING_S", 0.0)
         assert await check_often(found, time, 2) is None
         assert "of processor time; it is killed" in caplog.text
 
@@ -199,13 +198,13 @@ async def test_with_a_hung_child_ends_what_it_had_started(tmp_path: Path) -> Non
 
 @asynccontextmanager
 async def living() -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
+    sleeper = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
     try:
-        yield process
+        yield sleeper
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        if sleeper.returncode is None:
+            sleeper.kill()
+        await sleeper.wait()
 
 
 def record(data_dir: Path, pid: int, born: str) -> None:
@@ -221,7 +220,7 @@ def impatient() -> Time:
 async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) -> None:
     async with living() as left:
         record(tmp_path, left.pid, read_birth(left.pid))
-        await process_module.clear(tmp_path, time=impatient())
+        await process.clear(tmp_path, time=impatient())
         assert await left.wait() == -signal.SIGKILL
 
 
@@ -235,16 +234,16 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
         record(tmp_path, foreign.pid, read_birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
         os.utime(tmp_path / address.STATE_FILE, (tomorrow, tomorrow))
-        await process_module.clear(tmp_path, time=impatient())
+        await process.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
         assert read_birth(foreign.pid)
     seen.note("the process lives, and nothing waits for it")
 
 
 async def test_a_process_that_is_gone_has_no_birth() -> None:
-    async with living() as process:
-        assert read_birth(process.pid) == read_birth(process.pid) != read_birth(os.getpid())
-    assert read_birth(process.pid) == ""
+    async with living() as sleeper:
+        assert read_birth(sleeper.pid) == read_birth(sleeper.pid) != read_birth(os.getpid())
+    assert read_birth(sleeper.pid) == ""
 
 
 # Whether a service is ready, and whether one that was still answers.

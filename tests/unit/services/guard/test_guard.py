@@ -17,7 +17,7 @@ from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.models.openai_compatible import OpenAICompatible
 from shared.replies import FailureKind
-from shared.telemetry import traces as traces_module
+from shared.telemetry import traces
 from tests.doubles.chat_server import answer, chat_server
 from tests.doubles.puppets import PuppetServer, StepClock
 from tests.unit.tracing import Spans, tracing
@@ -467,7 +467,7 @@ def chunk_of(*prompts: str) -> RunRequest:
 
 
 async def drained(guard: Guard, request: RunRequest) -> None:
-    with traces_module.span("POST /run"):
+    with traces.span("POST /run"):
         async for _ in guard.run(request):
             pass
 
@@ -515,10 +515,10 @@ async def test_the_model_server_is_told_the_trace() -> None:
     with tracing() as spans:
         async with chat_server(lambda _: answer("hi")) as server:
             client = OpenAICompatible(server.url, model="qwen")
-            with traces_module.span("chat qwen"):
+            with traces.span("chat qwen"):
                 await client.complete("a", Decoding(), seed=1)
             await client.close()
-    told = traces_module.parse_traceparent(server.seen[0].headers["traceparent"])
+    told = traces.parse_traceparent(server.seen[0].headers["traceparent"])
     assert told is not None
     assert (told.trace, told.span) == (spans.one("chat qwen").context.trace_id, spans.one("chat qwen").context.span_id)
 

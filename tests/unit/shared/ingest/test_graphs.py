@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from shared.errors import Invalid, InvalidLine, NotFound, TooLarge
 from shared.ingest import facts, graph_paths
-from shared.ingest import facts as facts_module
 from shared.ingest.facts import ParsedQuestions, QuestionReader
 from shared.ingest.lines import Row
 from shared.questions.items import QuestionTemplates
@@ -201,8 +200,8 @@ def test_templates_of_a_file_are_three_columns(tmp_path: Path) -> None:
 # Facts of uploads: numbered as they come, once each; whatever cannot be used is said with its line.
 
 
-def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts_module.ParsedGraph:
-    return facts_module.read_facts(
+def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.ParsedGraph:
+    return facts.read_facts(
         graph_paths.read_fact_rows(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most
     )  # type: ignore[arg-type]
 
@@ -215,8 +214,8 @@ def refusal(upload: Graph) -> tuple[int | None, str]:
     return None, "it can be used"
 
 
-def texts(found: facts_module.ParsedGraph, *, inverse: bool = False) -> list[tuple[str | None, str]]:
-    documents = facts_module.documents(found.upload, inverse=inverse)
+def texts(found: facts.ParsedGraph, *, inverse: bool = False) -> list[tuple[str | None, str]]:
+    documents = facts.documents(found.upload, inverse=inverse)
     return [(record.external_id, record.document.text) for record in documents]
 
 
@@ -238,7 +237,7 @@ def test_a_graph_without_facts_is_refused(content: bytes) -> None:
 def test_more_facts_than_an_upload_may_have_are_refused() -> None:
     endless = (("upload", number, {"subject": str(number), "relation": "r", "object": "o"}) for number in range(10**9))
     with pytest.raises(TooLarge, match="more than 1000 lines"):
-        facts_module.read_facts(endless, "upload", 1000)
+        facts.read_facts(endless, "upload", 1000)
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
@@ -248,7 +247,7 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
 
 
 def test_the_names_of_a_graph_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_module, "MOST_NAMES", 1000)
+    monkeypatch.setattr(facts, "MOST_NAMES", 1000)
     lines = b"".join(b"%0400d\tr\t%0400d\n" % (number, number) for number in range(3))
     assert len(read(lines[: len(lines) // 3] * 5).upload.graph.entities) == 1
     with pytest.raises(TooLarge, match="the names of the entities have more than"):
@@ -312,7 +311,7 @@ def test_every_fact_is_a_document_and_its_inverse_where_asked_for() -> None:
 
 def test_a_document_says_of_which_fact_it_is() -> None:
     found = read(b"New_York\tMake_statement\tc\t2014-09-20\n")
-    (record,) = facts_module.documents(found.upload, inverse=False)
+    (record,) = facts.documents(found.upload, inverse=False)
     assert record.meta == {
         "subject": "New_York", "relation": "Make_statement", "object": "c", "time": "2014-09-20"
     }  # fmt: skip
