@@ -1,7 +1,6 @@
 """The guard: what is admitted, what is aborted, what a receipt says, and what becomes a span."""
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -49,6 +48,15 @@ async def completions(guard: Guard, request: RunRequest) -> list[Completion]:
 
 def sent(guard: Guard, request: RunRequest) -> "asyncio.Task[list[Completion]]":
     return asyncio.create_task(completions(guard, request))
+
+
+async def started(*numbers: int, parallel: int = 8) -> tuple[PuppetServer, Guard, asyncio.Task[list[Completion]]]:
+    """A server, its guard, and calls of one chunk, as many as may run of which do."""
+    server = PuppetServer()
+    guard = guard_with(server, parallel=parallel)
+    running = sent(guard, chunk(*numbers))
+    await server.has(min(len(numbers), parallel))
+    return server, guard, running
 
 
 async def turns(count: int = 20) -> None:
@@ -122,10 +130,7 @@ async def test_a_drain_that_begins_while_a_chunk_is_being_admitted_never_sees_an
 
 
 async def test_a_drain_waits_for_the_last_call_in_flight() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, guard, running = await started(1, 2)
     guard.close()
     idle = asyncio.create_task(guard.wait_idle())
     server.answer("1")
@@ -165,10 +170,7 @@ async def test_a_client_that_goes_away_does_not_hold_the_device() -> None:
 
 
 async def test_aborted_calls_come_back_released() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=1)
-    running = sent(guard, chunk(1, 2))
-    await server.has(1)
+    server, guard, running = await started(1, 2, parallel=1)
     guard.close()
     await guard.cancel()
     assert guard.in_flight == 0
@@ -177,10 +179,7 @@ async def test_aborted_calls_come_back_released() -> None:
 
 
 async def test_a_reply_that_came_before_the_abort_is_kept() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, guard, running = await started(1, 2)
     server.answer("1")
     await server.has(1)
     await guard.cancel()
@@ -213,10 +212,7 @@ async def test_a_server_that_dies_lapses_what_ran_on_it() -> None:
 
 
 async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running_alone() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=2)
-    running = sent(guard, chunk(1, 2, 3))
-    await server.has(2)
+    server, guard, running = await started(1, 2, 3, parallel=2)
     server.fail("1", ServerUnreached("connection refused"))
     server.die()
     with anyio.fail_after(30):
@@ -226,20 +222,14 @@ async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running
 
 
 async def test_a_call_that_is_aborted_while_it_waits_for_a_slot_of_a_dead_server_is_released() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=1)
-    running = sent(guard, chunk(1, 2))
-    await server.has(1)
+    server, guard, running = await started(1, 2, parallel=1)
     server.died = True
     await guard.cancel()
     assert ends(await running) == [End.LAPSED, End.RELEASED]
 
 
 async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, guard, running = await started(1, 2)
     server.lose()
     server.fail("1", ChatFailed(FailureKind.CONNECTION, "reset"))
     await server.has(1)
@@ -248,10 +238,7 @@ async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
 
 
 async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_backend() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1))
-    await server.has(1)
+    server, _, running = await started(1)
     server.fail("1", ChatFailed(FailureKind.CONNECTION, "reset"))
     with anyio.fail_after(30):
         (found,) = await running
@@ -260,10 +247,7 @@ async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_back
 
 @pytest.mark.parametrize("away", [ServerAway("HTTP 503: busy"), ServerUnreached("connection refused")])
 async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1))
-    await server.has(1)
+    server, _, running = await started(1)
     server.fail("1", away)
     with anyio.fail_after(30):
         (found,) = await running
@@ -273,10 +257,7 @@ async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
 
 @pytest.mark.parametrize("kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.TIMEOUT, FailureKind.BACKEND_ERROR])
 async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, _, running = await started(1, 2)
     server.fail("1", ChatFailed(kind, "x" * 1000))
     await server.has(1)
     server.answer("2")
@@ -286,10 +267,7 @@ async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> 
 
 
 async def test_an_unforeseen_error_of_one_call_leaves_its_neighbours_alone() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, _, running = await started(1, 2)
     server.fail("1", RuntimeError("refused a request to 'elsewhere'"))
     await turns()
     if "2" in server.running:
@@ -320,10 +298,7 @@ async def test_receipts_lie_inside_the_residency() -> None:
 
 
 async def test_a_completion_carries_the_whole_reply() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(9))
-    await server.has(1)
+    server, _, running = await started(9)
     server.answer()
     (found,) = await running
     assert (found.id, found.text, found.finish_reason) == (9, "re: 9", "stop")
@@ -349,10 +324,7 @@ async def test_parallelism_never_exceeds_the_slots(parallel: int) -> None:
 
 
 async def test_a_failed_call_gives_its_slot_back() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=1)
-    running = sent(guard, chunk(1, 2))
-    await server.has(1)
+    server, _, running = await started(1, 2, parallel=1)
     server.fail("1", ChatFailed(FailureKind.BACKEND_ERROR, "HTTP 500"))
     await turns()
     server.answer("2")
@@ -548,8 +520,8 @@ def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> Non
 @pytest.mark.parametrize(("device", "seen"), [("GPU-0f", "GPU-0f"), ("MIG-0f", "MIG-0f"), ("cpu:0", "0,1")])
 def test_what_a_guard_starts_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch, device: str, seen: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setenv("MATHRAG_DEVICES", json.dumps([{"id": device}]))
-    monkeypatch.setattr(sys, "argv", ["guard", "--device", device])
+    monkeypatch.setenv("MATHRAG_DEVICE__ID", device)
+    monkeypatch.setattr(sys, "argv", ["guard"])
     for starts in ("create_app", "serve"):
         monkeypatch.setattr(program, starts, lambda *_, **__: None)
     monkeypatch.setattr(program.telemetry, "start", lambda *_: None)
