@@ -24,11 +24,6 @@ TEST_DEV = DATA / "math" / "test-dev.jsonl"
 
 
 @pytest.fixture(scope="module")
-def embedder() -> StaticEmbedder:
-    return StaticEmbedder(EMBEDDINGS)
-
-
-@pytest.fixture(scope="module")
 def classifier(embedder: StaticEmbedder) -> DifficultyClassifier:
     return DifficultyClassifier(read_regression(WEIGHTS), embedder)
 

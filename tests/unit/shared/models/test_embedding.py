@@ -139,11 +139,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def embedder() -> StaticEmbedder:
-    return StaticEmbedder(ARTEFACT)
-
-
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     folder = tmp_path / "small"
