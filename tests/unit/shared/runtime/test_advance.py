@@ -299,7 +299,7 @@ def test_any_other_exception_is_a_pipeline_error_with_its_traceback(after: int) 
     kind, detail = replay.failure
     assert kind == "pipeline_error"
     assert "KeyError" in detail
-    assert "test_replay.py" in detail
+    assert "test_advance.py" in detail
     assert replay.calls == ()
 
 
