@@ -260,7 +260,7 @@ async def test_an_unload_is_asked_for_without_a_message(server: Server) -> None:
 SLEEP = "import time; print('running', flush=True); time.sleep(600)"
 SERVE = "import json, os, subprocess; subprocess.run(json.loads(os.environ['RUNNER']))"
 URL = "http://127.0.0.1:11434"
-WEIGHTS = f"sha256-{os.getpid():08x}"
+WEIGHTS = f"sha256-a{os.getpid():x}"
 """Of this process alone: runners are looked for among all processes of the host."""
 BLOB = f"blobs/{WEIGHTS}"
 Start = Callable[..., int]
