@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from shutil import copytree
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx2
@@ -208,10 +207,23 @@ def retrieve_call(question: str, **more: Any) -> ClaimedCall:
     return ClaimedCall(id=1, key=b"", role="retrieve", model_id=3, request=body)
 
 
+class Indexes:
+    """A database in which every model has index 33."""
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator["Indexes"]:
+        yield self
+
+    async def execute(self, *_: object) -> "Indexes":
+        return self
+
+    def scalar_one(self) -> int:
+        return 33
+
+
 async def ends(handler: Handler, *calls: ClaimedCall) -> list[CallEnd]:
-    database: Any = SimpleNamespace()
+    database: Any = Indexes()
     executor = RetrieveExecutor(database, SETTINGS)
-    executor._indexes = {3: 33}
     executor.retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(handler)), SETTINGS)
     return [each async for each in executor.run(calls, None)]
 

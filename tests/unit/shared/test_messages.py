@@ -11,19 +11,17 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from services.judge.executors import RetrieveExecutor, RetrieverAway
 from services.orchestrator.api import routes
 from shared import extras, suggestions
 from shared.access.filters import refuse
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
-from shared.models.retriever_client import RetrieverClient
 from shared.plurals import format_count
 from shared.redaction import redact
-from shared.replies import Failure, FailureKind
-from shared.settings import Settings
+from shared.replies import FailureKind
 from shared.shapes import issue_key
 from tests.unit.asgi import ask
+from tests.unit.services.test_judge import ends, retrieve_call
 
 pytestmark = pytest.mark.anyio
 
@@ -61,13 +59,8 @@ async def test_a_retrievers_failure(status: int | None) -> None:
             raise httpx2.ConnectError(SAID)
         return httpx2.Response(status, text=SAID)
 
-    database: Any = SimpleNamespace()
-    settings = Settings(retriever_url="http://retriever")
-    retrieving = RetrieveExecutor(database, settings)
-    retrieving.retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(answer)), settings)
-    (failure,) = await retrieving._search([{}])
-    assert isinstance(failure, Failure | RetrieverAway)
-    assert_harmless(failure.detail if isinstance(failure, Failure) else failure.said)
+    (end,) = await ends(answer, retrieve_call("q"))
+    assert_harmless(str(end))
 
 
 async def test_a_problem() -> None:

@@ -407,6 +407,8 @@ OPENERS = {"transaction", "statement", "snapshot", "begin", "connect"}
 
 
 def find_yields(source: str) -> Iterator[int]:
+    if "yield" not in source:
+        return
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and not function.decorator_list:
             for block in ast.walk(function):
