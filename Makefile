@@ -70,14 +70,14 @@ GROUPS := unit-shared integration-pages integration-schema integration-retrieval
 SELECTED := -m "not e2e and not faults and not slow"
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 TEXTS := $(addprefix tests/unit/shared/,ingest mathtext questions rag rules)
-FIGURES := tests/unit/shared/pages tests/unit/mathrag/report tests/unit/tools
+FIGURES := tests/unit/shared/pages tests/unit/mathrag/test_report.py tests/unit/tools
 unit-texts: TESTS := $(TEXTS)
 unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(FIGURES))
 unit-retriever: TESTS := tests/unit/services/retriever
 unit-services: TESTS := tests/unit/services --ignore=tests/unit/services/retriever
 unit-commands: TESTS := tests/unit/mathrag/cli
 unit-figures: TESTS := $(FIGURES)
-unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/report tools)
+unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/test_report.py tools)
 
 # The doctor's tests build an index, and this group has the memory to spare.
 PAGES := tests/integration/pages tests/integration/test_doctor.py
@@ -142,7 +142,7 @@ real-vllm: $(STAMP) ## vLLM itself, on the processor: 6 GB
 
 real-logs: $(STAMP) ## Logs that the newest inspect_ai, lm_eval, ragas and deepeval write are read; 2 GB; what pip cannot get is skipped
 	@failed=0; rm -rf build/logs; $(MAKE) --no-print-directory --keep-going $(LOGS) || failed=1; \
-		FRESH_LOGS=$(CURDIR)/build/logs $(BIN)/python -m pytest tests/unit/shared/ingest/test_real_logs.py || failed=1; exit $$failed
+		FRESH_LOGS=$(CURDIR)/build/logs $(BIN)/python -m pytest tests/unit/shared/ingest/test_logs.py || failed=1; exit $$failed
 
 logs-inspect: PACKAGES := inspect_ai openai
 logs-lm-eval: PACKAGES := 'lm_eval[api]'

@@ -17,8 +17,7 @@ from mathrag.stack import control
 from shared.settings import REPOSITORY
 from tests.doubles.ollama_server import SHOWN, Ollama, serve_ollama
 from tests.running import RunningStack, mathrag
-from tests.unit.mathrag.cli.published_runs import METHODS, write_runs
-from tests.unit.reproductions import write
+from tests.unit.reproductions import METHODS, write, write_runs
 
 DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
 """Beside the repository, where the published runs and MATH are at hand."""

@@ -22,7 +22,7 @@ from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import rows, scalar
 from tests.integration.tampering import as_owner
-from tests.unit.shared.ingest.test_upload_formats import as_csv, as_jsonl, as_parquet
+from tests.unit.shared.ingest.test_uploads import as_csv, as_jsonl, as_parquet
 from tests.unit.upload_defects import CSV, LINES, PARQUET, WHOLE
 
 pytestmark = pytest.mark.anyio

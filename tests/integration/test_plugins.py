@@ -27,7 +27,7 @@ from tests import plugins
 from tests.integration.api import finished, serving
 from tests.integration.scene import ScriptedExecutor, by_rule, drain, furnish, job_states, rows, submit_job
 from tests.plugins import asking, marking, restart
-from tests.unit.shared.plugins.test_folders import prompt
+from tests.unit.shared.test_plugins import prompt
 
 pytestmark = pytest.mark.anyio
 

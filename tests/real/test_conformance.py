@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from tests.real.elasticsearch.node import Node
 from tests.real.llama_server import LlamaServer
 from tests.running import REPOSITORY
@@ -13,15 +11,9 @@ from tests.running import REPOSITORY
 RECORDED = "tests/unit/tests/test_recorded_servers.py"
 
 
-@pytest.mark.parametrize(
-    "suite",
-    [
-        "tests/unit/services/retriever/test_back_ends.py",
-        "tests/unit/services/retriever/elasticsearch/test_elasticsearch_tls.py",
-    ],
-)
-def test_a_suite_holds_on_elasticsearch(elasticsearch: Node, suite: str) -> None:
-    assert_holds(suite, "elasticsearch", ELASTICSEARCH_URL=elasticsearch.url)
+def test_the_suite_of_back_ends_holds_on_elasticsearch(elasticsearch: Node) -> None:
+    suite = "tests/unit/services/retriever/test_back_ends.py"
+    assert_holds(suite, "not flat and not hnsw and not ivf and not bm25s", ELASTICSEARCH_URL=elasticsearch.url)
 
 
 def test_llama_server_answers_as_it_was_recorded_to(llama: LlamaServer) -> None:

@@ -4,12 +4,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
+from tests.unit.datasets import DATA, needs
 
-from shared.settings import REPOSITORY
-
-CRANFIELD = REPOSITORY.parent / "shared" / "data" / "cranfield"
-needs_cranfield = pytest.mark.skipif(not CRANFIELD.is_dir(), reason="Cranfield is not beside the repository")
+CRANFIELD = DATA / "cranfield"
+needs_cranfield = needs("cranfield")
 
 DOCUMENTS = {
     "circle": "the area of a circle is pi times the radius squared",

@@ -1,8 +1,7 @@
 """A device in virtual time: jobs come, samples ask for one call after the other, `decide` flips, one call runs at once.
 
 Nothing here is taken from the scheduler: who starves, who waits online and how long the device stood idle is derived
-from the samples themselves.
-"""
+from the samples themselves."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from shared.calls import Lane
 from shared.lease.policy import (
     DeviceResidency,
     FlipRules,
@@ -20,7 +20,31 @@ from shared.lease.policy import (
     group_singly,
     stands_idle,
 )
-from tests.unit.workloads import load
+
+# Pictures of work and devices, as `decide` is shown them.
+
+JUDGE, GENERATOR = 1, 2
+
+
+def load(
+    model_id: int, calls: int = 1, lane: Lane | None = None, footprint_mib: int = 96, **seconds: float
+) -> ModelLoad:
+    """Work of a model; 1 is a judge, every other one a generator unless said."""
+    lane = lane or (Lane.JUDGE if model_id == JUDGE else Lane.GENERATE)
+    return ModelLoad(model_id=model_id, footprint_mib=footprint_mib, lane=lane, calls=calls, **seconds)
+
+
+def picture(*loads: ModelLoad, ready: bool = False, cpu_calls: int = 0, cpu_idle_s: float = 0.0) -> WorkloadSnapshot:
+    """The work."""
+    return WorkloadSnapshot(loads=loads, ready=ready, cpu_calls=cpu_calls, cpu_idle_s=cpu_idle_s)
+
+
+def held(
+    *models: int, state: str = "open", reason: str | None = None, failures: int = 0, **seconds: float
+) -> DeviceResidency:
+    """What the device holds."""
+    return DeviceResidency(epoch=5, models=models, state=state, reason=reason, failures=failures, **seconds)
+
 
 LOOK_S = 0.25
 """Virtual pause between two looks of a device that has nothing to do."""

@@ -7,8 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shared.telemetry import exporter
-from shared.telemetry import traces as traces_module
+from shared.telemetry import exporter, traces
 
 
 class Spans:
@@ -40,4 +39,4 @@ def tracing(*, content: bool = False) -> Iterator[Spans]:
         yield Spans(memory)
     finally:
         provider.shutdown()
-        traces_module.install_tracer()
+        traces.install_tracer()

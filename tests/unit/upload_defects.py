@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from shared.ingest.lines import MOST_COLUMNS
 from shared.ingest.rows import Format
-from tests.unit.shared.ingest.test_upload_formats import as_csv, as_jsonl, as_parquet
+from tests.unit.shared.ingest.test_uploads import as_csv, as_jsonl, as_parquet
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:e3d3e82a\nsize 699440\n"
 PAGE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"

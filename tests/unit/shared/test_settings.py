@@ -13,11 +13,6 @@ from shared.settings import Model, Settings, Workers, load
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import os
-
-    for name in list(os.environ):
-        if name.startswith("MATHRAG_"):
-            monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,6 +1,5 @@
 """`mathrag doctor` where nothing runs, where the settings are wrong, and against a server elsewhere."""
 
-import os
 from pathlib import Path
 
 import httpx2
@@ -20,9 +19,6 @@ from tests.unit.mathrag.cli.programs import stay_here
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.startswith("MATHRAG_"):
-            monkeypatch.delenv(name)
     (tmp_path / "empty.yaml").touch()
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "empty.yaml"))
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))

@@ -1,17 +1,30 @@
-"""The command line against a server that says what a test tells it to."""
+"""The command line as a whole: where it asks, how it ends, what it completes."""
 
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import msgspec
 import pytest
+from click import Context
 
 from mathrag.cli import output
-from mathrag.cli.output import parse_parameters
+from mathrag.cli.output import CODES, Exit, parse_parameters
 from mathrag.client import address as address_module
 from mathrag.client import waiting
+from mathrag.client.errors import failure
 from mathrag.stack import control
-from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
+from shared import errors
+from shared.settings import REPOSITORY
+from tests.unit.cases import named
+from tests.unit.commands import JOB, Server, command_of, job, mathrag, refuses, says
+
+# The command line against a server that says what a test tells it to.
 
 
 def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
@@ -238,3 +251,130 @@ def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
 
 def test_help_shows_defaults_that_settings_decide() -> None:
     assert "default: 8080" in " ".join(mathrag("up", "--help").output.split())
+
+
+# How commands end: every kind of error has an exit code, and the documentation has the table.
+
+HANDS = Path(output.__file__).parent.parent
+ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+
+
+def raised() -> Iterator[str]:
+    for file in HANDS.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id="Failed"), args=[ast.Constant(value=str(kind)), *_]):
+                    yield kind
+
+
+def test_every_error_of_the_service_has_an_exit_code() -> None:
+    assert [error for error in ERRORS if error.kind not in CODES] == []
+
+
+def test_every_error_of_the_command_line_has_an_exit_code() -> None:
+    kinds = set(raised())
+    assert kinds
+    assert kinds <= set(CODES)
+
+
+def test_the_table_of_exit_codes_is_documented_as_it_is() -> None:
+    text = (REPOSITORY / "docs" / "reference" / "exit-codes.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| [^|]*\| ([^|]*)\|$", text, re.MULTILINE)
+    documented = {int(code): set(re.findall(r"`(\w+)`", kinds)) for code, kinds in rows}
+    assert documented == {code: {kind for kind, given in CODES.items() if given is code} for code in Exit}
+
+
+def test_a_problem_of_the_server_ends_with_the_code_of_its_kind(server: Server) -> None:
+    wrong = {}
+    for kind, code in CODES.items():
+        server(refuses(400, kind, "no", "do"))
+        ended = named(mathrag, "job", "show", kind, "--json")
+        said = ended.exit_code, named(msgspec.json.decode, ended.stderr), ended.stdout
+        if said != (code, {"error": {"kind": kind, "message": "no", "hint": "do"}}, ""):
+            wrong[kind] = said
+    assert wrong == {}
+
+
+def test_a_kind_that_nobody_knows_is_internal(server: Server) -> None:
+    server(refuses(400, "brand_new", "?"))
+    assert mathrag("job", "show", "first").exit_code == Exit.INTERNAL
+
+
+def test_an_unforeseen_error_is_a_defect_with_its_name() -> None:
+    assert (failure(KeyError("x")).kind, failure(KeyError("x")).message) == ("internal", "KeyError: 'x'")
+
+
+def test_settings_that_are_wrong_are_the_users_to_correct(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.setenv("MATHRAG_PORT", "many")
+    ended = mathrag("job", "list")
+    assert ended.exit_code == Exit.INVALID
+    assert "MATHRAG_PORT" in ended.stderr
+    assert "mathrag config validate" in ended.stderr
+
+
+def test_a_settings_file_that_is_wrong_is_said_where_no_stack_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.yaml").write_text("port: many\n")
+    monkeypatch.setenv("MATHRAG_CONFIG", "wrong.yaml")
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, "wrong.yaml, line 1" in ended.stderr) == (Exit.INVALID, True)
+
+
+# What a shell is told.
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --command")]
+)
+def test_each_shell_has_its_script(shell: str, mark: str) -> None:
+    assert mark in mathrag("completion", shell).stdout
+
+
+def test_the_script_is_answered() -> None:
+    environment = {"_MATHRAG_COMPLETE": "complete_bash", "COMP_WORDS": "mathrag job pa", "COMP_CWORD": "2"}
+    called = "from mathrag.cli.main import app; app(prog_name='mathrag')"
+    ended = subprocess.run(
+        [sys.executable, "-c", called], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.split() == ["pause"]
+
+
+def offered_jobs(typed: str) -> list[tuple[str, str]]:
+    (argument,) = (each for each in command_of("job", "show").params if each.param_type_name == "argument")
+    return [(each.value, each.help) for each in argument.shell_complete(Context(command_of("job", "show")), typed)]
+
+
+def test_jobs_are_offered_by_name_and_by_id(server: Server) -> None:
+    server(says({"data": [JOB], "next_cursor": None}))
+    assert offered_jobs("fi") == [("first", "dense, running")]
+    assert offered_jobs("6b") == [(JOB["id"], "dense, running")]
+
+
+def test_a_shell_is_told_nothing_when_the_server_is_away(server: Server) -> None:
+    def refused(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    server(refused)
+    assert offered_jobs("") == []
+
+
+# Whole numbers are read without typer's converter; what it refuses is refused all the same.
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("0", "greater than or equal to 1"),
+        ("-3", "greater than or equal to 1"),
+        ("x", "valid integer"),
+        ("1.5", "integer"),
+    ],
+)
+def test_a_number_that_an_option_does_not_take_is_refused(value: str, words: str) -> None:
+    ended = mathrag("plan", "--dataset", "d", "--limit", value)
+    assert ended.exit_code == Exit.USAGE
+    assert words in " ".join(ended.output.replace("│", " ").split())

@@ -1,40 +1,30 @@
-"""What commands import before they do anything: what is not needed costs every user of a shell a second."""
+"""What commands import before they do anything, and which of them work where no extra is installed."""
 
 import json
 import os
 import subprocess
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+import mathrag
 from mathrag.cli.main import ENTRIES
+from mathrag.cli.output import Exit
 from mathrag.client import address
+from shared.installation import DISTRIBUTION, install_command
+from tests import light
 from tests.unit.commands import command_of
 
+# What commands import before they do anything: what is not needed costs every user of a shell a second.
+
 HEAVY = {
-    "alembic",
-    "celery",
-    "faiss",
-    "fastapi",
-    "math_verify",
-    "numpy",
-    "opentelemetry",
-    "psutil",
-    "pyarrow",
-    "pydantic",
-    "redis",
-    "scipy",
-    "services",
-    "sqlalchemy",
-    "starlette",
-    "sympy",
-    "tokenizers",
-    "tools",
-    "torch",
-    "uvicorn",
-    "yaml",
-}
+    "alembic", "celery", "faiss", "fastapi", "math_verify", "numpy", "opentelemetry", "pandas", "polars", "psutil",
+    "pyarrow", "pydantic", "redis", "scipy", "services", "sqlalchemy", "starlette", "sympy", "tokenizers", "tools",
+    "torch", "uvicorn", "yaml",
+}  # fmt: skip
 IMPORTED = """
 import json, os, sys
 from contextvars import copy_context
@@ -102,3 +92,188 @@ def test_where_a_stack_runs_a_settings_file_that_names_no_folder_is_not_parsed(t
 def test_the_list_of_commands_says_what_the_commands_say() -> None:
     listed = {entry.name: entry.help for entry in ENTRIES}
     assert {name: " ".join((command_of(name).help or "").partition("\n\n")[0].split()) for name in listed} == listed
+
+
+# What works where the wheel is installed without extras: its commands run without the packages of any.
+
+PROGRAM = """
+import gc, json, os, sys, traceback
+from importlib import import_module
+
+modules, commands = json.loads(sys.argv[1])
+lacking = []
+for name in modules:
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        lacking.append(name)
+print(json.dumps(lacking))
+
+
+def read_parquet():
+    from shared.errors import NotInstalled
+    from shared.ingest import rows
+
+    with open("rows.parquet", "wb") as file:
+        file.write(b"PAR1" * 4)
+    try:
+        next(rows.read_parquet(open("rows.parquet", "rb"), "rows", 1000, 1000))
+    except NotInstalled as error:
+        print(error.hint)
+
+
+from mathrag.cli.main import app
+
+gc.freeze()
+sys.stdout.flush()
+for place, words in enumerate(commands):
+    os.mkdir(str(place))
+    if os.fork() == 0:
+        os.chdir(str(place))
+        os.dup2(os.open("stdout", os.O_CREAT | os.O_WRONLY), 1)
+        os.dup2(os.open("stderr", os.O_CREAT | os.O_WRONLY), 2)
+        code = 0
+        try:
+            app(words) if words else read_parquet()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+"""Imports modules, then calls each command in a fork and in an empty folder of its own; none reads a Parquet file."""
+PARQUET: tuple[str, ...] = ()
+NEED_AN_EXTRA = {
+    ("up", "--detach", "--scale", "judge=2"): "embedded",
+    ("demo",): "embedded",
+    ("key", "create", "first", "--scope", "read"): "server",
+    ("grade", "--from", "answers.jsonl"): "server",
+    ("retrieval", "eval", "--from", ".", "--mode", "sparse"): "server",
+    ("mcp",): "mcp",
+}
+PURGE, HELP_OF_UP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
+STARTS_SERVICES = {"backup", "demo", "up", "reproduce"}
+READS_THE_DATABASE = {"key", "purge"}
+
+
+@pytest.fixture(scope="module")
+def light_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("light")
+    light.link_into(folder)
+    ours = Path(str(distribution(DISTRIBUTION).locate_file("")))
+    for information in ours.glob("mathrag_gate-*.dist-info"):
+        (folder / information.name).symlink_to(information)
+    return folder
+
+
+def modules(*light_packages: str) -> list[str]:
+    files = (file for package in light_packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
+    files = (*files, light.REPOSITORY / "mathrag" / "report.py")
+    names = (".".join(file.relative_to(light.REPOSITORY).with_suffix("").parts) for file in files)
+    return sorted(name.removesuffix(".__init__") for name in names)
+
+
+class Ended(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+    folder: Path
+    """An empty one, but for what it said and wrote."""
+
+
+class Light(NamedTuple):
+    lacking: list[str]
+    """Modules that cannot be imported."""
+    ended: dict[tuple[str, ...], Ended]
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def in_light(light_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
+    environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(light_packages)))
+    commands = [*NEED_AN_EXTRA, PURGE, HELP_OF_UP, DOCTOR, PARQUET]
+    words = json.dumps([modules("client", "cli"), commands])
+    folder = tmp_path_factory.mktemp("empty")
+    # Without `site`, only what PYTHONPATH names can be imported.
+    command = [sys.executable, "-S", "-c", PROGRAM, words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    lacking, *codes = map(json.loads, done.stdout.splitlines())
+    folders = [folder / str(place) for place in range(len(commands))]
+    ended = [
+        Ended(code, (at / "stdout").read_text("utf-8"), (at / "stderr").read_text("utf-8"), at)
+        for code, at in zip(codes, folders, strict=True)
+    ]
+    return Light(lacking, dict(zip(commands, ended, strict=True)), done.stderr)
+
+
+def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Light) -> None:
+    lacking = {name.removeprefix("mathrag.cli.") for name in in_light.lacking}
+    assert lacking == STARTS_SERVICES | READS_THE_DATABASE, in_light.stderr
+
+
+@pytest.mark.parametrize(("words", "extra"), NEED_AN_EXTRA.items())
+def test_a_command_that_needs_an_extra_names_the_command_that_installs_it(
+    words: tuple[str, ...], extra: str, in_light: Light
+) -> None:
+    ended = in_light.ended[words]
+    assert ended.code == Exit.USAGE, ended.stderr
+    error, fix = ended.stderr.splitlines()
+    assert f"of the extra `{extra}` is not installed" in error
+    assert fix == f"  fix: {install_command(extra)}"
+    assert not (ended.folder / ".mathrag").exists()
+
+
+def test_parquet_alone_of_all_formats_needs_an_extra(in_light: Light) -> None:
+    ended = in_light.ended[PARQUET]
+    assert ended.stdout.strip() == install_command("server"), ended.stderr
+
+
+def test_the_error_is_an_object_with_json(in_light: Light) -> None:
+    ended = in_light.ended[PURGE]
+    said = json.loads(ended.stderr)["error"]
+    assert (ended.code, said["kind"], said["hint"]) == (Exit.USAGE, "not_installed", install_command("server"))
+
+
+def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> None:
+    ended = in_light.ended[HELP_OF_UP]
+    words = " ".join(ended.stdout.split())
+    assert ended.code == Exit.DONE, ended.stderr
+    assert "Start PostgreSQL, Redis and all services" in words
+    assert "[embedded]" in words.replace(" ", "")
+
+
+def test_the_doctor_says_how_far_it_could_look(in_light: Light) -> None:
+    ended = in_light.ended[DOCTOR]
+    checks = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
+    assert ended.code == Exit.FINDING
+    assert checks["configuration"]["ok"]
+    assert not checks["api"]["ok"]
+    assert checks["packages"]["fix"] == install_command("server")
+
+
+# `import mathrag` costs nothing, and its names are there.
+
+
+def imported_by(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_the_package_alone_imports_nothing() -> None:
+    assert not imported_by("import mathrag") & ({"httpx2", "msgspec", "anyio"} | HEAVY)
+
+
+def test_clients_import_what_they_need() -> None:
+    client = "client = mathrag.Client('http://127.0.0.1:1'); client.jobs; client.corpora; client.rules; client.pipeline"
+    assert not imported_by(f"import mathrag; {client}; mathrag.AsyncClient") & HEAVY
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+    assert {"Client", "AsyncClient", "Failed"} <= set(dir(mathrag))
+    with pytest.raises(AttributeError, match="Clinet"):
+        mathrag.Clinet  # noqa: B018

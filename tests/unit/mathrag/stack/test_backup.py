@@ -1,6 +1,7 @@
 """Files and folders that `mathrag backup` and `mathrag restore` refuse, before any server is started."""
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 import pytest
 
 from mathrag.cli.output import Exit
-from mathrag.stack import control
+from mathrag.stack import control, privacy
 from mathrag.stack.postgres import list_schemas
 from shared.settings import REPOSITORY
 from tests.faults.limits import small_disk
@@ -170,3 +171,16 @@ def test_a_database_of_ones_own_is_left_to_its_own_tools(
     code, said = refused(command, str(write_archive(tmp_path)), "--data-dir", str(tmp_path / "new"))
     assert (code, "pg_" in said, "secret" in said) == (Exit.USAGE, True, False)
     assert not (tmp_path / "new").exists()
+
+
+def mode(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
+
+
+def test_folders_that_are_created_are_closed_to_others_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    privacy.create_closed(tmp_path / ".mathrag" / "demo")
+    others_may_list = stat.S_IRGRP | stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH
+    assert mode(tmp_path / ".mathrag") & others_may_list == 0
+    assert mode(tmp_path / ".mathrag" / "demo") & others_may_list == 0
+    assert mode(tmp_path) == 0o755

@@ -1,3 +1,5 @@
+"""Processes of the stack: found again, stopped, started after a rest, and their logs."""
+
 import asyncio
 import itertools
 import os
@@ -15,11 +17,11 @@ import pytest
 
 from mathrag.client import address
 from mathrag.stack import process
-from mathrag.stack import process as process_module
-from mathrag.stack.process import Child, Keeper, Time, read_birth
-from mathrag.stack.redis import find_free_port
+from mathrag.stack.process import BackOff, Child, Keeper, Time, read_birth
+from mathrag.stack.redis import find_free_port, rotate
 from shared.calls import Lane
 from shared.errors import Unavailable
+from tests.faults.limits import room, small_disk
 from tests.faults.recording import Seen
 
 # What a child does decides whether it hangs, not how long it takes: real processes, and a clock that tests move.
@@ -60,11 +62,11 @@ def after(tries: int) -> Callable[[], Awaitable[bool]]:
 
 @contextmanager
 def running(code: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    child = process_module.spawn([sys.executable, "-c", code], log=folder / "log")
+    child = process.spawn([sys.executable, "-c", code], log=folder / "log")
     try:
         yield child
     finally:
-        process_module.kill_tree(child)
+        process.kill_tree(child)
         child.wait()
 
 
@@ -77,14 +79,14 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
         await until(lambda: len(psutil.Process(child.pid).children()) == code.count("Popen"))
-        await process_module.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
+        await process.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
 
 
 @pytest.mark.parametrize("code", [IDLE, WITH_IDLE_CHILD])
 async def test_a_child_that_does_nothing_is_given_up(tmp_path: Path, code: str) -> None:
     with running(code, tmp_path) as child:
         with pytest.raises(Unavailable, match="`deaf` is not ready, and did nothing for 60 s"):
-            await process_module.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
+            await process.wait_ready("deaf", child, never, log=tmp_path / "log", time=make_clock())
         assert child.poll() is None
 
 
@@ -93,23 +95,23 @@ async def test_a_stopped_child_does_nothing_whatever_its_children_do(tmp_path: P
         await until(lambda: bool(psutil.Process(child.pid).children()))
         child.send_signal(signal.SIGSTOP)
         with pytest.raises(Unavailable, match="did nothing"):
-            await process_module.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
+            await process.wait_ready("stopped", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_child_that_works_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "STARTING_S", 0.1)
+    monkeypatch.setattr(process, "STARTING_S", 0.1)
     with running(BUSY, tmp_path) as child, pytest.raises(Unavailable, match="s of processor time"):
-        await process_module.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
+        await process.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(tmp_path: Path) -> None:
     seconds = 0.0
     with running(IDLE, tmp_path) as child:
         await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
-        effort = process_module.Effort(child.pid, Time(now=lambda: seconds))
+        effort = process.Effort(child.pid, Time(now=lambda: seconds))
         seconds = 3600.0
         effort.look()
-        assert effort.idle_s <= process_module.LONGEST_LOOK_S
+        assert effort.idle_s <= process.LONGEST_LOOK_S
 
 
 @asynccontextmanager
@@ -154,7 +156,7 @@ async def test_a_child_that_works_without_answering_is_killed_after_much_process
 ) -> None:
     async with kept(BUSY, tmp_path) as (found, time):
         assert await check_often(found, time, 100) == found.pid
-        monkeypatch.setattr(process_module, "LOOPING_S", 0.0)
+        monkeypatch.setattr(process, "LOOPING_S", 0.0)
         assert await check_often(found, time, 2) is None
         assert "of processor time; it is killed" in caplog.text
 
@@ -196,13 +198,13 @@ async def test_with_a_hung_child_ends_what_it_had_started(tmp_path: Path) -> Non
 
 @asynccontextmanager
 async def living() -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
+    sleeper = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
     try:
-        yield process
+        yield sleeper
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        if sleeper.returncode is None:
+            sleeper.kill()
+        await sleeper.wait()
 
 
 def record(data_dir: Path, pid: int, born: str) -> None:
@@ -218,7 +220,7 @@ def impatient() -> Time:
 async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) -> None:
     async with living() as left:
         record(tmp_path, left.pid, read_birth(left.pid))
-        await process_module.clear(tmp_path, time=impatient())
+        await process.clear(tmp_path, time=impatient())
         assert await left.wait() == -signal.SIGKILL
 
 
@@ -232,16 +234,16 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
         record(tmp_path, foreign.pid, read_birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
         os.utime(tmp_path / address.STATE_FILE, (tomorrow, tomorrow))
-        await process_module.clear(tmp_path, time=impatient())
+        await process.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
         assert read_birth(foreign.pid)
     seen.note("the process lives, and nothing waits for it")
 
 
 async def test_a_process_that_is_gone_has_no_birth() -> None:
-    async with living() as process:
-        assert read_birth(process.pid) == read_birth(process.pid) != read_birth(os.getpid())
-    assert read_birth(process.pid) == ""
+    async with living() as sleeper:
+        assert read_birth(sleeper.pid) == read_birth(sleeper.pid) != read_birth(os.getpid())
+    assert read_birth(sleeper.pid) == ""
 
 
 # Whether a service is ready, and whether one that was still answers.
@@ -300,3 +302,105 @@ def stopped_child() -> Iterator[None]:
 @pytest.mark.usefixtures("stopped_child")
 async def test_a_worker_whose_child_is_stopped_does_not_answer() -> None:
     assert not await process.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)
+
+
+# How long a crashed child rests before its next start, and that children die with their supervisor.
+
+
+def test_pause_doubles_up_to_ten_seconds() -> None:
+    back_off = BackOff()
+    assert [back_off.choose_pause(0.0) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_health_resets_the_pause() -> None:
+    back_off = BackOff()
+    for _ in range(5):
+        back_off.choose_pause(0.0)
+    assert [back_off.choose_pause(29.9), back_off.choose_pause(30.0), back_off.choose_pause(1.0)] == [10.0, 0.5, 1.0]
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+        await asyncio.sleep(0.005)
+
+    def time(self) -> Time:
+        return Time(now=lambda: self.seconds, sleep=self.sleep)
+
+
+async def test_keeper_backs_off(tmp_path: Path) -> None:
+    fake = FakeTime()
+
+    async def ready(_pid: int) -> bool:
+        return True
+
+    crashing = Child(name="crashing", command=lambda: [sys.executable, "-c", "raise SystemExit(1)"], ready=ready)
+    keeper = Keeper(crashing, log=tmp_path / "log", changed=lambda: None, time=fake.time())
+    await keeper.start()
+    keeping = asyncio.create_task(keeper.keep())
+    while keeper.restarts < 4:  # noqa: ASYNC110 - what is awaited happens in other processes
+        await asyncio.sleep(0.01)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await keeper.stop()
+    pauses = [pause for pause in fake.slept if pause != process.POLL_S]
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux")
+def test_child_dies_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import sys, time, pathlib\n"
+        "from mathrag.stack.process import spawn\n"
+        f"print(spawn(['sleep', '60'], log=pathlib.Path({str(tmp_path / 'log')!r})).pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGKILL)
+    psutil.wait_procs([child], timeout=5)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+# A log that is too large is kept once beside itself and begins anew, whoever has it open.
+
+
+def test_a_large_log_is_kept_once_and_begins_anew(tmp_path: Path) -> None:
+    log = tmp_path / "judge.log"
+    with log.open("ab", buffering=0) as writer:
+        for lines in (b"first\n", b"second\n", b"third\n"):
+            writer.write(lines)
+            rotate(tmp_path, 3)
+        writer.write(b"last\n")
+    assert (tmp_path / "judge.log.1").read_bytes() == b"third\n"
+    assert log.read_bytes() == b"last\n"
+
+
+def test_a_small_log_is_let_alone(tmp_path: Path) -> None:
+    (tmp_path / "guard.log").write_bytes(b"abc")
+    (tmp_path / "notes.txt").write_bytes(b"longer than that")
+    rotate(tmp_path, 3)
+    assert {file.name for file in tmp_path.iterdir()} == {"guard.log", "notes.txt"}
+
+
+def test_without_room_for_the_copy_nothing_is_lost(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "logs", 4) as disk:
+            log = disk.folder / "redis.log"
+            log.write_bytes(bytes(2 << 20))
+            disk.fill()
+            rotate(disk.folder, 1 << 20)
+            assert log.stat().st_size == 2 << 20
+            assert not log.with_name("redis.log.1").exists()
+            disk.relieve()
+            rotate(disk.folder, 1 << 20)
+            assert (log.stat().st_size, log.with_name("redis.log.1").stat().st_size) == (0, 2 << 20)
+            assert room(disk.folder) > 0
+    except PermissionError as error:
+        pytest.skip(f"mounting a small file system needs root: {error}")

@@ -1,18 +1,28 @@
-"""The guard's part of the race table: what is admitted, what is aborted, and what a receipt says."""
+"""The guard: what is admitted, what is aborted, what a receipt says, and what becomes a span."""
 
 import asyncio
+import os
+import sys
 from collections.abc import Sequence
 
 import anyio
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
 
+from services.guard import __main__ as program
 from services.guard.guard import Guard, ServedModel, StaleEpoch
 from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
+from shared.models.openai_compatible import OpenAICompatible
 from shared.replies import FailureKind
+from shared.telemetry import traces
+from tests.doubles.chat_server import answer, chat_server
 from tests.doubles.puppets import PuppetServer, StepClock
+from tests.unit.tracing import Spans, tracing
 
 pytestmark = pytest.mark.anyio
+
+# The guard's part of the race table: what is admitted, what is aborted, and what a receipt says.
 
 EPOCH, JUDGE, GENERATOR, REMOTE = 7, 1, 2, 3
 
@@ -37,6 +47,15 @@ async def completions(guard: Guard, request: RunRequest) -> list[Completion]:
 
 def sent(guard: Guard, request: RunRequest) -> "asyncio.Task[list[Completion]]":
     return asyncio.create_task(completions(guard, request))
+
+
+async def started(*numbers: int, parallel: int = 8) -> tuple[PuppetServer, Guard, asyncio.Task[list[Completion]]]:
+    """A server, its guard, and calls of one chunk, as many as may run of which do."""
+    server = PuppetServer()
+    guard = guard_with(server, parallel=parallel)
+    running = sent(guard, chunk(*numbers))
+    await server.has(min(len(numbers), parallel))
+    return server, guard, running
 
 
 async def turns(count: int = 20) -> None:
@@ -110,10 +129,7 @@ async def test_a_drain_that_begins_while_a_chunk_is_being_admitted_never_sees_an
 
 
 async def test_a_drain_waits_for_the_last_call_in_flight() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, guard, running = await started(1, 2)
     guard.close()
     idle = asyncio.create_task(guard.wait_idle())
     server.answer("1")
@@ -153,10 +169,7 @@ async def test_a_client_that_goes_away_does_not_hold_the_device() -> None:
 
 
 async def test_aborted_calls_come_back_released() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=1)
-    running = sent(guard, chunk(1, 2))
-    await server.has(1)
+    server, guard, running = await started(1, 2, parallel=1)
     guard.close()
     await guard.cancel()
     assert guard.in_flight == 0
@@ -165,10 +178,7 @@ async def test_aborted_calls_come_back_released() -> None:
 
 
 async def test_a_reply_that_came_before_the_abort_is_kept() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, guard, running = await started(1, 2)
     server.answer("1")
     await server.has(1)
     await guard.cancel()
@@ -201,10 +211,7 @@ async def test_a_server_that_dies_lapses_what_ran_on_it() -> None:
 
 
 async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running_alone() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=2)
-    running = sent(guard, chunk(1, 2, 3))
-    await server.has(2)
+    server, guard, running = await started(1, 2, 3, parallel=2)
     server.fail("1", ServerUnreached("connection refused"))
     server.die()
     with anyio.fail_after(30):
@@ -214,20 +221,14 @@ async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running
 
 
 async def test_a_call_that_is_aborted_while_it_waits_for_a_slot_of_a_dead_server_is_released() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=1)
-    running = sent(guard, chunk(1, 2))
-    await server.has(1)
+    server, guard, running = await started(1, 2, parallel=1)
     server.died = True
     await guard.cancel()
     assert ends(await running) == [End.LAPSED, End.RELEASED]
 
 
 async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, guard, running = await started(1, 2)
     server.lose()
     server.fail("1", ChatFailed(FailureKind.CONNECTION, "reset"))
     await server.has(1)
@@ -236,10 +237,7 @@ async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
 
 
 async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_backend() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1))
-    await server.has(1)
+    server, _, running = await started(1)
     server.fail("1", ChatFailed(FailureKind.CONNECTION, "reset"))
     with anyio.fail_after(30):
         (found,) = await running
@@ -248,10 +246,7 @@ async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_back
 
 @pytest.mark.parametrize("away", [ServerAway("HTTP 503: busy"), ServerUnreached("connection refused")])
 async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1))
-    await server.has(1)
+    server, _, running = await started(1)
     server.fail("1", away)
     with anyio.fail_after(30):
         (found,) = await running
@@ -261,10 +256,7 @@ async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
 
 @pytest.mark.parametrize("kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.TIMEOUT, FailureKind.BACKEND_ERROR])
 async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, _, running = await started(1, 2)
     server.fail("1", ChatFailed(kind, "x" * 1000))
     await server.has(1)
     server.answer("2")
@@ -274,10 +266,7 @@ async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> 
 
 
 async def test_an_unforeseen_error_of_one_call_leaves_its_neighbours_alone() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(1, 2))
-    await server.has(2)
+    server, _, running = await started(1, 2)
     server.fail("1", RuntimeError("refused a request to 'elsewhere'"))
     await turns()
     if "2" in server.running:
@@ -308,10 +297,7 @@ async def test_receipts_lie_inside_the_residency() -> None:
 
 
 async def test_a_completion_carries_the_whole_reply() -> None:
-    server = PuppetServer()
-    guard = guard_with(server)
-    running = sent(guard, chunk(9))
-    await server.has(1)
+    server, _, running = await started(9)
     server.answer()
     (found,) = await running
     assert (found.id, found.text, found.finish_reason) == (9, "re: 9", "stop")
@@ -337,10 +323,7 @@ async def test_parallelism_never_exceeds_the_slots(parallel: int) -> None:
 
 
 async def test_a_failed_call_gives_its_slot_back() -> None:
-    server = PuppetServer()
-    guard = guard_with(server, parallel=1)
-    running = sent(guard, chunk(1, 2))
-    await server.has(1)
+    server, _, running = await started(1, 2, parallel=1)
     server.fail("1", ChatFailed(FailureKind.BACKEND_ERROR, "HTTP 500"))
     await turns()
     server.answer("2")
@@ -433,3 +416,113 @@ async def test_a_reply_that_is_held_back_when_its_server_dies_is_no_suspect() ->
     server.die()
     await guard.cancel()
     assert ends(await running) == [End.RELEASED]
+
+
+# The guard's model calls as spans: one each, however it ends, inside the chunk that asked for it.
+
+QWEN = 1
+
+
+def traced_guard(server: PuppetServer) -> Guard:
+    guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
+    guard.open(EPOCH, {QWEN: ServedModel(server, 2, name="qwen", driver="process")})
+    return guard
+
+
+def chunk_of(*prompts: str) -> RunRequest:
+    calls = (
+        ModelCall(id=n, model_id=QWEN, prompt=each, decoding=Decoding(max_tokens=9), seed=n)
+        for n, each in enumerate(prompts)
+    )
+    return RunRequest(epoch=EPOCH, calls=tuple(calls))
+
+
+async def drained(guard: Guard, request: RunRequest) -> None:
+    with traces.span("POST /run"):
+        async for _ in guard.run(request):
+            pass
+
+
+def calls(spans: Spans) -> list[ReadableSpan]:
+    return sorted(spans.named("chat qwen"), key=lambda span: span.attributes["mathrag.call.id"])
+
+
+async def test_every_call_of_a_chunk_is_a_span() -> None:
+    server = PuppetServer()
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(traced_guard(server), chunk_of("a", "b")))
+        await server.has(2)
+        server.answer()
+        await running
+    first, second = calls(spans)
+    assert {first.parent.span_id, second.parent.span_id} == {spans.one("POST /run").context.span_id}
+    assert (first.attributes["gen_ai.provider.name"], first.attributes["gen_ai.request.max_tokens"]) == ("process", 9)
+    assert (second.attributes["gen_ai.request.seed"], second.attributes["gen_ai.usage.output_tokens"]) == (1, 2)
+    assert {span.attributes["mathrag.concurrency"] for span in (first, second)} == {1, 2}
+
+
+async def test_a_call_on_a_server_that_dies_says_so() -> None:
+    server = PuppetServer()
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(traced_guard(server), chunk_of("a")))
+        await server.has(1)
+        server.die()
+        await running
+    assert calls(spans)[0].attributes["error.type"] == "lapsed"
+
+
+async def test_a_call_that_is_aborted_ends_its_span() -> None:
+    server = PuppetServer()
+    guard = traced_guard(server)
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(guard, chunk_of("a")))
+        await server.has(1)
+        await guard.cancel()
+        await running
+    assert calls(spans)[0].attributes["error.type"] == "CancelledError"
+
+
+async def test_the_model_server_is_told_the_trace() -> None:
+    with tracing() as spans:
+        async with chat_server(lambda _: answer("hi")) as server:
+            client = OpenAICompatible(server.url, model="qwen")
+            with traces.span("chat qwen"):
+                await client.complete("a", Decoding(), seed=1)
+            await client.close()
+    told = traces.parse_traceparent(server.seen[0].headers["traceparent"])
+    assert told is not None
+    assert (told.trace, told.span) == (spans.one("chat qwen").context.trace_id, spans.one("chat qwen").context.span_id)
+
+
+async def test_a_model_server_is_told_nothing_when_nothing_is_traced() -> None:
+    async with chat_server(lambda _: answer("hi")) as server:
+        client = OpenAICompatible(server.url, model="qwen")
+        await client.complete("a", Decoding(), seed=1)
+        await client.close()
+    assert "traceparent" not in server.seen[0].headers
+
+
+# `python -m services.guard`: which device it takes, and what its children may see.
+
+
+def test_a_device_that_is_not_configured_is_refused_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MATHRAG_DEVICES", '[{"id": "cpu:1"}]')
+    monkeypatch.setattr(sys, "argv", ["guard", "--device", "cpu:9", "--port", "1"])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    assert "no device 'cpu:9'; there are cpu:0, cpu:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("device", "seen"), [("GPU-0f", "GPU-0f"), ("MIG-0f", "MIG-0f"), ("cpu:0", "0,1")])
+def test_what_a_guard_starts_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch, device: str, seen: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("MATHRAG_DEVICE__ID", device)
+    monkeypatch.setattr(sys, "argv", ["guard"])
+    for starts in ("create_app", "serve"):
+        monkeypatch.setattr(program, starts, lambda *_, **__: None)
+    monkeypatch.setattr(program.telemetry, "start", lambda *_: None)
+    program.main()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen

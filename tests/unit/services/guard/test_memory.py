@@ -1,3 +1,5 @@
+"""What the guard knows of its device: memory, processes, and the time."""
+
 import asyncio
 import os
 import signal
@@ -5,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -396,3 +400,48 @@ async def test_a_device_that_is_lost_while_it_is_open_is_told_at_the_next_sample
     await bench.opened(NotMeasured("GPU is lost"))
     with pytest.raises(NotMeasured):
         await bench.sampled()
+
+
+# The guard's clock never goes back, whatever is done to the machine's.
+
+
+class Hands:
+    def __init__(self) -> None:
+        self.wall = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        self.seconds = 100.0
+
+    def now(self, zone: object) -> datetime:
+        assert zone is UTC
+        return self.wall
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    hands = Hands()
+    monkeypatch.setattr(memory, "datetime", hands)
+    monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=lambda: hands.seconds))
+    return hands
+
+
+def test_the_clock_starts_at_wall_time(hands: Hands) -> None:
+    assert memory.GuardClock().now() == hands.wall
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)])
+def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta) -> None:
+    guard_clock = memory.GuardClock()
+    start = hands.wall
+    hands.wall += jump
+    hands.seconds += 2.5
+    assert guard_clock.now() == start + timedelta(seconds=2.5)
+
+
+def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
+    guard_clock = memory.GuardClock()
+    guard_clock.set(hands.wall + timedelta(hours=1))
+    hands.seconds += 2.5
+    assert guard_clock.now() == hands.wall + timedelta(hours=1, seconds=2.5)
+
+
+def test_a_stamp_knows_its_zone() -> None:
+    assert memory.GuardClock().now().utcoffset() == timedelta(0)

@@ -39,16 +39,13 @@ from services.retriever.index import (
 from shared import canonical
 from shared.errors import Invalid, Unavailable
 from shared.installation import install_command
-from shared.settings import REPOSITORY, Retrieval, Sparse
-from tests.unit.retrieval import DOCUMENTS as RETRIEVAL_DOCUMENTS
-from tests.unit.retrieval import QUESTIONS as RETRIEVAL_QUESTIONS
-from tests.unit.retrieval import TEXTS as RETRIEVAL_TEXTS
-from tests.unit.retrieval import HashedWords
+from shared.settings import Retrieval, Sparse
+from tests.unit.datasets import DATA, needs
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
 
 # Chinese is cut into words where jieba is installed, and into characters and pairs where it is not.
 
 
-DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
 JIEBA = TermCutter("jieba")
 HAN = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FD5), max_size=20)
 
@@ -138,10 +135,10 @@ def test_several_threads_load_it_once() -> None:
     assert index_module.load_tokenizer.cache_info().misses == 1
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent")
+@needs("zh/cmath-test.jsonl")
 @pytest.mark.parametrize("words", [PAIRS, JIEBA], ids=["pairs", "words"])
 def test_half_of_a_problem_finds_it_among_a_thousand(words: TermCutter) -> None:
-    lines = DATA.read_text(encoding="utf-8").splitlines()
+    lines = (DATA / "zh" / "cmath-test.jsonl").read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(json.loads(line)["question"] for line in lines))
     index = Bm25(words).build([[(f"{at:064x}", text) for at, text in enumerate(texts)]])
     found = index.search([text[: len(text) // 2] for text in texts], 1)
@@ -155,21 +152,18 @@ def test_half_of_a_problem_finds_it_among_a_thousand(words: TermCutter) -> None:
 def test_scores_are_the_inner_products() -> None:
     embedder = HashedWords()
     expected = (
-        embedder.embed_queries(RETRIEVAL_QUESTIONS).astype(np.float64)
-        @ embedder.embed_documents(RETRIEVAL_TEXTS).astype(np.float64).T
+        embedder.embed_queries(QUESTIONS).astype(np.float64) @ embedder.embed_documents(TEXTS).astype(np.float64).T
     )
-    position = {document: at for at, (document, _) in enumerate(RETRIEVAL_DOCUMENTS)}
-    for row, matches in zip(
-        expected, Faiss(embedder).build([RETRIEVAL_DOCUMENTS]).search(RETRIEVAL_QUESTIONS, 6), strict=True
-    ):
+    position = {document: at for at, (document, _) in enumerate(DOCUMENTS)}
+    for row, matches in zip(expected, Faiss(embedder).build([DOCUMENTS]).search(QUESTIONS, 6), strict=True):
         assert len(matches) == 6
         for match in matches:
             assert match.score == pytest.approx(row[position[match.document]], abs=1e-12)
 
 
 def test_the_same_text_has_cosine_one() -> None:
-    [[match]] = Faiss(HashedWords()).build([RETRIEVAL_DOCUMENTS]).search([RETRIEVAL_TEXTS[0]], 1)
-    assert match.document == RETRIEVAL_DOCUMENTS[0][0]
+    [[match]] = Faiss(HashedWords()).build([DOCUMENTS]).search([TEXTS[0]], 1)
+    assert match.document == DOCUMENTS[0][0]
     assert match.score == pytest.approx(1, abs=1e-6)
 
 
@@ -181,7 +175,7 @@ def test_equal_vectors_beyond_the_margin_come_by_hash() -> None:
 
 def test_knows_its_dimension_and_embedder() -> None:
     backend = Faiss(HashedWords())
-    index: DenseIndex = backend.build([RETRIEVAL_DOCUMENTS])
+    index: DenseIndex = backend.build([DOCUMENTS])
     assert index.dimension == backend.recipe()["dimension"] == 64
     assert backend.recipe()["embedder"] == "hashed-words"
 
@@ -212,25 +206,22 @@ def backend(request: pytest.FixtureRequest) -> Backend[SearchIndex]:
 
 def write(root: Path, backend: Backend[SearchIndex], corpus: str = CORPUS) -> tuple[Path, dict[str, Any], bytes]:
     recipe = builds.make_recipe(backend, corpus)
-    folder, file_hash = index.write_index(root, recipe, backend.build([RETRIEVAL_DOCUMENTS]))
+    folder, file_hash = index.write_index(root, recipe, backend.build([DOCUMENTS]))
     return folder, recipe, file_hash
 
 
 def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, recipe, file_hash = write(tmp_path, backend)
     assert folder == tmp_path / canonical.digest(recipe).hex()
-    index.verify(folder, recipe, file_hash)
-    manifest = json.loads((folder / index.MANIFEST).read_bytes())
-    assert manifest["recipe"] == recipe
-    assert manifest["documents"] == len(RETRIEVAL_DOCUMENTS)
-    assert set(manifest["files"]) == {file.name for file in folder.iterdir()} - {index.MANIFEST}
+    manifest = index.verify(folder, recipe, file_hash)
+    assert manifest.signature == folder.name
+    assert manifest.documents == len(DOCUMENTS)
+    assert set(manifest.files) == {file.name for file in folder.iterdir()} - {index.MANIFEST}
 
 
 def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     folder, _, _ = write(tmp_path, backend)
-    assert backend.load(folder).search(RETRIEVAL_QUESTIONS, 4) == backend.build([RETRIEVAL_DOCUMENTS]).search(
-        RETRIEVAL_QUESTIONS, 4
-    )
+    assert backend.load(folder).search(QUESTIONS, 4) == backend.build([DOCUMENTS]).search(QUESTIONS, 4)
 
 
 def test_writing_is_repeatable(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
@@ -321,7 +312,7 @@ def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backen
 
 
 def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
-    documents = [document for document, _ in RETRIEVAL_DOCUMENTS]
+    documents = [document for document, _ in DOCUMENTS]
     index.write_hashes(tmp_path, documents)
     assert (tmp_path / index.HASHES_FILE).stat().st_size == 32 * len(documents)
     assert index.read_hashes(tmp_path) == documents
@@ -342,22 +333,22 @@ def test_indexed_text() -> None:
 
 RNG = np.random.default_rng(0)
 WORDS = [f"w{at}" for at in range(200)]
-TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(1200)]
-DOCUMENTS = [(f"{at:064x}", text) for at, text in enumerate(TEXTS)]
-QUESTIONS = [" ".join(RNG.choice(WORDS, 4)) for _ in range(64)]
+MANY_TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(1200)]
+MANY_DOCUMENTS = [(f"{at:064x}", text) for at, text in enumerate(MANY_TEXTS)]
+MANY_QUESTIONS = [" ".join(RNG.choice(WORDS, 4)) for _ in range(64)]
 K = 10
 
 HNSW = Hnsw(neighbours=16, build=100, search=100)
 IVF = Ivf(lists=0, probes=12)
 
 
-def built(layout: VectorLayout, documents: list[tuple[str, str]] = DOCUMENTS) -> FaissIndex:
+def built(layout: VectorLayout, documents: list[tuple[str, str]] = MANY_DOCUMENTS) -> FaissIndex:
     return Faiss(HashedWords(), layout).build([documents])
 
 
 @pytest.fixture(scope="module")
 def exact() -> list[list[IndexMatch]]:
-    return built(Flat()).search(QUESTIONS, K)
+    return built(Flat()).search(MANY_QUESTIONS, K)
 
 
 @pytest.mark.parametrize(("layout", "least"), [(HNSW, 0.95), (IVF, 0.5)], ids=["hnsw", "ivf"])
@@ -366,17 +357,17 @@ def test_most_of_the_nearest_are_found_with_their_exact_scores(
 ) -> None:
     scores = [dict(matches) for matches in exact]
     found = [[match for match in matches if match.document in scores[at]] for at, matches in enumerate(all_of(layout))]
-    assert sum(map(len, found)) >= least * K * len(QUESTIONS)
+    assert sum(map(len, found)) >= least * K * len(MANY_QUESTIONS)
     assert all(match.score == scores[at][match.document] for at, matches in enumerate(found) for match in matches)
 
 
 def all_of(layout: VectorLayout) -> list[list[IndexMatch]]:
-    return built(layout).search(QUESTIONS, K)
+    return built(layout).search(MANY_QUESTIONS, K)
 
 
 def test_more_probes_find_more(exact: list[list[IndexMatch]]) -> None:
-    assert built(Ivf(lists=20, probes=20)).search(QUESTIONS, K) == exact
-    few, more = (overlap(built(Ivf(lists=20, probes=probes)).search(QUESTIONS, K), exact) for probes in (1, 8))
+    assert built(Ivf(lists=20, probes=20)).search(MANY_QUESTIONS, K) == exact
+    few, more = (overlap(built(Ivf(lists=20, probes=probes)).search(MANY_QUESTIONS, K), exact) for probes in (1, 8))
     assert few < more < 1
 
 
@@ -401,13 +392,13 @@ def test_the_same_documents_give_the_same_bytes(layout: VectorLayout, tmp_path: 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
 def test_large_and_small_batches_agree_to_the_last_bit_in_layouts(layout: VectorLayout) -> None:
     index = built(layout)
-    assert index.search(QUESTIONS, K) == [index.search([question], K)[0] for question in QUESTIONS]
+    assert index.search(MANY_QUESTIONS, K) == [index.search([question], K)[0] for question in MANY_QUESTIONS]
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
 def test_a_loaded_index_searches_as_it_was_built(layout: VectorLayout, tmp_path: Path) -> None:
     built(layout).save(tmp_path)
-    assert Faiss(HashedWords(), layout).load(tmp_path).search(QUESTIONS, K) == all_of(layout)
+    assert Faiss(HashedWords(), layout).load(tmp_path).search(MANY_QUESTIONS, K) == all_of(layout)
 
 
 @pytest.mark.parametrize(
@@ -423,9 +414,9 @@ def test_lists_are_never_more_than_documents_can_fill(asked: int, documents: int
 def test_a_tiny_corpus_is_searched_whole(
     layout: VectorLayout, documents: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    [found] = built(layout, DOCUMENTS[:documents]).search([TEXTS[0]], 1000)
+    [found] = built(layout, MANY_DOCUMENTS[:documents]).search([MANY_TEXTS[0]], 1000)
     assert len(found) == documents
-    assert found[0].document == DOCUMENTS[0][0]
+    assert found[0].document == MANY_DOCUMENTS[0][0]
     assert capfd.readouterr().err == ""
 
 
@@ -447,12 +438,12 @@ def test_an_index_of_another_layout_is_refused(tmp_path: Path) -> None:
 
 def test_threads_are_given_back() -> None:
     before = faiss.omp_get_max_threads()
-    built(HNSW, DOCUMENTS[:50])
+    built(HNSW, MANY_DOCUMENTS[:50])
     assert faiss.omp_get_max_threads() == before
 
 
 def test_vectors_of_documents_are_those_that_were_embedded() -> None:
-    vectors = HashedWords().embed_documents(TEXTS)
+    vectors = HashedWords().embed_documents(MANY_TEXTS)
     for layout in (Flat(), HNSW, IVF):
-        kept: Any = layout.lay(vectors).reconstruct_batch(np.arange(len(TEXTS)))
+        kept: Any = layout.lay(vectors).reconstruct_batch(np.arange(len(MANY_TEXTS)))
         np.testing.assert_array_equal(kept, vectors)

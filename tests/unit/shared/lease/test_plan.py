@@ -20,11 +20,11 @@ JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
-def seconds_plan(value: float, source: Any = "measured") -> Estimate:
+def seconds(value: float, source: Any = "measured") -> Estimate:
     return Estimate(value=value, source=source, detail="test")
 
 
-def demand_plan(
+def demand(
     model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, calls: int = 100, call_s: float = 0.1,
     load_s: float = 10, **more: Any,
 ) -> Demand:  # fmt: skip
@@ -36,8 +36,8 @@ def demand_plan(
         parallel=parallel,
         context=2048,
         calls=calls,
-        call_s=seconds_plan(call_s),
-        load_s=seconds_plan(load_s),
+        call_s=seconds(call_s),
+        load_s=seconds(load_s),
         **more,
     )
 
@@ -46,7 +46,7 @@ def room(budget: int, *resident: int, device: str = "gpu:0") -> Room:
     return Room(device=device, budget_mib=budget, resident=resident)
 
 
-TWO = (demand_plan(JUDGE), demand_plan(GENERATOR, fixed=4000))
+TWO = (demand(JUDGE), demand(GENERATOR, fixed=4000))
 """1,800 and 4,800 MiB with all slots, 1,100 and 4,100 with one."""
 
 
@@ -74,7 +74,7 @@ def test_what_does_not_fit_together_is_staged() -> None:
 
 
 def test_few_calls_take_fewer_slots_rather_than_a_flip() -> None:
-    few = [demand_plan(JUDGE, calls=10), demand_plan(GENERATOR, fixed=4000, calls=10)]
+    few = [demand(JUDGE, calls=10), demand(GENERATOR, fixed=4000, calls=10)]
     found = plan(few, [room(6000)], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
     assert chosen(found) == ("together, fewer slots", 2, 0, 24.0)
     (group,) = found.groups["gpu:0"]
@@ -83,7 +83,7 @@ def test_few_calls_take_fewer_slots_rather_than_a_flip() -> None:
 
 
 def test_many_calls_take_flips_rather_than_fewer_slots() -> None:
-    many = [demand_plan(JUDGE, calls=10_000), demand_plan(GENERATOR, fixed=4000, calls=10_000)]
+    many = [demand(JUDGE, calls=10_000), demand(GENERATOR, fixed=4000, calls=10_000)]
     found = plan(many, [room(6000)], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
     assert chosen(found) == ("staged", 4, 3, 2040.0)
 
@@ -108,13 +108,13 @@ def test_what_is_resident_is_not_loaded() -> None:
 def test_what_is_resident_keeps_its_slots_though_its_estimate_exceeds_the_budget() -> None:
     found = plan(TWO, [room(4500, JUDGE)], order=(JUDGE, GENERATOR))
     assert found.groups["gpu:0"][1].parallel == {GENERATOR: 4}
-    wide = [demand_plan(JUDGE, fixed=4000), TWO[1]]
+    wide = [demand(JUDGE, fixed=4000), TWO[1]]
     (first, second) = plan(wide, [room(4500, JUDGE)], order=(JUDGE, GENERATOR)).groups["gpu:0"]
     assert (first.parallel, second.parallel) == ({}, {GENERATOR: 4})
 
 
 def test_a_stranger_that_is_resident_makes_a_flip() -> None:
-    assert chosen(plan([demand_plan(JUDGE)], [room(5000, 99)])) == ("alone", 1, 1, 20.0)
+    assert chosen(plan([demand(JUDGE)], [room(5000, 99)])) == ("alone", 1, 1, 20.0)
 
 
 def test_two_devices_hold_a_model_each() -> None:
@@ -136,7 +136,7 @@ def test_a_pinned_model_stays_where_it_is() -> None:
         plan([replace(TWO[0], device="gpu:7")], [room(9000)])
 
 
-SEARCHES = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds_plan(0.01), cpu_s=seconds_plan(0.05))
+SEARCHES = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_retrieval_is_where_it_costs_least(budget: int, expected: tuple[str, int
 
 
 def test_retrieval_gives_way_to_models() -> None:
-    single = [demand_plan(JUDGE, fixed=4000)]
+    single = [demand(JUDGE, fixed=4000)]
     found = plan(single, [room(5000)], retrieval=SEARCHES)
     assert chosen(found) == ("alone, retrieval on the CPU", 1, 0, 25.0)
     refused = {other.name: other.refused for other in found.others}
@@ -164,21 +164,18 @@ def test_retrieval_gives_way_to_models() -> None:
 
 
 def test_a_model_that_fits_nowhere_is_named_with_the_fix() -> None:
-    cache = plan([demand_plan(JUDGE, fixed=1000, per_slot=100, parallel=1)], [room(1050)])
+    cache = plan([demand(JUDGE, fixed=1000, per_slot=100, parallel=1)], [room(1050)])
     assert (cache.chosen, cache.groups) == (None, {})
     assert cache.why == (
         "judge fits nowhere: alone, with one slot of 2048 tokens, it needs 1100 MiB of 1050;"
         " a `context` of 1024 or less, or a `device.budget_mib` of 1100"
     )
-    weights = plan([demand_plan(JUDGE, fixed=2000)], [room(1050)])
+    weights = plan([demand(JUDGE, fixed=2000)], [room(1050)])
     assert weights.why.endswith("a smaller quantisation, or a `device.budget_mib` of 2100")
 
 
 def test_devices_that_are_too_few_for_the_pins_are_said() -> None:
-    pinned = [
-        demand_plan(JUDGE, fixed=900, device="gpu:0"),
-        demand_plan(GENERATOR, fixed=900, device="gpu:1"),
-    ]
+    pinned = [demand(JUDGE, fixed=900, device="gpu:0"), demand(GENERATOR, fixed=900, device="gpu:1")]
     found = plan(pinned, [room(2000), room(950, device="gpu:1")])
     assert found.why.startswith("generator fits nowhere")
 
@@ -188,7 +185,7 @@ def test_nothing_wanted_is_no_plan() -> None:
 
 
 def test_times_say_how_they_are_known() -> None:
-    assumed = replace(TWO[1], call_s=seconds_plan(0.1, "assumed"))
+    assumed = replace(TWO[1], call_s=seconds(0.1, "assumed"))
     for demands, basis in ((TWO, "measured"), ((TWO[0], assumed), "mixed")):
         found = plan(demands, [room(9000)])
         assert found.chosen is not None
@@ -199,11 +196,11 @@ def test_times_say_how_they_are_known() -> None:
 def test_too_many_choices_are_refused() -> None:
     rooms = [room(9000, device=f"gpu:{n}") for n in range(8)]
     with pytest.raises(ValueError, match="too many"):
-        plan([demand_plan(n) for n in range(1, 6)], rooms)
+        plan([demand(n) for n in range(1, 6)], rooms)
 
 
 small = st.builds(
-    demand_plan,
+    demand,
     st.just(0),
     fixed=st.integers(100, 3000),
     per_slot=st.sampled_from([0, 10, 100, 400]),
@@ -310,23 +307,6 @@ def test_every_needed_model_has_a_residency(case: tuple[list[Demand], list[Room]
 # Options: what each way is called, what it needs in words where it is refused, and what is tried at all.
 
 
-def seconds_options(value: float) -> Estimate:
-    return Estimate(value=value, source="measured", detail="test")
-
-
-def demand_options(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, **more: Any) -> Demand:
-    given: dict[str, Any] = {"calls": 100, "call_s": seconds_options(0.1), "load_s": seconds_options(10)}
-    return Demand(
-        model_id=model_id,
-        name=NAMES[model_id],
-        lane=Lane.JUDGE if model_id == JUDGE else Lane.GENERATE,
-        memory=MemoryEstimate(fixed_mib=fixed, per_slot_mib=per_slot, source="learned"),
-        parallel=parallel,
-        context=2048,
-        **(given | more),
-    )
-
-
 def found(
     demands: Sequence[Demand], *rooms: Room, order: Sequence[int] = (), retrieval: RetrievalDemand | None = None
 ) -> dict[str, Option]:
@@ -335,19 +315,18 @@ def found(
     return {option.name: option for option in made}
 
 
-TWO_DEMANDS = (demand_options(JUDGE), demand_options(GENERATOR, fixed=4000))
-THREE = (*TWO_DEMANDS, demand_options(REWRITER, fixed=500))
+THREE = (*TWO, demand(REWRITER, fixed=500))
 
 
 @pytest.mark.parametrize(
     ("parallel", "tried"), [(1, [1]), (2, [2, 1]), (6, [6, 3, 1]), (8, [8, 4, 2, 1]), (9, [9, 4, 2, 1])]
 )
 def test_slots_are_halved_down_to_one(parallel: int, tried: list[int]) -> None:
-    assert demand_options(JUDGE, parallel=parallel).list_halvings() == tried
+    assert demand(JUDGE, parallel=parallel).list_halvings() == tried
 
 
 def test_half_the_slots_take_twice_as_long_where_they_share_the_weights() -> None:
-    shared, alone = demand_options(JUDGE), demand_options(JUDGE, shared=False)
+    shared, alone = demand(JUDGE), demand(JUDGE, shared=False)
     assert [shared.service_s(slots) for slots in (8, 4, 1)] == pytest.approx([10, 20, 80])
     assert [alone.service_s(slots) for slots in (8, 4, 1)] == pytest.approx([10, 10, 10])
 
@@ -356,11 +335,11 @@ def test_models_are_held_all_at_once_or_each_by_itself() -> None:
     made = found(THREE, room(20_000))
     held = {name: [len(residency.models) for residency in option.residencies] for name, option in made.items()}
     assert held == {"together": [3], "staged": [1, 1, 1]}
-    assert set(found([TWO_DEMANDS[0]], room(20_000))) == {"alone"}
+    assert set(found([TWO[0]], room(20_000))) == {"alone"}
 
 
 def test_what_is_refused_says_what_each_model_takes_and_with_how_many_slots() -> None:
-    refused = {name: option.refused for name, option in found(TWO_DEMANDS, room(5000)).items()}
+    refused = {name: option.refused for name, option in found(TWO, room(5000)).items()}
     assert refused == {
         "together": ("6600 MiB (judge 1800 with slots: 8, generator 4800 with slots: 8) of 5000 on gpu:0"),
         "together, fewer slots": ("5200 MiB (judge 1100 with slots: 1, generator 4100 with slots: 1) of 5000 on gpu:0"),
@@ -369,24 +348,24 @@ def test_what_is_refused_says_what_each_model_takes_and_with_how_many_slots() ->
 
 
 def test_only_the_groups_that_do_not_fit_get_fewer_slots() -> None:
-    option = found(TWO_DEMANDS, room(4500))["staged, fewer slots"]
+    option = found(TWO, room(4500))["staged, fewer slots"]
     assert option.refused is None
     assert [model.parallel for residency in option.residencies for model in residency.models] == [8, 4]
     assert option.seconds == pytest.approx(10 + 10 + 10 + 20)
 
 
 def test_what_fits_with_all_its_slots_is_not_tried_with_fewer() -> None:
-    assert not [name for name in found(TWO_DEMANDS, room(20_000)) if "fewer slots" in name]
+    assert not [name for name in found(TWO, room(20_000)) if "fewer slots" in name]
 
 
 def test_what_is_there_is_not_refused_for_its_size() -> None:
-    option = found([demand_options(JUDGE, fixed=9000)], room(5000, JUDGE))["alone"]
+    option = found([demand(JUDGE, fixed=9000)], room(5000, JUDGE))["alone"]
     assert (option.refused, option.loads, option.seconds) == (None, 0, pytest.approx(10))
-    assert found([demand_options(JUDGE, fixed=9000)], room(5000))["alone"].refused is not None
+    assert found([demand(JUDGE, fixed=9000)], room(5000))["alone"].refused is not None
 
 
 def test_a_model_that_is_needed_again_is_loaded_again() -> None:
-    again = found(TWO_DEMANDS, room(5000), order=(JUDGE, GENERATOR, JUDGE))["staged"]
+    again = found(TWO, room(5000), order=(JUDGE, GENERATOR, JUDGE))["staged"]
     assert (again.loads, again.flips) == (3, 2)
     assert [residency.service_s for residency in again.residencies] == pytest.approx([10, 10, 0])
     assert again.seconds == pytest.approx(50)
@@ -402,26 +381,26 @@ def test_what_is_resident_with_what_comes_is_taken_as_it_is() -> None:
 
 
 def test_searches_take_room_beside_the_first_residency_only() -> None:
-    searches = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds_options(0.01), cpu_s=seconds_options(0.05))
-    made = found(TWO_DEMANDS, room(5000), retrieval=searches)
+    searches = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
+    made = found(TWO, room(5000), retrieval=searches)
     on_gpu, on_cpu = made["staged, retrieval on the GPU"], made["staged, retrieval on the CPU"]
     assert [(each.retrieval_mib, each.memory_mib) for each in on_gpu.residencies] == [(2300, 4100), (0, 4800)]
     assert on_cpu.seconds - on_gpu.seconds == pytest.approx(5 - 1)
-    said = found(TWO_DEMANDS, room(4000), retrieval=searches)["staged, retrieval on the GPU"].refused
+    said = found(TWO, room(4000), retrieval=searches)["staged, retrieval on the GPU"].refused
     assert said == "4100 MiB (judge 1800 with slots: 8, retrieval 2300) of 4000 on gpu:0"
 
 
 def test_several_devices_work_at_the_same_time_and_the_slowest_counts() -> None:
     both = room(5000), room(5000, device="gpu:1")
-    slow = replace(TWO_DEMANDS[1], calls=900)
-    option = found([TWO_DEMANDS[0], slow], *both)["on several devices: judge on gpu:0; generator on gpu:1"]
+    slow = replace(TWO[1], calls=900)
+    option = found([TWO[0], slow], *both)["on several devices: judge on gpu:0; generator on gpu:1"]
     assert (option.loads, option.flips, option.seconds) == (2, 0, pytest.approx(100))
     assert option.peak_mib == 1800 + 4800
     assert {each.device for each in option.residencies} == {"gpu:0", "gpu:1"}
 
 
 def test_with_several_devices_each_has_its_own_best_way() -> None:
-    pinned = [replace(each, device="gpu:0") for each in TWO_DEMANDS] + [replace(THREE[2], device="gpu:1")]
+    pinned = [replace(each, device="gpu:0") for each in TWO] + [replace(THREE[2], device="gpu:1")]
     (name, option), *more = found(pinned, room(5300), room(2000, device="gpu:1")).items()
     assert (name, more) == ("on several devices: judge and generator on gpu:0; rewriter on gpu:1", [])
     assert option.refused is None
@@ -432,14 +411,14 @@ def test_with_several_devices_each_has_its_own_best_way() -> None:
 
 def test_a_device_that_nothing_is_put_on_is_not_in_the_plan() -> None:
     rooms = [room(9000, device=f"gpu:{n}") for n in range(3)]
-    made = list(list_assignments(TWO_DEMANDS, rooms))
+    made = list(list_assignments(TWO, rooms))
     assert len(made) == 3**2
     assert max(len(assigned) for assigned in made) == 2
     assert all(there for assigned in made for _, there in assigned)
 
 
 def test_a_pin_leaves_no_choice() -> None:
-    pinned = [replace(TWO_DEMANDS[0], device="gpu:1"), TWO_DEMANDS[1]]
+    pinned = [replace(TWO[0], device="gpu:1"), TWO[1]]
     made = list(list_assignments(pinned, [room(9000), room(9000, device="gpu:1")]))
     placed = [{each.name: where.device for where, there in assigned for each in there} for assigned in made]
     assert placed == [{"generator": "gpu:0", "judge": "gpu:1"}, {"judge": "gpu:1", "generator": "gpu:1"}]
@@ -447,20 +426,20 @@ def test_a_pin_leaves_no_choice() -> None:
 
 def test_of_too_many_halvings_one_slot_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "MAX_CHOICES", 3)
-    option = found(TWO_DEMANDS, room(5400))["together, fewer slots"]
+    option = found(TWO, room(5400))["together, fewer slots"]
     assert option.refused is None
     assert {model.parallel for model in option.residencies[0].models} == {1}
 
 
 def test_of_equal_cost_the_fewest_loads_flips_and_mib_win() -> None:
-    free = [replace(each, load_s=seconds_options(0)) for each in TWO_DEMANDS]
+    free = [replace(each, load_s=seconds(0)) for each in TWO]
     best = plan(free, [room(20_000)]).chosen
     assert best is not None
     assert (best.name, best.flips) == ("together", 0)
 
 
 def test_the_next_best_and_the_refused_ones_stand_beside_the_choice_in_words() -> None:
-    made = plan(TWO_DEMANDS, [room(5400)])
+    made = plan(TWO, [room(5400)])
     assert made.why == "staged: loads 2, flips 1, 40.0 s, the cheapest of 2; next is together, fewer slots with 100.0 s"
     assert [(other.name, other.refused is None) for other in made.others] == [
         ("together, fewer slots", True),

@@ -1,7 +1,10 @@
+"""When a device flips, to what, and how long anybody waits."""
+
 import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, product
+from functools import cache
+from itertools import combinations, pairwise, product
 from math import inf
 from random import Random
 
@@ -30,8 +33,7 @@ from shared.lease.policy import (
     group_singly,
     stands_idle,
 )
-from tests.unit.timed_device import LOOK_S, TimedDevice, Work
-from tests.unit.workloads import GENERATOR, JUDGE, held, load, picture
+from tests.unit.timed_device import GENERATOR, JUDGE, LOOK_S, TimedDevice, Work, held, load, picture
 
 # When to flip: a table of pictures, and a small simulated device held against the optimum of all orders.
 
@@ -39,7 +41,7 @@ from tests.unit.workloads import GENERATOR, JUDGE, held, load, picture
 PATIENCE = 30.0
 
 
-def decided_policy(
+def decided(
     work: WorkloadSnapshot,
     device: DeviceResidency | None,
     *,
@@ -53,76 +55,76 @@ def decided_policy(
 
 
 def test_the_first_residency_is_of_the_judge() -> None:
-    target = decided_policy(picture(load(GENERATOR, 100), load(JUDGE, 1)), None)
+    target = decided(picture(load(GENERATOR, 100), load(JUDGE, 1)), None)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 @pytest.mark.parametrize("calls", [1, 1000])
 def test_the_resident_model_is_drained_before_a_flip(calls: int) -> None:
-    assert decided_policy(picture(load(JUDGE, calls), load(GENERATOR, 9)), held(JUDGE)) is None
-    assert decided_policy(picture(load(JUDGE, 9), load(GENERATOR, calls)), held(GENERATOR)) is None
+    assert decided(picture(load(JUDGE, calls), load(GENERATOR, 9)), held(JUDGE)) is None
+    assert decided(picture(load(JUDGE, 9), load(GENERATOR, calls)), held(GENERATOR)) is None
 
 
 def test_a_drained_device_flips_to_what_has_work() -> None:
-    assert decided_policy(picture(load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="drained")
-    assert decided_policy(picture(load(JUDGE)), held(GENERATOR)) == Target(models=(JUDGE,), cause="drained")
+    assert decided(picture(load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="drained")
+    assert decided(picture(load(JUDGE)), held(GENERATOR)) == Target(models=(JUDGE,), cause="drained")
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(JUDGE, state="closed", reason="server_exit")])
 def test_without_work_nothing_is_loaded(device: DeviceResidency | None) -> None:
-    assert decided_policy(picture(), device) is None
+    assert decided(picture(), device) is None
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(JUDGE, state="closed")])
 def test_a_ready_sample_holds_a_flip(device: DeviceResidency | None) -> None:
-    assert decided_policy(picture(load(GENERATOR), ready=True), device) is None
+    assert decided(picture(load(GENERATOR), ready=True), device) is None
     stalled = picture(load(GENERATOR), ready=True, cpu_calls=1, cpu_idle_s=PATIENCE + 1)
-    assert decided_policy(stalled, device) is None
+    assert decided(stalled, device) is None
 
 
 @pytest.mark.parametrize("idle_s", [0.0, PATIENCE])
 def test_calls_that_need_no_lease_hold_a_flip(idle_s: float) -> None:
-    assert decided_policy(picture(load(GENERATOR), cpu_calls=3, cpu_idle_s=idle_s), held(JUDGE)) is None
+    assert decided(picture(load(GENERATOR), cpu_calls=3, cpu_idle_s=idle_s), held(JUDGE)) is None
 
 
 def test_patience_with_them_ends() -> None:
     stalled = picture(load(GENERATOR), cpu_calls=3, cpu_idle_s=PATIENCE + 0.1)
-    assert decided_policy(stalled, held(JUDGE)) == Target(models=(GENERATOR,), cause="cpu_stalled")
-    assert decided_policy(stalled, None) == Target(models=(GENERATOR,), cause="cpu_stalled")
+    assert decided(stalled, held(JUDGE)) == Target(models=(GENERATOR,), cause="cpu_stalled")
+    assert decided(stalled, None) == Target(models=(GENERATOR,), cause="cpu_stalled")
 
 
 def test_a_resident_model_whose_server_is_away_gives_way_and_the_flip_says_so() -> None:
     away = replace(load(JUDGE, 0), away=True)
-    assert decided_policy(picture(away, load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="away")
-    assert decided_policy(picture(away), held(JUDGE)) is None
+    assert decided(picture(away, load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="away")
+    assert decided(picture(away), held(JUDGE)) is None
 
 
 def test_the_end_of_patience_does_not_end_the_drain() -> None:
     work = picture(load(JUDGE), load(GENERATOR), cpu_calls=3, cpu_idle_s=PATIENCE + 1)
-    assert decided_policy(work, held(JUDGE)) is None
+    assert decided(work, held(JUDGE)) is None
 
 
 def test_idle_time_without_such_calls_is_no_stall() -> None:
-    target = decided_policy(picture(load(GENERATOR), cpu_idle_s=PATIENCE + 1), held(JUDGE))
+    target = decided(picture(load(GENERATOR), cpu_idle_s=PATIENCE + 1), held(JUDGE))
     assert target == Target(models=(GENERATOR,), cause="drained")
 
 
 @pytest.mark.parametrize("state", ["wanted", "draining", "unloading", "loading"])
 def test_no_flip_while_flipping(state: str) -> None:
     work = picture(load(GENERATOR), cpu_calls=1, cpu_idle_s=PATIENCE + 1)
-    assert decided_policy(work, held(JUDGE, state=state)) is None
-    assert decided_policy(picture(load(JUDGE)), held(JUDGE, state=state)) is None
+    assert decided(work, held(JUDGE, state=state)) is None
+    assert decided(picture(load(JUDGE)), held(JUDGE, state=state)) is None
 
 
 @pytest.mark.parametrize("reason", ["server_exit", "guard_restart"])
 def test_a_closed_residency_is_followed_by_a_new_epoch_of_the_same_model(reason: str) -> None:
-    assert decided_policy(picture(load(JUDGE, 3)), held(JUDGE, state="closed", reason=reason)) == Target(
+    assert decided(picture(load(JUDGE, 3)), held(JUDGE, state="closed", reason=reason)) == Target(
         models=(JUDGE,), cause=reason
     )
 
 
 def test_a_closed_residency_without_a_reason_was_drained() -> None:
-    target = decided_policy(picture(load(JUDGE)), held(GENERATOR, state="closed"))
+    target = decided(picture(load(JUDGE)), held(GENERATOR, state="closed"))
     assert target is not None
     assert target.cause == "drained"
 
@@ -132,33 +134,31 @@ def test_a_quarantined_device_is_tried_again_after_a_pause_that_grows(failures: 
     work = picture(load(JUDGE))
     early = held(JUDGE, state="quarantined", failures=failures, age_s=RETRY_S * failures - 0.1)
     late = held(JUDGE, state="quarantined", failures=failures, age_s=RETRY_S * failures)
-    assert decided_policy(work, early) is None
-    assert decided_policy(work, late) == Target(models=(JUDGE,), cause="retry")
+    assert decided(work, early) is None
+    assert decided(work, late) == Target(models=(JUDGE,), cause="retry")
 
 
 def test_a_device_is_tried_on_for_ever_and_the_pause_is_bounded() -> None:
     work = picture(load(JUDGE))
     early = held(JUDGE, state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S - 0.1)
     late = held(JUDGE, state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
-    assert decided_policy(work, early) is None
-    assert decided_policy(work, late) == Target(models=(JUDGE,), cause="retry")
+    assert decided(work, early) is None
+    assert decided(work, late) == Target(models=(JUDGE,), cause="retry")
 
 
 def test_a_device_is_tried_at_once_where_that_was_requested() -> None:
     quarantined = held(JUDGE, state="quarantined", failures=1000, age_s=0.0, retry=True)
-    assert decided_policy(picture(load(JUDGE)), quarantined) == Target(models=(JUDGE,), cause="retry")
-    assert decided_policy(picture(), quarantined) is None
+    assert decided(picture(load(JUDGE)), quarantined) == Target(models=(JUDGE,), cause="retry")
+    assert decided(picture(), quarantined) is None
 
 
 def test_after_a_failed_load_another_model_that_waits_has_its_turn_first() -> None:
     broken = held(JUDGE, state="quarantined", failures=1, age_s=RETRY_S)
-    assert decided_policy(picture(load(JUDGE, 9), load(GENERATOR)), broken) == Target(
-        models=(GENERATOR,), cause="retry"
-    )
+    assert decided(picture(load(JUDGE, 9), load(GENERATOR)), broken) == Target(models=(GENERATOR,), cause="retry")
 
 
 def test_old_failures_do_not_slow_a_device_that_is_open() -> None:
-    assert decided_policy(picture(load(GENERATOR)), held(JUDGE, failures=9)) is not None
+    assert decided(picture(load(GENERATOR)), held(JUDGE, failures=9)) is not None
 
 
 EMPTY = Target(models=(), cause="drain")
@@ -169,81 +169,77 @@ EMPTY = Target(models=(), cause="drain")
 )
 @pytest.mark.parametrize("state", ["open", "closed", "quarantined"])
 def test_a_drained_device_is_emptied_whatever_waits_for_it(work: WorkloadSnapshot, state: str) -> None:
-    assert decided_policy(work, held(JUDGE, state=state, failures=9), drained=True) == EMPTY
+    assert decided(work, held(JUDGE, state=state, failures=9), drained=True) == EMPTY
 
 
 @pytest.mark.parametrize("device", [None, held(), held(state="closed", reason="guard_restart"), held(state="wanted")])
 def test_an_empty_drained_device_is_left_alone(device: DeviceResidency | None) -> None:
-    assert decided_policy(picture(load(JUDGE), load(GENERATOR)), device, drained=True) is None
+    assert decided(picture(load(JUDGE), load(GENERATOR)), device, drained=True) is None
 
 
 @pytest.mark.parametrize("state", ["wanted", "draining", "unloading", "loading"])
 def test_a_drain_waits_for_the_flip_that_is_on_its_way(state: str) -> None:
-    assert decided_policy(picture(load(JUDGE)), held(JUDGE, state=state), drained=True) is None
+    assert decided(picture(load(JUDGE)), held(JUDGE, state=state), drained=True) is None
 
 
 def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
     early = held(state="quarantined", failures=1, age_s=RETRY_S - 0.1)
     late = held(state="quarantined", failures=1, age_s=RETRY_S)
     often = held(state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
-    assert [decided_policy(picture(), device, drained=True) for device in (early, late, often)] == [
-        None,
-        EMPTY,
-        EMPTY,
-    ]
+    assert [decided(picture(), device, drained=True) for device in (early, late, often)] == [None, EMPTY, EMPTY]
 
 
 def test_a_released_device_goes_on_with_what_waits() -> None:
     work = picture(load(GENERATOR, 9), load(JUDGE, 1))
-    assert decided_policy(work, held()) == Target(models=(JUDGE,), cause="released")
-    assert decided_policy(picture(), held()) is None
+    assert decided(work, held()) == Target(models=(JUDGE,), cause="released")
+    assert decided(picture(), held()) is None
 
 
 def test_within_a_lane_more_calls_come_first() -> None:
     two = picture(load(7, 5, Lane.JUDGE), load(8, 6, Lane.JUDGE), load(2, 99))
-    assert decided_policy(two, None) == Target(models=(8,), cause="first")
+    assert decided(two, None) == Target(models=(8,), cause="first")
     equal = picture(load(8, 5, Lane.JUDGE), load(7, 5, Lane.JUDGE))
-    assert decided_policy(equal, None) == Target(models=(7,), cause="first")
+    assert decided(equal, None) == Target(models=(7,), cause="first")
 
 
 @pytest.mark.parametrize(("budget_mib", "models"), [(192, (JUDGE, GENERATOR)), (191, (JUDGE,)), (96, (JUDGE,))])
 def test_models_are_resident_together_as_far_as_the_budget_goes(budget_mib: int, models: tuple[int, ...]) -> None:
     work = picture(load(GENERATOR, 50), load(JUDGE))
-    target = decided_policy(work, None, fitting=True, budget_mib=budget_mib)
+    target = decided(work, None, fitting=True, budget_mib=budget_mib)
     assert target == Target(models=models, cause="first")
 
 
 def test_a_model_that_a_job_will_want_later_is_loaded_along_where_it_fits() -> None:
     work = picture(load(JUDGE, 10), load(GENERATOR, 0))
-    assert decided_policy(work, None, fitting=True, budget_mib=192) == Target(models=(JUDGE, GENERATOR), cause="first")
+    assert decided(work, None, fitting=True, budget_mib=192) == Target(models=(JUDGE, GENERATOR), cause="first")
     later = picture(load(JUDGE, 0), load(GENERATOR, 10))
-    assert decided_policy(later, held(JUDGE, GENERATOR), fitting=True, budget_mib=192) is None
+    assert decided(later, held(JUDGE, GENERATOR), fitting=True, budget_mib=192) is None
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(GENERATOR)])
 def test_a_model_that_is_only_wanted_later_causes_no_flip(device: DeviceResidency | None) -> None:
-    assert decided_policy(picture(load(GENERATOR, 0)), device, fitting=True, budget_mib=192) is None
+    assert decided(picture(load(GENERATOR, 0)), device, fitting=True, budget_mib=192) is None
 
 
 def test_a_staged_device_holds_one_model_whatever_the_budget() -> None:
-    target = decided_policy(picture(load(JUDGE), load(GENERATOR)), None, budget_mib=10_000)
+    target = decided(picture(load(JUDGE), load(GENERATOR)), None, budget_mib=10_000)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 def test_a_model_that_does_not_fit_leaves_room_for_one_that_does() -> None:
     work = picture(load(1, 9, footprint_mib=60), load(2, 8, footprint_mib=60), load(3, 7, footprint_mib=40))
-    assert decided_policy(work, None, fitting=True, budget_mib=100) == Target(models=(1, 3), cause="first")
+    assert decided(work, None, fitting=True, budget_mib=100) == Target(models=(1, 3), cause="first")
 
 
 def test_a_model_above_the_budget_is_wanted_all_the_same() -> None:
-    target = decided_policy(picture(load(JUDGE, footprint_mib=500)), None, fitting=True, budget_mib=100)
+    target = decided(picture(load(JUDGE, footprint_mib=500)), None, fitting=True, budget_mib=100)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 def test_a_model_with_work_on_both_lanes_is_loaded_once() -> None:
     both = picture(load(4, 3, Lane.JUDGE), load(4, 2, Lane.GENERATE))
-    assert decided_policy(both, None, fitting=True, budget_mib=1000) == Target(models=(4,), cause="first")
-    assert decided_policy(both, held(4)) is None
+    assert decided(both, None, fitting=True, budget_mib=1000) == Target(models=(4,), cause="first")
+    assert decided(both, held(4)) is None
 
 
 @given(
@@ -258,7 +254,7 @@ def test_a_target_is_never_empty_never_above_the_budget_and_always_has_work(
     footprints = {model: footprint for model, _, _, footprint in loads}
     work = picture(*(load(model, calls, lane, footprints[model]) for model, calls, lane, _ in loads))
     device = held(*resident) if resident else None
-    target = decided_policy(work, device, fitting=fitting, budget_mib=budget)
+    target = decided(work, device, fitting=fitting, budget_mib=budget)
     if target is None:
         assert not loads or (resident and resident & footprints.keys())
         return
@@ -287,7 +283,7 @@ class Device:
 
     def run(self) -> list[int]:
         while self._ready or self._open:
-            target = decided_policy(self.picture(), self._held)
+            target = decided(self.picture(), self._held)
             if target is not None:
                 self.loads.extend(target.models)
                 self._held = held(*target.models)
@@ -471,12 +467,12 @@ PAID = 20.0
 WORTH = AMORTISED * PAID
 
 
-def decided_policy_bounds(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> Target | None:
+def decided_within(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> Target | None:
     return decide(work, device, groups=group_singly(work.loads), rules=replace(RULES, **rules))
 
 
 def flip(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> tuple[tuple[int, ...], str] | None:
-    target = decided_policy_bounds(work, device, **rules)
+    target = decided_within(work, device, **rules)
     return target and (target.models, target.cause)
 
 
@@ -629,7 +625,7 @@ def test_what_stands_idle_is_an_open_model_without_work_that_others_wait_beside(
 
 def test_a_decision_says_what_it_was_made_of() -> None:
     work = busy(starved_s=901.5, load_s=8.0)
-    target = decided_policy_bounds(work, held(JUDGE, open_s=300.25, load_s=PAID))
+    target = decided_within(work, held(JUDGE, open_s=300.25, load_s=PAID))
     assert target is not None
     assert target.plan == {
         "why": "one model at a time",
@@ -797,3 +793,91 @@ def test_sixteen_merged_jobs_take_the_loads_of_one() -> None:
     apart = sum(len(TimedDevice([job], BOUNDLESS, load_s).run().flips) for job in alike)
     assert merged == 13
     assert apart > 10 * merged
+
+
+# The tail rule against somebody who knows what will come: all that he could do is tried, in whole units of time.
+
+Arrival = tuple[int, int]
+"""When a call comes, and for which model. Calls take no time: what is paid for is flips, and waiting."""
+LONG = 1000
+OTHER = {JUDGE: GENERATOR, GENERATOR: JUDGE}
+
+
+def cheapest(arrivals: tuple[Arrival, ...], flip: int) -> int:
+    """The least that anybody can pay who knows the arrivals: a unit for each in which a call waits and the device does
+    not flip, and `flip` for each flip. The judge is resident at first."""
+    last = max(at for at, _ in arrivals)
+
+    def came(after: int, until: int) -> frozenset[int]:
+        return frozenset(model for at, model in arrivals if after < at <= until)
+
+    @cache
+    def rest(now: int, resident: int, waiting: frozenset[int]) -> int:
+        waiting -= {resident}
+        if now >= last and not waiting:
+            return 0
+        flipped = flip + rest(now + flip, OTHER[resident], waiting | came(now, now + flip))
+        if now > last:
+            return flipped  # nothing more comes: waiting only costs
+        return min(flipped, bool(waiting) + rest(now + 1, resident, waiting | came(now, now + 1)))
+
+    return rest(0, JUDGE, came(-1, 0))
+
+
+def paid(arrivals: tuple[Arrival, ...], flip: int) -> int:
+    now, price, waiting = 0, 0, {model for at, model in arrivals if at == 0}
+    device: DeviceResidency = held(JUDGE, open_s=inf)
+    while now < LONG:
+        waiting -= set(device.models)
+        if not waiting and now >= max(at for at, _ in arrivals):
+            return price
+        work = replace(picture(*(load(model, call_s=0.0, load_s=float(flip)) for model in waiting)), lull_s=0.0)
+        target = decide(work, device, groups=group_singly(work.loads), rules=FlipRules())
+        took = 1 if target is None else flip
+        price += took if waiting else 0
+        device = held(*target.models, open_s=inf) if target else replace(device, idle_s=device.idle_s + bool(waiting))
+        waiting |= {model for at, model in arrivals if now < at <= now + took}
+        now += took
+    raise AssertionError(f"still waits after {LONG} units")
+
+
+def arrivals(models: tuple[int, ...], most: int) -> Iterator[tuple[Arrival, ...]]:
+    further = [(at, model) for at in range(9) for model in models]
+    for count in range(most + 1):
+        for chosen in combinations(further, count):
+            yield ((0, GENERATOR), *chosen)
+
+
+def test_who_knows_does_what_a_person_would() -> None:
+    assert cheapest(((0, GENERATOR),), 3) == 3
+    assert cheapest(((0, GENERATOR), (1, JUDGE)), 3) == 4  # wait for one, then flip
+    assert cheapest(((0, GENERATOR), (8, JUDGE)), 3) == 6  # go, and come back
+    assert cheapest(((0, JUDGE), (4, JUDGE)), 3) == 0
+
+
+@pytest.mark.parametrize("flip", [1, 2, 3, 4])
+def test_one_tail_costs_at_most_twice_what_it_costs_who_knows_what_will_come(flip: int) -> None:
+    for each in arrivals((JUDGE,), most=5):
+        assert paid(each, flip) <= 2 * cheapest(each, flip), each
+
+
+@pytest.mark.parametrize("flip", [2, 3])
+def test_with_arrivals_for_both_sides_it_costs_at_most_three_times_as_much(flip: int) -> None:
+    for each in arrivals((JUDGE, GENERATOR), most=3):
+        assert paid(each, flip) <= 3 * cheapest(each, flip), each
+
+
+def test_in_a_stream_of_small_jobs_waiting_saves_loads() -> None:
+    jobs = [Work(at=at, samples=[[JUDGE]]) for at in (0.0, 36.0)]
+    jobs += [Work(at=40.0 + 4 * n, samples=[[JUDGE, GENERATOR]]) for n in range(6)]
+    load_s = {JUDGE: 30.0, GENERATOR: 30.0}
+    eager, patient = (TimedDevice(jobs, FlipRules(), load_s, measured=measured).run() for measured in (False, True))
+    assert [len(device.flips) for device in (eager, patient)] == [4, 2]
+    assert patient.idle_s <= 30.0
+    assert patient.now < eager.now
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_jobs_that_come_alone_wait_for_nobody(jobs: int) -> None:
+    apart = [Work(at=500.0 * n, samples=[[JUDGE, GENERATOR]]) for n in range(jobs)]
+    assert TimedDevice(apart, FlipRules(), {JUDGE: 30.0, GENERATOR: 30.0}).run().idle_s == 0.0

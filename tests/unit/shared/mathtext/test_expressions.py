@@ -1,4 +1,4 @@
-"""Expressions: what is read, what it may mean, and its exact value."""
+"""Mathematical text: boxed answers, expressions and constants."""
 
 import contextlib
 from fractions import Fraction
@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.mathtext.answers import extract
+from shared.mathtext.approximation import Undecided, Unsuitable, constant, same_constant
+from shared.mathtext.equivalence import compare
 from shared.mathtext.exact import MOST_BITS, NotRational, Undefined, exact
-from shared.mathtext.expressions import Apply, Number, Symbol, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 from shared.mathtext.numbers import MOST_DIGITS
 from shared.mathtext.reading import DEEPEST, MOST_TOKENS, Kind, Unread, readings, tokens
+from shared.samples import Extraction
 from tests.unit.cases import named
+
+# Expressions: what is read, what it may mean, and its exact value.
 
 
 def value(formula: str, *, tex: bool = True) -> Fraction:
@@ -170,3 +176,159 @@ def test_whatever_is_written_is_read_or_is_not(formula: str) -> None:
             exact(reading)
     except (Unread, NotRational, Undefined):
         pass
+
+
+# Finding the last `\boxed{}`.
+
+BALANCED = st.recursive(
+    st.sampled_from(["1", "x", "+", r"\{", r"\}", r"\frac", " ", r"\\"]),
+    lambda inner: st.lists(inner, max_size=3).map(lambda parts: "{" + "".join(parts) + "}"),
+    max_leaves=8,
+)
+CONTENT = st.lists(BALANCED, min_size=1, max_size=4).map("".join).filter(str.strip)
+NO_BOX = st.text(alphabet="abc $\n.1{", max_size=30)
+
+
+def test_the_last_balanced_box_is_the_answer() -> None:
+    cases = [
+        (r"The answer is \boxed{5}.", "5"),
+        (r"\boxed{6} wait, \boxed{5}", "5"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\text{a {b} c}}", r"\text{a {b} c}"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed{1} and \fbox{2}", "2"),
+        (r"\fbox{1} and \boxed{2}", "2"),
+        (r"\boxed {8}", "8"),
+        (r"\boxed{ 9 }", "9"),
+        ("\\boxed{\n10\n}", "10"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\{}", r"\{"),
+        (r"\boxed{x = \boxed{3}}", "3"),
+        (r"line\\\boxed{4}", "4"),
+        (r"stray } brace \boxed{4} and { another", "4"),
+    ]
+    wrong = {text: found for text, answer in cases if (found := named(extract, text)) != (answer, Extraction.OK)}
+    assert wrong == {}
+
+
+def test_a_box_without_braces_holds_the_next_word() -> None:
+    cases = [
+        (r"$\boxed 2$.", "2"),
+        (r"\boxed 5.", "5"),
+        (r"\boxed 5 apples", "5"),
+        (r"\boxed\pi", r"\pi"),
+        (r"$\fbox 3$", "3"),
+    ]
+    wrong = {text: found for text, answer in cases if (found := named(extract, text)) != (answer, Extraction.OK)}
+    assert wrong == {}
+
+
+def test_a_text_without_a_box_has_no_answer() -> None:
+    texts = ["", "The answer is 5.", "boxed{5}", r"\boxedanswer{5}", r"\\boxed{5}", r"\boxed", r"\boxed $"]
+    assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.MISSING)} == {}
+
+
+def test_an_empty_box_counts_as_missing() -> None:
+    texts = [r"\boxed{}", r"\boxed{  }", "\\fbox{\n}"]
+    assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.MISSING)} == {}
+
+
+def test_an_empty_box_does_not_hide_an_earlier_answer() -> None:
+    assert extract(r"\boxed{5}, so fill in \boxed{}") == ("5", Extraction.OK)
+
+
+def test_a_box_that_never_closes_is_unbalanced() -> None:
+    texts = [r"\boxed{5", r"\boxed{\frac{1}{2}", r"\boxed{\text{a}", r"\boxed{5\}", r"\boxed{", r"\boxed{1 \boxed{2"]
+    assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.UNBALANCED)} == {}
+
+
+def test_an_unclosed_last_box_gives_way_to_an_earlier_closed_one() -> None:
+    assert extract(r"So \boxed{5}. To check, \boxed{5") == ("5", Extraction.OK)
+    assert extract(r"\boxed{1 + \boxed{5}") == ("5", Extraction.OK)
+
+
+def test_an_empty_box_after_an_unclosed_one_is_unbalanced() -> None:
+    assert extract(r"\boxed{5 and \boxed{}") == (None, Extraction.UNBALANCED)
+
+
+@given(NO_BOX, CONTENT, NO_BOX)
+def test_a_balanced_box_is_found_in_any_surroundings(before: str, content: str, after: str) -> None:
+    assert extract(f"{before}\\boxed{{{content}}}{after}") == (content.strip(), Extraction.OK)
+
+
+@given(st.lists(st.sampled_from([r"\boxed", r"\fbox{", "{", "}", "\\", "a", " ", "$"]), max_size=30).map("".join))
+def test_any_text_has_one_of_three_ends(text: str) -> None:
+    answer, extraction = extract(text)
+    assert (answer is not None) == (extraction is Extraction.OK)
+    assert answer is None or answer == answer.strip() != ""
+
+
+def test_a_thousand_open_boxes_do_not_take_forever() -> None:
+    assert extract(r"\boxed{" * 100_000) == (None, Extraction.UNBALANCED)
+    assert extract(r"\boxed{" * 50_000 + "5" + "}" * 50_000) == ("5", Extraction.OK)
+
+
+# Constants that are told apart by as many digits as it takes.
+
+NAMES = {"i": "j", "e": "e"}
+
+
+def read(formula: str) -> Expression:
+    return readings(tokens(formula))[0]
+
+
+def same(one: str, other: str) -> bool:
+    return same_constant(read(one), read(other), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (r"\sqrt2+\sqrt3-\sqrt{5+2\sqrt6}", "0"), (r"\sqrt[3]{2+\sqrt5}+\sqrt[3]{2-\sqrt5}", "1"), ("e^{i\\pi}", "-1"),
+        (r"\sqrt{2}^{-2001}", r"\frac{1}{2^{1000}\sqrt2}"), (r"\cos 36^\circ", r"\frac{1+\sqrt5}{4}"),
+        (r"\sqrt[3]{-16}", r"-2\sqrt[3]{2}"), (r"\lfloor \sqrt2\sqrt2 \rfloor", "2"), (r"\lfloor 10\pi \rfloor", "31"),
+        (r"\log_2 \sqrt8", "1.5"), (r"\sqrt{-4}", "2i"), (r"\sqrt2\cdot5!", r"120\sqrt2"),
+        (r"\binom{5}{2}\pi", r"10\pi"), (r"\pi\cdot 5\%", r"\frac{\pi}{20}"),
+    ],
+)  # fmt: skip
+def test_what_is_the_same_constant_is_told_to_be(one: str, other: str) -> None:
+    assert same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("e^{-1000}", "e^{-1001}"), (r"\sqrt2-\frac{1}{2024!}", r"\sqrt2"), (r"\ln(1+10^{-70})", "0"),
+        (r"\sqrt2-\frac{1}{2024!}", r"\sqrt2-\frac{1}{2025!}"),
+        (r"\frac{\sqrt2}{10^{50}}", r"\frac{\sqrt3}{10^{50}}"), (r"\pi+10^{-3000}", r"\pi"), ("2^{1000000}", "5"),
+        (r"\sqrt2+\sqrt3-\sqrt{5+2\sqrt6}", "10^{-90}"), (r"e^{\pi\sqrt{163}}", "262537412640768744"),
+        (r"(1+\sqrt2)^{99999}", r"(1+\sqrt2)^{99998}"), (r"i\cdot10^{-70}", r"2i\cdot10^{-70}"),
+    ],
+)  # fmt: skip
+def test_what_differs_far_behind_the_point_is_told_apart(one: str, other: str) -> None:
+    assert not same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "error"),
+    [
+        ("2^{1000000}", "4^{500000}", Undecided), (r"\sqrt2\cdot2^{1000000}+1", r"\sqrt2\cdot4^{500000}", Undecided),
+        (r"\tan 90^\circ", "5", Unsuitable), ("9^{9^{9^9}}", "5", Unsuitable), (r"\sin 30", "0.5", Unsuitable),
+        (r"\log 100", "2", Unsuitable), ("x", "x", Unsuitable), (r"\frac{1}{\sqrt2\sqrt2-2}", "5", ArithmeticError),
+        (r"\ln 0", "0", (ArithmeticError, ValueError)), ("30000!", "1", Unsuitable),
+        (r"\sin 10^{99999}\pi", "0", Unsuitable), (r"\sqrt2!", "1", Unsuitable),
+        (r"\binom{\sqrt2}{2}", "1", Unsuitable), (r"\lfloor 10^{400}\pi \rfloor", "1", Unsuitable),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_says_so(one: str, other: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        named(same, one, other)
+
+
+def test_an_answer_that_no_number_of_digits_decides_has_no_verdict() -> None:
+    assert compare(r"\sqrt2\cdot2^{1000000}+1", r"\sqrt2\cdot4^{500000}") is None
+
+
+def test_a_constant_has_the_digits_that_are_asked_for() -> None:
+    assert str(constant(read(r"\sqrt2"), digits=30)).startswith("1.4142135623")
+    assert abs(constant(read(r"\sqrt2"), digits=90) ** 2 - 2) < 1e-15

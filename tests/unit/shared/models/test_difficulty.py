@@ -14,19 +14,13 @@ from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
-from tests.unit.shared.ingest.test_dataset_lines import DATA
+from tests.unit.datasets import DATA, needs
 from tools.difficulty import figures
 from tools.difficulty.figures import ClassifierEvaluation, MathProblem
 
 EVALUATION = msgspec.json.decode((WEIGHTS.parent / "evaluation.json").read_bytes(), type=ClassifierEvaluation)
 RECORDED = [each.question for each in EVALUATION.recorded]
 TEST_DEV = DATA / "math" / "test-dev.jsonl"
-NEEDS_DATA = pytest.mark.skipif(not TEST_DEV.exists(), reason="MATH is not part of the repository")
-
-
-@pytest.fixture(scope="module")
-def embedder() -> StaticEmbedder:
-    return StaticEmbedder(EMBEDDINGS)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +83,7 @@ def test_the_card_says_what_was_measured() -> None:
     assert (WEIGHTS.parent / "README.md").read_text("utf-8") == figures.render(EVALUATION)
 
 
-@NEEDS_DATA
+@needs("math")
 def test_the_shipped_classifier_is_as_good_as_its_card_says(classifier: DifficultyClassifier) -> None:
     part = figures.read_problems(TEST_DEV)
     found = classifier.probabilities([each.text for each in part])
@@ -112,7 +106,7 @@ def test_it_beats_what_is_trivial_and_not_what_reads_words() -> None:
         assert part.rivals["embeddings and length"].advantage.high < 0
 
 
-@NEEDS_DATA
+@needs("math")
 def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
     everything = figures.read_problems(DATA / "math" / "train.jsonl")
     fitted, held_out = figures.split_problems(everything)

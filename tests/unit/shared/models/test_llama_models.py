@@ -152,10 +152,7 @@ def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: by
     path = tmp_path / "model.gguf"
     if content is not None:
         path.write_bytes(content)
-    with (
-        pytest.raises(Unavailable, match=r"model\.gguf"),
-        servers.open_embedder(Embeddings(kind="gguf", path=path)),
-    ):
+    with pytest.raises(Unavailable, match=r"model\.gguf"), servers.open_embedder(Embeddings(kind="gguf", path=path)):
         pass
 
 

@@ -53,11 +53,7 @@ def world(call: Call) -> Reply:
 def _lists(call: Retrieve) -> Retrieved:
     if call.hypothetical:
         return found(F)
-    by_wording = {
-        QUESTION: ([A, B], [B, C]),
-        WIDENED: ([B], [D]),
-        "common factors of 12 and 18": ([E, A], [B]),
-    }
+    by_wording = {QUESTION: ([A, B], [B, C]), WIDENED: ([B], [D]), "common factors of 12 and 18": ([E, A], [B])}
     dense, sparse = by_wording.get(call.question, ([C], [C]))
     return found(*(dense if call.index == "dense" else sparse), duplicates=("dup",))
 

@@ -1,16 +1,23 @@
-"""What becomes of every pipeline's outcome: where its answer was found, and in which outcomes that is said."""
+"""What becomes of every pipeline's outcome: where its answer was found, and what a judge says of it."""
+
+from collections.abc import Generator
+from typing import Any
 
 import msgspec
 import pytest
 
 from shared import canonical
-from shared.calls import Duplicates, Generate, Retrieve
+from shared.calls import Duplicates, Expected, Generate, Grade, Judge, Request, Retrieve
 from shared.params import GradingParams, Params
+from shared.pipelines.binding import Binding, Pin, bind
 from shared.pipelines.grading import run_and_grade
+from shared.rag.prompts import parse_grade
 from shared.rag.provenance import make_outcome, make_single_trace
-from shared.replies import Document, Generated, Hit, Marked, Reply, Retrieved
+from shared.replies import Document, Failure, FailureKind, Generated, Hit, Marked, Rated, Reply, Retrieved
 from shared.runtime.advance import Replay
-from shared.samples import Item, Library, Outcome, Steps
+from shared.samples import Item, Library, Outcome, Steps, Yielded
+
+# What becomes of every pipeline's outcome: where its answer was found, and in which outcomes that is said.
 
 ITEM = Item(ordinal=0, question="Who visits Kenya?", gold="Barack Obama")
 DOCUMENTS = [Document(text="Kenya host a summit."), Document(text="Barack Obama visit Kenya.")]
@@ -55,22 +62,14 @@ def test_a_sample_that_searches_nothing_has_missed_nothing() -> None:
     assert outcome(closed_book()).answer_rank is msgspec.UNSET
 
 
-@pytest.mark.parametrize(
-    ("item", "grading"),
-    [(ITEM, GradingParams()), (Item(ordinal=0, question="?"), TEXT)],
-)
+@pytest.mark.parametrize(("item", "grading"), [(ITEM, GradingParams()), (Item(ordinal=0, question="?"), TEXT)])
 def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, grading: GradingParams) -> None:
     assert b"answer_rank" not in canonical.encode(outcome(searching(), hits(*DOCUMENTS), item=item, grading=grading))
 
 
 @pytest.mark.parametrize(
     ("shown", "rule", "named"),
-    [
-        (True, "same-answer", True),
-        (True, "off", True),
-        (False, "same-answer", False),
-        (True, "same-words", False),
-    ],
+    [(True, "same-answer", True), (True, "off", True), (False, "same-answer", False), (True, "same-words", False)],
 )
 def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
     *, shown: bool, rule: Duplicates, named: bool
@@ -98,3 +97,187 @@ def test_a_document_that_is_gone_fails_the_sample() -> None:
     replay.answer([Generated(text="Answer: Obama")])
     assert replay.failure is not None
     assert replay.failure[0] == "pipeline_error"
+
+
+# The judge model as a grader: what it is asked, how its rating is read, and what becomes of the sample.
+
+RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
+CAPITAL = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))
+
+
+def pipeline() -> Generator[Yielded, Any, Outcome]:
+    generated = yield Generate(template="cot", question=CAPITAL.question)
+    return make_outcome(generated)
+
+
+def asked(
+    item: Item = CAPITAL, grading: GradingParams = RUBRIC, text: str = "The capital is Paris."
+) -> Replay[Outcome]:
+    replay = Replay(run_and_grade(pipeline(), item, {}, grading))
+    replay.answer([Generated(text=text)])
+    return replay
+
+
+def test_the_judge_model_sees_question_references_answer_and_rubric() -> None:
+    [call] = asked().calls
+    assert isinstance(call, Judge)
+    assert call.question == CAPITAL.question
+    assert call.slots == {
+        "answer": "The capital is Paris.",
+        "reference": "Reference answer: Paris or Lutetia\n",
+        "rubric": "Names the capital.",
+    }
+    binding = Binding(pins={"judge": Pin(model_id=1, hash="0" * 64)}, params=Params(grading=RUBRIC))
+    assert bind(call, binding, 0).role == "judge"
+
+
+def test_an_items_own_rubric_goes_before_the_jobs_and_no_gold_answer_is_needed() -> None:
+    [call] = asked(Item(ordinal=0, question="Why?", expected=Expected(rubric="Gives a reason."))).calls
+    assert isinstance(call, Judge)
+    assert (call.slots["rubric"], call.slots["reference"]) == ("Gives a reason.", "")
+
+
+@pytest.mark.parametrize(("rating", "correct"), [(3, False), (4, True), (5, True)])
+def test_a_reply_is_right_from_the_rating_on_that_the_job_says(rating: int, correct: bool) -> None:
+    replay = asked()
+    replay.answer([Rated(rating=rating, text="")])
+    assert replay.result is not None
+    assert replay.result.verdict == Marked(correct=correct, score=float(rating))
+    assert type(replay.result) is Outcome
+
+
+def test_a_reply_of_the_judge_without_a_rating_is_a_failure_and_no_score() -> None:
+    replay = asked()
+    replay.answer([Failure(kind=FailureKind.UNPARSED, detail="no rating")])
+    assert replay.result is not None
+    assert (replay.result.verdict, replay.result.grading_failure) == (None, "unparsed")
+
+
+def test_words_are_graded_by_the_answer_that_their_grader_finds() -> None:
+    replay = asked(grading=GradingParams(grader="text"), text="I think so.\nAnswer: **Paris**")
+    assert replay.calls == (Grade(answer="Paris", gold="Paris", expected=CAPITAL.expected),)
+
+
+def test_a_call_that_grades_mathematics_is_what_it_always_was() -> None:
+    def key(name: Any, **fields: Any) -> Any:
+        params = Params(grading=GradingParams(grader=name, threshold=0.7))
+        binding = Binding(pins={"grade": Pin(model_id=1, hash="0" * 64)}, params=params)
+        return bind(Grade(answer="5", gold="5", **fields), binding, 0).key
+
+    plain = Request(role="grade", model="0" * 64, values={"answer": "5", "gold": "5"}).key
+    assert key("") == key("math") == plain
+    assert len({plain, key("text"), key("f1"), key("", expected=Expected(golds=("6",)))}) == 4
+    assert key("rubric") == key("text")
+
+
+@pytest.mark.parametrize(
+    ("text", "rating"),
+    [
+        ("[[4]]", 4),
+        ('{"reason": "it names 2 of 3", "rating": 4}', 4),
+        ('```json\n{"rating": "5", "reason": "fine"}\n```', 5),
+        ("Rating: 3. It is short.", 3),
+        ("The score is 2", 2),
+        ("评分：5", 5),
+        ("4", 4),
+        ("4/5", 4),
+        ("4.0", 4),
+        (" 4 out of 5.", 4),
+        ("[[ 4 ]]", 4),
+        ("[[４]]", 4),
+        ("[[4.0]]", 4),
+        ("**Rating:** 4", 4),
+        ("**Rating**: **4/5**", 4),
+        ("### Rating\n\n4", 4),
+        ("Score - 4. It is short.", 4),
+        ("Rating (1-5): 4", 4),
+        ("Score (out of 5): 4", 4),
+        ("Rating: 4 (on a scale of 1 to 5)", 4),
+        ("Rating: 4\n- It names 2 of 3.", 4),
+        ("The rating would be 4 of 5", 4),
+        ('{"reason": "a rating of 3 would be too low", "rating": 4}', 4),
+        ("{“rating”: “4”}", 4),
+        ('{"rating": "4/5"}', 4),
+        ("打分: 4", 4),
+        ("打分：４分", 4),
+        ("得分为4分（满分5分）", 4),
+        ("评分是 4/5", 4),
+        ("我的rating是4", 4),
+        ("4分", 4),
+        ("<think>It is a 3. Rating: 3</think>\nRating: 4", 4),
+        ("<think>4/10?</think> 5", 5),
+    ],
+)
+def test_a_rating_is_read_in_every_form_that_models_give_it(text: str, rating: int) -> None:
+    assert parse_grade(text, truncated=False) == Rated(rating=rating, text=text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "good", "rating: 7", "0", "4.5", '{"rating": 3} {"rating": 4}', "[[4]] or [[5]]", "2 reasons", "-4",
+        "Rating: 4,5", "Rating: 4.5/5", "Rating: -4", "Rating: 3. Final rating: 4", "Rating: about the same as 4",
+        "<think>Rating: 4", "<think>4</think>",
+    ],
+)  # fmt: skip
+def test_what_is_no_single_rating_is_a_failure(text: str) -> None:
+    reply = parse_grade(text, truncated=False)
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.UNPARSED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rating: 4/10", "4/10", "Rating: 8 out of 10", "Rating: 4 out of 10", "Rating: 4 out of a possible 10",
+        "Rating: 4%", "Rating: 80%", "4%", '{"rating": "4/10"}', '{"rating": 80%}', "Rating: **4**/10", "4 / 100",
+        "Rating (out of 10): 4", "Score (0-10): 4", "Rating: 4 on a scale of 1 to 10", "4 stars out of 10",
+        "Rating: 4 points out of 10", "评分：4/10", "打分：4分（满分10分）", "评分：4%", "得分：4／10",
+    ],
+)  # fmt: skip
+def test_a_rating_on_another_scale_is_not_converted(text: str) -> None:
+    assert isinstance(parse_grade(text, truncated=False), Failure)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rating: 3-4", "3-4", "Rating: 3 to 4", "between 3 and 4", "Rating: between 3 and 4", "Rating: 3–4",
+        "Rating: 3 - 4", "Rating: 4 or 5", '{"rating": "3-4"}', "评分：3～4", "评分：3到4", "打分：3至4分",
+        "评分：3或4", "**Rating:** **3**-**4**",
+    ],
+)  # fmt: skip
+def test_a_range_is_no_rating(text: str) -> None:
+    assert isinstance(parse_grade(text, truncated=False), Failure)
+
+
+@pytest.mark.parametrize(
+    "text", ["Rating: 4", "4", "Rating: 4.", "Rating: 4 out of", "Rating: 4/1", '{"rating": 4', "评分：4"]
+)
+def test_a_number_that_the_token_limit_may_have_cut_is_no_rating(text: str) -> None:
+    cut = parse_grade(text, truncated=True)
+    assert isinstance(cut, Failure)
+    assert cut.kind is FailureKind.TRUNCATED
+    assert isinstance(parse_grade("Rating: 4. It is sh", truncated=True), Rated)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            piece * 200_000
+            for piece in ("rating ", "rating (", "rating: (9 ", "[[", "4 ", "评分", '"rating": ', "4 / ")
+        ),
+        *(first + " " * 200_000 + "x" for first in ("4", "rating", "[[4", '"rating"')),
+    ],
+    ids=lambda text: f"{text[:18].strip()} ...",
+)
+def test_a_long_reply_is_read_in_linear_time(text: str) -> None:
+    assert isinstance(parse_grade(text, truncated=False), Failure)
+
+
+def test_a_reply_that_ended_before_its_rating_is_truncated() -> None:
+    cut = parse_grade('{"reason": "it names', truncated=True)
+    assert isinstance(cut, Failure)
+    assert cut.kind is FailureKind.TRUNCATED
+    assert isinstance(parse_grade('{"rating": 4, "reason": "it na', truncated=True), Rated)

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared import canonical
-from shared.calls import Call, Generate, Judge, Retrieve, Verify
-from shared.params import GateParams, Params
+from shared.calls import Call, Generate, Judge, Rerank, Retrieve, Verify
+from shared.params import CriticParams, GateParams, Params
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
-from shared.rag.gate import JudgeUnusable, score_text
+from shared.rag.gate import JudgeUnusable, compare_with_truth, score_text
 from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved, Verified
+from shared.runtime.advance import Replay
 from shared.samples import Extraction, GateDecision, Item, Outcome, Sample, Strategy, Trace
 
 WORKED = r"Step 1. Since {} is given, x = {}. Step 2. Therefore 2 * x = 14 and the answer is \boxed{{14}}."
@@ -370,3 +371,179 @@ def test_calibration_without_items_asks_nothing_and_means_judge() -> None:
 
 def test_calibration_replays_to_the_same_bytes() -> None:
     assert canonical.encode(calibrate(40)) == canonical.encode(calibrate(40))
+
+
+# mathrag-gate with a verifier: as the one who scores, and as the truth that rules and judge are held against.
+
+LOST = Failure(kind=FailureKind.VERIFIER_TIMEOUT)
+ITEMS = [Item(ordinal=i, question=f"q{i}") for i in range(40)]
+
+
+def params(**given: Any) -> Params:
+    return msgspec.convert(given, Params)
+
+
+def verified(call: Verify) -> Verified | Failure:
+    n = HASHES.index(call.document)
+    if n == 1:
+        return LOST
+    return Verified(verified=n, refuted=int(n > 0), unknown=2)
+
+
+def checked(call: Call) -> Reply:
+    return verified(call) if isinstance(call, Verify) else neighbours(call)
+
+
+def prepared(chosen: Params, answer: Any = checked) -> tuple[GateDecision, list[list[Call]]]:
+    prepare = registry.get("mathrag-gate").prepare
+    assert prepare is not None
+    return drive(prepare(ITEMS, chosen, LIBRARY), answer)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_who_scores_may_be_said_and_then_nothing_is_calibrated(strategy: Strategy) -> None:
+    decided, asked = prepared(params(quality=strategy.value))
+    assert (decided.strategy, decided.rho, decided.documents, asked) == (strategy, None, (), [])
+    assert strategy.value in decided.reason
+
+
+def test_by_default_the_gate_decides_and_nothing_is_verified() -> None:
+    decided, asked = prepared(Params())
+    assert not [call for step in asked for call in step if isinstance(call, Verify)]
+    assert decided.truth is None
+    assert b"truth" not in canonical.encode(decided)
+
+
+def test_a_decision_that_was_stored_without_a_truth_is_read() -> None:
+    decided, _ = prepared(Params())
+    assert msgspec.json.decode(canonical.encode(decided), type=GateDecision) == decided
+
+
+def test_a_verifier_scores_by_what_it_could_decide() -> None:
+    chosen = params(quality="verifier")
+    sample = Sample(item=Item(ordinal=0, question="q0"), prepared=prepared(chosen)[0])
+
+    def answer(call: Call) -> Reply:
+        return verified(call) if isinstance(call, Verify) else world(call)
+
+    outcome, asked = drive(registry.get("mathrag-gate").run(sample, chosen, LIBRARY), answer)
+    checks = [call for step in asked for call in step if isinstance(call, Verify)]
+    assert checks
+    assert not [call for step in asked for call in step if isinstance(call, Judge)]
+    for candidate in outcome.trace.candidates:
+        reply = verified(Verify(document=candidate.document))
+        if isinstance(reply, Failure):
+            assert (candidate.quality, candidate.failure) == (None, "verifier_timeout")
+        else:
+            assert (candidate.quality, candidate.features) == (
+                reply.quality,
+                {"verified": reply.verified, "refuted": reply.refuted, "unknown": 2},
+            )
+    ranked = [candidate.quality is not None for candidate in outcome.trace.candidates]
+    assert ranked == sorted(ranked, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "quality"), [(0, 0, None), (1, 0, 0.75), (0, 1, 0.25), (9, 0, 0.95), (3, 1, 0.7), (1, 1, 0.5)]
+)
+def test_quality_is_the_share_of_right_equations_as_far_as_so_few_can_say(
+    right: int, wrong: int, quality: float | None
+) -> None:
+    assert Verified(verified=right, refuted=wrong, unknown=7).quality == (quality and pytest.approx(quality))
+
+
+def test_calibration_documents_are_judged_and_checked_at_once() -> None:
+    decided, asked = prepared(params(gate={"truth": "verifier"}))
+    assert [len(step) for step in asked] == [80, 82]
+    assert [call.document for call in asked[1][41:] if isinstance(call, Verify)] == list(HASHES[:41])
+    assert msgspec.structs.replace(decided, truth=None) == prepared(Params())[0]
+
+
+def test_a_decision_records_how_rules_and_judge_agree_with_the_truth() -> None:
+    truth = prepared(params(gate={"truth": "verifier"}))[0].truth
+    assert truth is not None
+    assert (truth.scores[:3], truth.refuted[:3], truth.failures) == ((None, None, 2.5 / 4), (0, None, 1), 1)
+    assert (truth.rules.pairs, truth.judge.pairs) == (39, 39)
+    assert truth.judge.rho is not None
+    assert truth.judge.low is not None
+    assert truth.judge.high is not None
+    assert truth.judge.low < truth.judge.rho < truth.judge.high
+
+
+def test_documents_without_a_rating_are_in_no_vector() -> None:
+    def answer(call: Call) -> Reply:
+        failed = isinstance(call, Judge) and HASHES.index(call.document) < 4
+        return Failure(kind=FailureKind.UNPARSED) if failed else checked(call)
+
+    decided, _ = prepared(params(gate={"truth": "verifier"}), answer)
+    assert decided.truth is not None
+    assert len(decided.truth.scores) == len(decided.truth.refuted) == len(decided.documents) == 37
+
+
+def test_the_truth_is_recomputed_to_the_same_bytes() -> None:
+    decided, _ = prepared(params(gate={"truth": "verifier"}))
+    stored = msgspec.json.decode(canonical.encode(decided), type=GateDecision)
+    assert canonical.encode(stored) == canonical.encode(prepared(params(gate={"truth": "verifier"}))[0])
+
+
+def test_a_judge_that_knows_right_from_wrong_agrees_with_the_truth_and_constant_rules_do_not() -> None:
+    found = [Verified(verified=n, refuted=3 - n, unknown=0) for n in (0, 1, 2, 3)]
+    truth = compare_with_truth([0.5] * 4, [0.1, 0.2, 0.3, 0.4], found)
+    assert truth.judge.rho == pytest.approx(1.0)
+    assert (truth.rules.rho, truth.rules.undefined) == (None, "the rules gave every document 0.5")
+
+
+def test_vectors_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 rule, 1 judge scores, 1 checked"):
+        compare_with_truth([0.1, 0.2], [0.3], [LOST])
+
+
+# A question without a vector: what is found by words is taken, and the trace says why there is nothing else.
+
+WORDS = Document(problem="๑ บวก ๑ คืออะไร", text="so \\boxed{2}")
+UNSEARCHED_LIBRARY = {WORDS.hash: WORDS}
+QUESTION = "หนึ่งบวกหนึ่งเท่ากับเท่าไร"
+REASON = "the embedder knows no token"
+
+
+def ended(pipeline: str, **params: Any) -> Outcome:
+    sample = Sample(item=Item(ordinal=0, question=QUESTION))
+    replay = Replay(registry.get(pipeline).run(sample, Params(**params), UNSEARCHED_LIBRARY))
+    while replay.calls:
+        replay.answer([reply(call) for call in replay.calls])
+    assert replay.result is not None, replay.failure
+    return replay.result
+
+
+def reply(call: Call) -> Reply:
+    match call:
+        case Retrieve(index="dense"):
+            return Retrieved(hits=(), reason=REASON)
+        case Retrieve():
+            return Retrieved(hits=(Hit(document=WORDS.hash, rank=1, score=2.5),))
+        case Judge():
+            return Rated(rating=5, text="[[5]]")
+        case Rerank():
+            return Failure(kind=FailureKind.NOT_CONFIGURED)
+        case _:
+            return Generated(text="\\boxed{2}")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "found"),
+    [("dense", ()), ("hyde", ()), ("hybrid", (WORDS.hash,)), ("crag", (WORDS.hash,)), ("critic-loop", (WORDS.hash,))],
+)
+def test_a_question_without_a_vector_is_answered_from_its_words(pipeline: str, found: tuple[str, ...]) -> None:
+    outcome = ended(pipeline, critic=CriticParams(attempts=1))
+    assert outcome.context == found
+    [without] = [each for each in outcome.trace.decisions if each.fallback == "no_vector"]
+    assert (without.stage, without.detail) == ("retrieve", {"said": REASON})
+    assert without.action in ("without dense", "without original dense")
+
+
+def test_every_wording_without_a_vector_is_named() -> None:
+    outcome = ended("enhanced")
+    assert [each.action for each in outcome.trace.decisions if each.fallback == "no_vector"][:1] == [
+        "without original dense"
+    ]
+    assert outcome.context == (WORDS.hash,)

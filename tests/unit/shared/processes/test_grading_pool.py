@@ -151,8 +151,7 @@ async def test_an_item_that_is_endless_twice_is_killed_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "verdict"),
-    [(LATE, LATE), ({"verdict": {"type": "graded", "math_verify": True, "strict": False}}, None)],
+    ("second", "verdict"), [(LATE, LATE), ({"verdict": {"type": "graded", "math_verify": True, "strict": False}}, None)]
 )
 async def test_what_ran_into_its_deadline_is_tried_once_more(
     monkeypatch: pytest.MonkeyPatch, second: Any, verdict: Failure | None

@@ -1,4 +1,3 @@
-import os
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -32,14 +31,13 @@ from shared.questions.items import (
 from shared.replies import Atom, Miner, Rule, Term
 from shared.rules.graph import Graph
 from shared.samples import DatasetItem, FactQuery, Lead, Phrase
-from shared.settings import REPOSITORY
 from shared.storage.graphs import GraphFacts
+from tests.unit.datasets import DATA, needs
 from tests.unit.shared.questions.toys import bank_of, by_question, golds, graph_of, rule_of, set_of
 
 # Question sets: one question for facts that share what is known, and all true answers to it.
 
 
-DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "kg"
 STATIC = graph_of(("a", "knows", "b"), ("c", "knows", "d"), ("a", "visits", "c"))
 TIMED = graph_of(("a", "met", "b", 1), ("a", "met", "c", 2), ("b", "saw", "a", 2), ("c", "met", "b", 3))
 OBJECTS = Choice(sides=("object",))
@@ -166,9 +164,9 @@ def upload(path: Path, split: str = "test") -> GraphFacts:
     return facts.read_facts(graph_paths.fact_lines(path, [split]), path.name, 10**6).upload
 
 
-@pytest.mark.skipif(not (DATA / "kinship").is_dir(), reason="../shared/data/kg/kinship is not there")
+@needs("kg/kinship")
 def test_kinships_test_facts_ask_so_much() -> None:
-    folder = DATA / "kinship"
+    folder = DATA / "kg" / "kinship"
     with (folder / "amie-rules.tsv").open("rb") as file:
         rules = list(enumerate(rule_files.read(file, "amie", rule_files.RuleFileLimits()).rules))
     graph, held_out = upload(folder / "train.tsv").graph, upload(folder / "test.tsv").graph
@@ -178,9 +176,9 @@ def test_kinships_test_facts_ask_so_much() -> None:
     assert (counts.answered_by_graph, counts.with_documents, counts.left_out.unknown_entity) == (156, 172, 0)
 
 
-@pytest.mark.skipif(not (DATA / "icews14").is_dir(), reason="../shared/data/kg/icews14 is not there")
+@needs("kg/icews14")
 def test_icews_test_facts_ask_so_much() -> None:
-    graph, held_out = upload(DATA / "icews14", "valid").graph, upload(DATA / "icews14").graph
+    graph, held_out = upload(DATA / "kg" / "icews14", "valid").graph, upload(DATA / "kg" / "icews14").graph
     made = QuestionSet(graph, held_out, Wording({}, {}, "day"), Choice(limit=1000), None)
     items, counts = list(made.items()), made.counts
     assert items[0].question == "On 2014-12-16, Who or what host a visit Head of Government (China)?"

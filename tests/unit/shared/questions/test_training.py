@@ -27,27 +27,24 @@ from shared.samples import FactQuery, Lead
 # Training data of a question: its lines in each form.
 
 
-TRAINING_FACTS = {
+FACTS = {
     "0": ("ann", "parent", "cat"), "1": ("cat", "brother", "dan_1"), "2": ("ann", "brother", "gil"),
     "3": ("ann", "aunt", "eve"), "4": ("bob", "uncle", "fay"), "5": ("bob", "aunt", "ann"),
     "6": ("dan_1", "aunt", "eve"), "7": ("bob", "uncle", "eve"),
 }  # fmt: skip
-TEXTS = {number: " ".join(names).replace("_", " ") + "." for number, names in TRAINING_FACTS.items()}
+TEXTS = {number: " ".join(names).replace("_", " ") + "." for number, names in FACTS.items()}
 
 
-def rule_training(*body: Atom) -> Rule:
-    return Rule(head=Atom("uncle", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
+def rule(*body: Atom, head: tuple[int | str, int | str] = (0, 1)) -> Rule:
+    return Rule(head=Atom("uncle", *head), body=body, support=1, body_size=1, confidence=1.0)
 
 
-RULES = {
-    4: rule_training(Atom("parent", 0, 2), Atom("brother", 2, 1)),
-    7: rule_training(Atom("brother", 0, 1)),
-}
+RULES = {4: rule(Atom("parent", 0, 2), Atom("brother", 2, 1)), 7: rule(Atom("brother", 0, 1))}
 SENTENCES = {number: write_rule(each, {}) for number, each in RULES.items()}
 LEADS = (Lead(rule=4, documents=("0", "1")), Lead(rule=7, documents=("2",)))
-KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *TRAINING_FACTS[document]))
-TRAINING_QUERY = FactQuery(relation="uncle", entity="ann", bank="ab", leads=LEADS)
-QUESTION = TrainingQuestion("Whose uncle?", ("dan 1", "gil"), TRAINING_QUERY, ("3", "4", "5", "6", "7"), (0, 0))
+KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *FACTS[document]))
+QUERY = FactQuery(relation="uncle", entity="ann", bank="ab", leads=LEADS)
+QUESTION = TrainingQuestion("Whose uncle?", ("dan 1", "gil"), QUERY, ("3", "4", "5", "6", "7"), (0, 0))
 
 
 def made(form: Form, question: TrainingQuestion = QUESTION, known: Known = KNOWN, **options: Any) -> list[Any]:
@@ -116,7 +113,7 @@ def test_with_reasoning_the_reply_names_rule_and_document_first() -> None:
 
 @pytest.mark.parametrize("form", ["instructions", "messages"])
 def test_a_question_whose_leads_hold_no_whole_body_teaches_no_answer(form: Form) -> None:
-    part = msgspec.structs.replace(TRAINING_QUERY, leads=(Lead(rule=4, documents=("0",)),))
+    part = msgspec.structs.replace(QUERY, leads=(Lead(rule=4, documents=("0",)),))
     assert made(form, QUESTION._replace(query=part)) == []
     assert made(form, QUESTION._replace(golds=("eve",))) == []
 
@@ -136,63 +133,43 @@ def test_answers_of_a_set_are_any_of_its_members() -> None:
 
 # Bodies that lead from a question to an answer, among the facts of a lead.
 
-EVIDENCE_QUERY = FactQuery(relation="uncle", entity="ann", side="object")
-EVIDENCE_FACTS = [
+ASKED = FactQuery(relation="uncle", entity="ann", side="object")
+TOLD = [
     Told("0", "eve", "brother", "ian"), Told("1", "ann", "parent", "bob"), Told("2", "ann", "parent", "cat"),
     Told("3", "cat", "brother", "dan"), Told("4", "cat", "brother", "fay"), Told("5", "ann", "brother", "gil"),
 ]  # fmt: skip
 
 
-def rule_evidence(*body: Atom, head: tuple[int | str, int | str] = (0, 1)) -> Rule:
-    return Rule(head=Atom("uncle", *head), body=body, support=1, body_size=1, confidence=1.0)
-
-
-CHAIN = rule_evidence(Atom("parent", 0, 2), Atom("brother", 2, 1))
+CHAIN = rule(Atom("parent", 0, 2), Atom("brother", 2, 1))
 
 
 def test_the_facts_of_one_body_are_told_with_the_answer_that_they_reach() -> None:
-    assert evidence(CHAIN, EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS) == Evidence("dan", ("2", "3"))
-    assert evidence(CHAIN, EVIDENCE_QUERY, ["fay", "gil"], EVIDENCE_FACTS) == Evidence("fay", ("2", "4"))
-    assert evidence(CHAIN, EVIDENCE_QUERY, ["gil"], EVIDENCE_FACTS) is None
+    assert evidence(CHAIN, ASKED, ["dan"], TOLD) == Evidence("dan", ("2", "3"))
+    assert evidence(CHAIN, ASKED, ["fay", "gil"], TOLD) == Evidence("fay", ("2", "4"))
+    assert evidence(CHAIN, ASKED, ["gil"], TOLD) is None
 
 
 def test_a_question_for_the_subject_is_followed_from_the_other_end() -> None:
     query = FactQuery(relation="uncle", entity="dan", side="subject")
-    assert evidence(CHAIN, query, ["ann"], EVIDENCE_FACTS) == Evidence("ann", ("2", "3"))
+    assert evidence(CHAIN, query, ["ann"], TOLD) == Evidence("ann", ("2", "3"))
 
 
 def test_constants_hold_for_their_entity_alone() -> None:
-    constant = rule_evidence(Atom("parent", 0, "cat"), head=(0, "dan"))
-    assert evidence(constant, EVIDENCE_QUERY, ["dan"], EVIDENCE_FACTS) == Evidence("dan", ("2",))
-    assert (
-        evidence(
-            rule_evidence(Atom("parent", 0, "eve"), head=(0, "dan")),
-            EVIDENCE_QUERY,
-            ["dan"],
-            EVIDENCE_FACTS,
-        )
-        is None
-    )
-    assert (
-        evidence(
-            rule_evidence(Atom("parent", 0, "cat"), head=("bob", 0)),
-            EVIDENCE_QUERY,
-            ["dan"],
-            EVIDENCE_FACTS,
-        )
-        is None
-    )
+    constant = rule(Atom("parent", 0, "cat"), head=(0, "dan"))
+    assert evidence(constant, ASKED, ["dan"], TOLD) == Evidence("dan", ("2",))
+    assert evidence(rule(Atom("parent", 0, "eve"), head=(0, "dan")), ASKED, ["dan"], TOLD) is None
+    assert evidence(rule(Atom("parent", 0, "cat"), head=("bob", 0)), ASKED, ["dan"], TOLD) is None
 
 
 def test_a_fact_that_two_atoms_stand_for_is_told_once() -> None:
-    twice = rule_evidence(Atom("brother", 0, 1), Atom("brother", 0, 1))
-    assert evidence(twice, EVIDENCE_QUERY, ["gil"], EVIDENCE_FACTS) == Evidence("gil", ("5",))
+    twice = rule(Atom("brother", 0, 1), Atom("brother", 0, 1))
+    assert evidence(twice, ASKED, ["gil"], TOLD) == Evidence("gil", ("5",))
 
 
 @pytest.mark.parametrize(("atoms", "found"), [(LONGEST, True), (LONGEST + 1, False)])
 def test_a_long_body_is_not_looked_for(atoms: int, found: bool) -> None:
-    loop = rule_evidence(*[Atom("parent", 0, "cat")] * (atoms - 1), Atom("brother", 0, 1))
-    assert (evidence(loop, EVIDENCE_QUERY, ["gil"], EVIDENCE_FACTS) is not None) is found
+    loop = rule(*[Atom("parent", 0, "cat")] * (atoms - 1), Atom("brother", 0, 1))
+    assert (evidence(loop, ASKED, ["gil"], TOLD) is not None) is found
 
 
 # Negatives: facts of the same entity or relation that are known and lead to no answer.
@@ -201,7 +178,7 @@ ENTITY_FACTS, RELATION_FACTS = range(20), range(20, 60)
 TRIPLES = [(0, 1, at) for at in range(1, 11)] + [(at, 1, 0) for at in range(1, 11)] + [
     (at, 0, at + 1) for at in range(11, 51)
 ]  # fmt: skip
-NEIGHBOURS_QUERY = FactQuery(relation="asked", entity="e0")
+ABOUT_E0 = FactQuery(relation="asked", entity="e0")
 """Entity 0 has the facts 0 to 19, of the other relation; those of its relation follow, and 60 is of neither."""
 
 
@@ -212,7 +189,7 @@ def neighbours(*, timed: bool = False) -> Neighbours:
 
 
 def draw(
-    query: FactQuery = NEIGHBOURS_QUERY, before: int = ALWAYS, oracle: frozenset[str] = frozenset(), seed: int = 0
+    query: FactQuery = ABOUT_E0, before: int = ALWAYS, oracle: frozenset[str] = frozenset(), seed: int = 0
 ) -> list[int]:
     found = neighbours(timed=before != ALWAYS).draw(query, before, oracle, np.random.default_rng(seed))
     assert len(set(found)) == len(found)

@@ -1,11 +1,16 @@
-import os
-from pathlib import Path
+"""Near-duplicates: of a question in a corpus, of problems, of documents."""
+
+import hashlib
+from itertools import product
+from string import ascii_lowercase
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.cli.corpus import print_leaks
+from services.orchestrator.api.examples import make_example
 from services.retriever.builds import make_indexed_text
 from services.retriever.index import Bm25, Faiss, IndexMatch
 from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
@@ -14,6 +19,8 @@ from shared.ingest.datasets import read_corpus, read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import (
+    QuestionDuplicate,
+    QuestionIndex,
     has_answer,
     has_same_words,
     is_left_out,
@@ -24,14 +31,15 @@ from shared.rag.duplicates import (
     measure_overlap,
     note_resembling_documents,
 )
+from shared.rag.retrieval import drop_duplicates as drop_same_texts
+from shared.rag.retrieval import hash_content
 from shared.replies import Document
 from shared.samples import DatasetItem
 from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA, needs
 
 # Near-duplicates of a question.
 
-
-MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
 
 TEN = "one two three four five six seven eight nine ten"
 """Eight shingles."""
@@ -90,12 +98,7 @@ def test_another_number_operator_or_relation_is_another_problem(one: str, other:
 
 @pytest.mark.parametrize(
     ("problem", "near"),
-    [
-        (f"{LONG} 7 here", True),
-        (f"{LONG} 7 here below", True),
-        (f"{LONG} 7 in the box below here", False),
-        ("", False),
-    ],
+    [(f"{LONG} 7 here", True), (f"{LONG} 7 here below", True), (f"{LONG} 7 in the box below here", False), ("", False)],
 )
 def test_a_reworded_problem_keeps_four_fifths_of_its_shingles(problem: str, *, near: bool) -> None:
     assert is_near_duplicate(f"{LONG} 7", problem) is near
@@ -204,10 +207,12 @@ def test_a_document_that_is_no_longer_known_is_kept() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("math")
 def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_word() -> None:
-    found = {record.document.hash: record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))}
-    items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
+    found = {
+        record.document.hash: record.document for record in read_corpus(corpus_lines(DATA / "math" / "train.jsonl"))
+    }
+    items = list(read_dataset(dataset_lines(DATA / "math" / "test-dev.jsonl")))
     texts = [(number, make_indexed_text(each.problem, each.text)) for number, each in found.items()]
     matches = Bm25().build([texts]).search([item.question for item in items], 10 + SPARE)
     left_out = {
@@ -235,10 +240,11 @@ def rules() -> tuple[Duplicates, ...]:
     return get_args(Duplicates)
 
 
-@pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("math")
 def test_dense_search_finds_the_twin_of_a_problem() -> None:
     records = [
-        record.document for _, record in zip(range(300), read_corpus(corpus_lines(MATH / "train.jsonl")), strict=False)
+        record.document
+        for _, record in zip(range(300), read_corpus(corpus_lines(DATA / "math" / "train.jsonl")), strict=False)
     ]
     backend = Faiss(StaticEmbedder(REPOSITORY / "models" / "static-embeddings"))
     index = backend.build([[(each.hash, make_indexed_text(each.problem, each.text)) for each in records]])
@@ -470,3 +476,103 @@ def test_every_text_can_be_read(text: str) -> None:
 )
 def test_a_long_repetition_is_read_in_linear_time(part: str) -> None:
     assert len(list_problem_tokens(f"{part * 100_000} x 7")) >= 1
+
+
+# Which questions a corpus answers already: the same as looking at every pair.
+
+TEXTS = st.lists(st.sampled_from(["ab", "cd", "ef", "7"]), max_size=14).map(" ".join)
+
+
+@given(questions=st.lists(TEXTS, max_size=8), problem=TEXTS)
+def test_the_twins_are_those_that_a_look_at_every_pair_finds(questions: list[str], problem: str) -> None:
+    found = QuestionIndex(questions).twins(problem)
+    assert [twin.question for twin in found] == [
+        place for place, question in enumerate(questions) if is_near_duplicate(question, problem)
+    ]
+    assert [twin.exact for twin in found] == [is_same_text(questions[twin.question], problem) for twin in found]
+
+
+@given(words=st.integers(3, 60), changed=st.integers(0, 60))
+def test_the_threshold_belongs_to_it_whatever_the_length(words: int, changed: int) -> None:
+    names = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
+    question, problem = " ".join(names[:words]), " ".join(names[: max(words - changed, 0)])
+    assert bool(QuestionIndex([question]).twins(problem)) == is_near_duplicate(question, problem)
+
+
+def test_case_and_outer_blanks_are_the_same_text_and_another_word_is_near() -> None:
+    questions = QuestionIndex([TEN, f"{TEN} here", "What is music?"])
+    assert questions.twins(f" {TEN.upper()}\r\n") == [
+        QuestionDuplicate(0, exact=True),
+        QuestionDuplicate(1, exact=False),
+    ]
+    assert questions.twins("what IS music?") == [QuestionDuplicate(2, exact=True)]
+    assert questions.twins("something else altogether") == []
+
+
+def test_a_question_in_another_spelling_or_in_a_prompt_is_the_same_text() -> None:
+    questions = QuestionIndex([r"What is $\dfrac12$ of $\triangle ABC$?"])
+    asked = "Problem: What is ½ of △A B C?\nPlease reason step by step, and put your final answer within \\boxed{}."
+    assert questions.twins(asked) == [QuestionDuplicate(0, exact=True)]
+
+
+@pytest.mark.parametrize("problem", ["", "  \n"])
+def test_a_passage_without_a_problem_is_nobodys_twin(problem: str) -> None:
+    assert QuestionIndex(["", TEN]).twins(problem) == []
+
+
+def test_questions_that_are_asked_twice_are_both_found() -> None:
+    assert [twin.question for twin in QuestionIndex([TEN, "x", TEN]).twins(TEN)] == [0, 2]
+
+
+@needs("math")
+def test_one_of_a_thousand_questions_of_math_stands_in_its_training_part() -> None:
+    documents = [record.document for record in read_corpus(corpus_lines(DATA / "math" / "train.jsonl"))]
+    items = list(read_dataset(dataset_lines(DATA / "math" / "test-dev.jsonl")))
+    questions = QuestionIndex([item.question for item in items])
+    pairs = [(twin, each.text) for each in documents for twin in questions.twins(each.problem)]
+    assert (len(pairs), len({twin.question for twin, _ in pairs})) == (9, 3)
+    same = [twin.exact for twin, text in pairs if has_answer(text, items[twin.question].gold or "")]
+    assert same == [True]
+    assert sum(twin.exact for twin, _ in pairs) == 1
+
+
+def test_a_person_reads_how_many_and_sees_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    print_leaks(make_example("Leaks", passages=4))
+    said = capsys.readouterr().out
+    assert "math-500 in math: 3 of 500 questions (0.6 %) have their problem in 7500 documents" in said
+    assert "1 verbatim, 2 near-duplicates; 4 pairs, 2 with the same answer" in said
+    assert "4 documents are passages without a problem" in said
+    assert said.splitlines()[-1].split()[:3] == ["17", "same", "train/algebra/12"]
+
+
+# Documents that differ by case, blanks or forms of characters alone.
+
+FIRST = Document(problem="What is 2+2?", text="It is  4.")
+AGAIN = Document(problem="what is 2+2?", text="It is\n4. ")
+WIDE = Document(problem="What is ２+2?", text="It is 4.")
+OTHER = Document(problem="What is 2+2?", text="It is 4!")
+POWER = Document(problem="What is 2²?", text="It is 4.")
+PLAIN = Document(problem="What is 22?", text="It is 4.")
+LIBRARY = {document.hash: document for document in (FIRST, AGAIN, WIDE, OTHER, POWER, PLAIN)}
+
+
+def test_the_first_of_equal_documents_stays() -> None:
+    assert len(LIBRARY) == 6
+    assert drop_same_texts([AGAIN.hash, OTHER.hash, FIRST.hash, WIDE.hash], LIBRARY) == (AGAIN.hash, OTHER.hash)
+
+
+def test_a_square_is_not_a_digit() -> None:
+    assert drop_same_texts([POWER.hash, PLAIN.hash], LIBRARY) == (POWER.hash, PLAIN.hash)
+
+
+def test_solutions_that_begin_alike_are_two() -> None:
+    long = "Let x be a number. " * 20
+    assert hash_content(Document(text=long + "1")) != hash_content(Document(text=long + "2"))
+
+
+def test_problem_and_text_do_not_run_together() -> None:
+    assert hash_content(Document(problem="ab", text="c")) != hash_content(Document(problem="a", text="bc"))
+
+
+def test_content_is_the_same_in_every_process() -> None:
+    assert hash_content(Document(text="A")) == hashlib.sha256(b"\0a").digest()

@@ -1,3 +1,5 @@
+"""The gate: thresholds, routing, the relevance floor."""
+
 import math
 import subprocess
 import sys
@@ -7,21 +9,22 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.calls import Call, Estimate, Generate, Judge, Retrieve
+from shared import canonical
+from shared.calls import Call, Estimate, Generate, Judge, Rerank, Retrieve
 from shared.params import GateParams, Params, RerankParams, RouteParams
 from shared.rag import gate
 from shared.rag.gate import JudgeUnusable, Route, choose_route, decide_gate, make_estimates, score_document, score_text
-from shared.replies import Document, Estimated, Failure, FailureKind, Reply
-from shared.runtime.price import _make_up_reply
-from shared.samples import Decision, GateDecision, Outcome, Strategy
+from shared.replies import Document, Estimated, Failure, FailureKind, Reply, Scored
+from shared.runtime.price import dry_run, make_placeholder_job
+from shared.samples import Decision, GateDecision, Item, Outcome, Strategy
 from tests.unit.cases import named
-from tests.unit.shared.pipelines.test_pipelines import Answer, run, world
+from tests.unit.shared.pipelines.test_pipelines import RATINGS, A, Answer, B, C, D, run, world
 
 # The confidence gate: correlation, decision, reason, and recomputation.
 
 
-RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
-PAIRS = st.lists(st.tuples(st.floats(0, 1), RATINGS), max_size=80)
+SHARES_OF_RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
+PAIRS = st.lists(st.tuples(st.floats(0, 1), SHARES_OF_RATINGS), max_size=80)
 AGREEING = [(i / 40, i / 40) for i in range(40)]
 OPPOSED = [(i / 40, 1 - i / 40) for i in range(40)]
 
@@ -77,7 +80,7 @@ def test_a_clear_decision_does_not_speak_of_doubt() -> None:
     assert "undecided" not in decision.reason
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), RATINGS), min_size=4, max_size=80))
+@given(st.lists(st.tuples(st.floats(0, 1), SHARES_OF_RATINGS), min_size=4, max_size=80))
 def test_rho_and_its_interval_follow_the_formulas(pairs: list[tuple[float, float]]) -> None:
     decision = decide(pairs)
     assume(decision.rho is not None and abs(decision.rho) < 0.999999 and _spread(pairs) > 1e-3)
@@ -297,9 +300,8 @@ def _or_gone(call: Call, gone: Failure) -> Reply:
 
 def test_a_dry_run_prices_the_dearer_path() -> None:
     params = Params(route=RouteParams(enabled=True, threshold=1.0))
-    outcome, asked = run("mathrag-gate", looks(_make_up_reply(Estimate(question="q"))), params)
-    assert judged(asked) == 4
-    assert outcome.trace.decisions[0].action == "hard"
+    steps = dry_run(make_placeholder_job("mathrag-gate", params), Item(ordinal=0, question="q"))
+    assert sum(call.role == "judge" for step in steps for call in step) >= params.candidates
 
 
 # Rule-RQP: the four features, the length factor, and the score.
@@ -446,3 +448,88 @@ def test_a_document_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         score_document(Document(problem="p", text="scored once only"))
     assert calls == ["scored once only"]
+
+
+# The relevance floor of mathrag-gate: what is unrelated is not rated, and does not win.
+
+FLOOR = Params(rerank=RerankParams(floor=0.5))
+RELEVANCE = {A: 0.9, B: 0.1, C: 0.5, D: 0.49}
+
+
+def scored(call: Call) -> Reply:
+    if isinstance(call, Rerank):
+        return Scored(scores=tuple(RELEVANCE[document] for document in call.documents))
+    return world(call)
+
+
+def order(outcome: Outcome) -> list[str]:
+    return [candidate.document for candidate in outcome.trace.candidates]
+
+
+def test_a_well_reasoned_document_about_something_else_does_not_win() -> None:
+    outcome, asked = run("mathrag-gate", scored, FLOOR)
+    assert asked[1] == [Rerank(question="What is x?", documents=(C, A, B, D))]
+    assert [call.document for call in asked[2] if isinstance(call, Judge)] == [C, A]
+    assert RATINGS[C] > RATINGS[A]
+    assert order(outcome) == [C, A, B, D]
+    assert outcome.context == (C,)
+
+
+def test_the_trace_says_how_relevant_each_was_and_how_many_were_left_out() -> None:
+    outcome, _ = run("mathrag-gate", scored, FLOOR)
+    last = outcome.trace.candidates[-1]
+    assert [candidate.relevance for candidate in outcome.trace.candidates] == [0.5, 0.9, 0.1, 0.49]
+    assert [candidate.rank for candidate in outcome.trace.candidates] == [1, 2, 3, 4]
+    assert (last.quality, last.failure) == (None, None)
+    assert outcome.trace.decisions == (
+        Decision(stage="floor", action="floor", detail={"floor": 0.5, "below": 2.0}),
+    )  # fmt: skip
+
+
+def test_without_a_floor_nobody_is_asked() -> None:
+    outcome, asked = run("mathrag-gate", scored)
+    assert not any(isinstance(call, Rerank) for step in asked for call in step)
+    assert outcome.trace.decisions == ()
+    assert {candidate.relevance for candidate in outcome.trace.candidates} == {None}
+
+
+def test_without_a_reranker_all_are_rated_and_the_trace_says_why() -> None:
+    gone = Failure(kind=FailureKind.NOT_CONFIGURED)
+    outcome, _ = run("mathrag-gate", lambda call: gone if isinstance(call, Rerank) else world(call), FLOOR)
+    assert order(outcome) == order(run("mathrag-gate")[0])
+    assert outcome.trace.decisions == (Decision(stage="floor", action="none", fallback="not_configured"),)
+
+
+def test_where_nothing_is_relevant_nothing_is_rated() -> None:
+    outcome, asked = run("mathrag-gate", scored, Params(rerank=RerankParams(floor=0.95)))
+    assert not any(isinstance(call, Judge) for step in asked for call in step)
+    assert order(outcome) == [C, A, B, D]
+    assert not outcome.trace.unscored
+
+
+def test_a_relevant_document_whose_judgement_failed_stays_before_the_unrelated() -> None:
+    def answer(call: Call) -> Reply:
+        failed = isinstance(call, Judge) and call.document == A
+        return Failure(kind=FailureKind.UNPARSED) if failed else scored(call)
+
+    outcome, _ = run("mathrag-gate", answer, FLOOR)
+    assert order(outcome) == [C, A, B, D]
+    assert outcome.trace.candidates[1].failure == "unparsed"
+    assert not outcome.trace.unscored
+
+
+def test_relevant_documents_none_of_which_could_be_rated_are_unscored() -> None:
+    broken = Failure(kind=FailureKind.CONNECTION)
+    outcome, _ = run("mathrag-gate", lambda call: broken if isinstance(call, Judge) else scored(call), FLOOR)
+    assert outcome.trace.unscored
+
+
+def test_the_floor_holds_for_rules_too() -> None:
+    outcome, asked = run("mathrag-gate", scored, FLOOR, Strategy.RULES)
+    assert {type(call).__name__ for step in asked for call in step} == {"Retrieve", "Rerank", "Generate"}
+    assert [candidate.quality is None for candidate in outcome.trace.candidates] == [False, False, True, True]
+
+
+def test_replay_repeats_the_floor() -> None:
+    first, again = (run("mathrag-gate", scored, FLOOR) for _ in range(2))
+    assert canonical.encode(first) == canonical.encode(again)

@@ -37,28 +37,28 @@ from shared.rag.rewriting import (
 from shared.rag.text import find_formulas
 from shared.replies import CallFailed, Failure, FailureKind, Generated, Reply
 from shared.samples import Decision, Item, Outcome, Sample
-from shared.settings import REPOSITORY
 from tests.unit.cases import named
+from tests.unit.datasets import DATA, needs
 from tests.unit.shared.pipelines.test_pipelines import A, B, drive, found
 
 # What becomes of the judge model's replies, which may be anything.
 
 
-REWRITING_QUESTION = "What is the greatest common divisor of 12 and 18?"
+QUESTION = "What is the greatest common divisor of 12 and 18?"
 PARAMS = EnhanceParams()
 
 
 def read(text: str, *, truncated: bool = False) -> WrittenQueries:
-    return read_rewrite(REWRITING_QUESTION, Generated(text=text, truncated=truncated))
+    return read_rewrite(QUESTION, Generated(text=text, truncated=truncated))
 
 
-def split(text: str, question: str = REWRITING_QUESTION, *, truncated: bool = False) -> WrittenQueries:
+def split(text: str, question: str = QUESTION, *, truncated: bool = False) -> WrittenQueries:
     return read_subqueries(question, Generated(text=text, truncated=truncated), PARAMS)
 
 
 def test_the_judge_is_asked_in_the_language_of_the_question() -> None:
-    assert rewrite(REWRITING_QUESTION, PARAMS) == Write(
-        template="rewrite", decoding=PARAMS.decoding, slots={"question": REWRITING_QUESTION}
+    assert rewrite(QUESTION, PARAMS) == Write(
+        template="rewrite", decoding=PARAMS.decoding, slots={"question": QUESTION}
     )
     asked = decompose("求12和18的最大公约数", EnhanceParams(subqueries=2))
     assert (asked.template, asked.slots["subqueries"]) == ("decompose-zh", "2")
@@ -110,10 +110,7 @@ def test_a_rewriting_is_its_first_line_bare(text: str) -> None:
     assert (read(text).decision.action, read(text).decision.fallback) == ("written", None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [REWRITING_QUESTION, REWRITING_QUESTION.upper(), "  what is the greatest common divisor  of 12 and 18 "],
-)
+@pytest.mark.parametrize("text", [QUESTION, QUESTION.upper(), "  what is the greatest common divisor  of 12 and 18 "])
 def test_the_same_question_again_is_no_failure(text: str) -> None:
     assert read(text) == split(text)._replace(decision=read(text).decision)
     assert (read(text).queries, read(text).decision.action, read(text).decision.fallback) == ((), "unchanged", None)
@@ -160,7 +157,7 @@ def test_what_cannot_be_searched_with_leaves_the_original(text: str) -> None:
     ],
 )
 def test_a_refusal_is_no_query(text: str) -> None:
-    for question in (REWRITING_QUESTION, "求12和18的最大公约数"):
+    for question in (QUESTION, "求12和18的最大公约数"):
         assert read_rewrite(question, Generated(text=text)).decision.fallback == "unparsed"
         assert split(text, question).queries == ()
 
@@ -200,8 +197,8 @@ def test_a_rating_is_no_query(text: str) -> None:
 
 def test_a_failed_call_leaves_the_original() -> None:
     gone = Failure(kind=FailureKind.CONNECTION)
-    assert read_rewrite(REWRITING_QUESTION, gone).decision.fallback == "connection"
-    assert read_subqueries(REWRITING_QUESTION, gone, PARAMS).decision.fallback == "connection"
+    assert read_rewrite(QUESTION, gone).decision.fallback == "connection"
+    assert read_subqueries(QUESTION, gone, PARAMS).decision.fallback == "connection"
 
 
 def test_a_line_that_was_cut_off_is_left_out() -> None:
@@ -237,7 +234,7 @@ def test_numbers_that_begin_a_question_stay() -> None:
 
 
 def test_sub_queries_that_say_nothing_are_left_out() -> None:
-    assert split(f"{REWRITING_QUESTION}\nOkay.\nfactors of 12\n[[3]]\nfor the").queries == ("factors of 12",)
+    assert split(f"{QUESTION}\nOkay.\nfactors of 12\n[[3]]\nfor the").queries == ("factors of 12",)
 
 
 @pytest.mark.parametrize(
@@ -341,8 +338,6 @@ def test_no_formula_is_ever_touched(parts: list[str]) -> None:
 
 # Synonyms and corrections from the dictionary.
 
-MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
-
 
 @pytest.fixture(scope="module")
 def shipped() -> Dictionary:
@@ -420,9 +415,9 @@ def test_a_word_near_two_terms_stays() -> None:
     assert own.correct("the snarkue").corrections == {}
 
 
-@pytest.mark.skipif(not MATH.exists(), reason="the MATH dataset is not here")
+@needs("math")
 def test_no_right_word_of_math_is_corrected(shipped: Dictionary) -> None:
-    with MATH.open() as lines:
+    with (DATA / "math" / "train.jsonl").open() as lines:
         questions = [json.loads(line)["problem"] for line in islice(lines, 2000)]
     corrections = [shipped.correct(question).corrections for question in questions]
     assert [found for found in corrections if found] == []
@@ -475,7 +470,7 @@ def test_generic_words_are_known_in_lower_case() -> None:
 
 # HyDE: hypothetical documents are written, searched with, and thrown away.
 
-HYDE_QUESTION = "What is x?"
+SHORT = "What is x?"
 REFUSED = Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
 
 
@@ -491,7 +486,7 @@ def run(
             case _:
                 return Generated(text=r"So \boxed{14}.")
 
-    sample = Sample(item=Item(ordinal=0, question=HYDE_QUESTION))
+    sample = Sample(item=Item(ordinal=0, question=SHORT))
     result: tuple[Any, list[list[Call]]] = drive(registry.get(name).run(sample, params or Params(), {}), answer)
     return result
 
@@ -508,14 +503,14 @@ def retrieval(asked: list[list[Call]]) -> Retrieve:
 def test_eight_solutions_are_drawn_from_one_prompt_by_default() -> None:
     _, asked = run(numbered)
     decoding = Decoding(temperature=0.7, max_tokens=512)
-    slots = {"question": HYDE_QUESTION}
+    slots = {"question": SHORT}
     assert asked[0] == [Write(template="hyde-solution", decoding=decoding, slots=slots, draw=n) for n in range(8)]
 
 
 def test_the_search_is_made_with_all_texts_in_the_order_of_their_draws() -> None:
     _, asked = run(numbered, Params(hyde=HydeParams(documents=3), candidates=7))
     hypothetical = ("Step 0: x.", "Step 1: x.", "Step 2: x.")
-    assert asked[1] == [Retrieve(question=HYDE_QUESTION, index="dense", k=7, hypothetical=hypothetical)]
+    assert asked[1] == [Retrieve(question=SHORT, index="dense", k=7, hypothetical=hypothetical)]
 
 
 def test_a_passage_is_written_where_the_style_asks_for_one() -> None:
@@ -536,7 +531,7 @@ def test_without_hypothetical_documents_it_asks_what_dense_asks() -> None:
 
 def test_what_was_made_up_is_never_context() -> None:
     outcome, asked = run(numbered, Params(context_size=5))
-    assert asked[-1] == [Generate(template="cot", question=HYDE_QUESTION, context=(A, B))]
+    assert asked[-1] == [Generate(template="cot", question=SHORT, context=(A, B))]
     assert outcome.context == (A, B)
 
 
@@ -551,7 +546,7 @@ def test_texts_that_were_not_written_are_left_out_and_counted() -> None:
 def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
     lost = Failure(kind=FailureKind.CONNECTION)
     outcome, asked = run(lambda _: lost, Params(hyde=HydeParams(documents=2)))
-    assert retrieval(asked) == Retrieve(question=HYDE_QUESTION, index="dense", k=10)
+    assert retrieval(asked) == Retrieve(question=SHORT, index="dense", k=10)
     [decision] = outcome.trace.decisions
     assert (decision.action, decision.fallback) == ("plain", "connection")
     assert decision.detail == {"texts": 0, "failed": ["connection", "connection"]}
@@ -611,23 +606,19 @@ def test_a_text_that_would_flood_the_retriever_is_cut() -> None:
 
 
 def test_a_failed_search_ends_the_sample() -> None:
-    steps = registry.get("hyde").run(Sample(item=Item(ordinal=0, question=HYDE_QUESTION)), Params(), {})
+    steps = registry.get("hyde").run(Sample(item=Item(ordinal=0, question=SHORT)), Params(), {})
     with pytest.raises(CallFailed, match="timeout"):
         drive(steps, lambda call: numbered(call) if isinstance(call, Write) else Failure(kind=FailureKind.TIMEOUT))
 
 
 def test_hypothetical_documents_are_written_in_the_judges_lane() -> None:
     pins = {"judge": Pin(model_id=1, hash="aa")}
-    bound = [
-        bind(call, Binding(pins=pins, params=Params()), 0) for call in draft_hypotheses(HYDE_QUESTION, HydeParams())
-    ]
+    bound = [bind(call, Binding(pins=pins, params=Params()), 0) for call in draft_hypotheses(SHORT, HydeParams())]
     assert {call.lane for call in bound} == {Lane.JUDGE}
     assert len({call.key for call in bound}) == 8
 
 
 # What a question wants, and whether it says enough.
-
-DATA = REPOSITORY.parent / "shared" / "data"
 
 
 def test_intents() -> None:
@@ -751,7 +742,7 @@ def test_questions_that_say_too_little() -> None:
     assert wrong == {}
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+@needs("math")
 def test_hardly_any_real_problem_says_too_little() -> None:
     math = (DATA / "math" / "train.jsonl").read_text("utf-8").splitlines()
     cmath = (DATA / "zh" / "cmath-test.jsonl").read_text("utf-8").splitlines()

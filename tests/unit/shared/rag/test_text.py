@@ -1,8 +1,6 @@
 import json
 import math
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,12 +17,11 @@ from shared.rag.text import (
     make_shingles,
     split_sentences,
 )
-from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA, needs
 
 # Sentences of texts with mathematics, in English and Chinese, and how many tokens a text has.
 
 
-MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math" / "train.jsonl"
 PIECES = st.sampled_from(
     [
         "Let ", "x. ", "Y ", "3.14 ", "e.g. ", "$", "$$", r"\[", r"\]", r"\(", r"\)", "{", "}", r"\begin{align}",
@@ -114,9 +111,9 @@ def test_a_hostile_text_is_cut_in_a_moment(hostile: str) -> None:
     assert "".join(split_sentences(hostile)) == hostile
 
 
-@pytest.mark.skipif(not MATH.is_file(), reason="the data folder is not here (set MATHRAG_SHARED)")
+@needs("math")
 def test_every_solution_of_math_comes_back_whole() -> None:
-    with MATH.open(encoding="utf-8") as file:
+    with (DATA / "math" / "train.jsonl").open(encoding="utf-8") as file:
         solutions = [json.loads(line)["solution"] for line, _ in zip(file, range(1000), strict=False)]
     found = [split_sentences(solution) for solution in solutions]
     assert ["".join(each) for each in found] == solutions

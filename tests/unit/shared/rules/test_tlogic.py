@@ -1,17 +1,83 @@
-"""TLogic-style mining, against hand-computed figures and an independent plain implementation."""
+"""Graphs and their rules over time, against hand-computed figures and a plain implementation."""
 
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.calls import TLogic
 from shared.replies import Atom, Rule
-from shared.rules.graph import Graph
+from shared.rules import graph
+from shared.rules.graph import Graph, inverse_phrase, phrase, sentence
 from shared.rules.tlogic import FACT, Edges, draw_recent, draw_uniformly, mine, walk
-from tests.unit.shared.rules.plain_tlogic import Plain, PlainRule, Quad, shape_of
+from shared.samples import Phrase
+
+# TLogic-style mining, against hand-computed figures and an independent plain implementation.
+
+# TLogic once more, in plain loops, from the reference's description: nothing of `shared.rules` is used.
+#
+# A quad is (subject, relation, object, time); the inverse of relation r is `~r`. A rule's `equal` says for each place
+# on its path the first place with the same entity, where two places are equal at all, and is empty otherwise.
+
+Quad = tuple[int, int, int, int]
+
+
+class PlainRule(NamedTuple):
+    """A rule without its figures."""
+
+    head: int
+    body: tuple[int, ...]
+    equal: tuple[int, ...]
+
+
+class Plain:
+    """All quads in both directions."""
+
+    def __init__(self, quads: Sequence[Quad]) -> None:
+        self.by_relation: dict[int, list[Quad]] = defaultdict(list)
+        self.by_entity: dict[int, list[Quad]] = defaultdict(list)
+        self.by_both: dict[tuple[int, int], list[Quad]] = defaultdict(list)
+        for s, r, o, t in quads:
+            for quad in ((s, r, o, t), (o, ~r, s, t)):
+                self.by_relation[quad[1]].append(quad)
+                self.by_entity[quad[0]].append(quad)
+                self.by_both[quad[0], quad[1]].append(quad)
+
+    def bodies(self, body: tuple[int, ...], equal: tuple[int, ...]) -> Iterator[tuple[Quad, ...]]:
+        """All of them."""
+        paths: list[tuple[Quad, ...]] = [(edge,) for edge in self.by_relation[body[0]]]
+        for relation in body[1:]:
+            paths = [
+                (*path, edge)
+                for path in paths
+                for edge in self.by_both.get((path[-1][2], relation), ())
+                if edge[3] >= path[-1][3]
+            ]
+        return (path for path in paths if not equal or equalities(path) == equal)
+
+    def follows(self, head: int, body: Sequence[Quad]) -> bool:
+        """Whether a fact of the head comes strictly after the body."""
+        facts = self.by_both.get((body[0][0], head), ())
+        return any(edge[2] == body[-1][2] and edge[3] > body[-1][3] for edge in facts)
+
+
+def shape_of(walk: Sequence[Quad]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Inverse relations of all but the first edge, reversed, and the equalities of their entities."""
+    back = [(o, ~r, s, t) for s, r, o, t in reversed(walk[1:])]
+    return tuple(r for _, r, _, _ in back), equalities(back)
+
+
+def equalities(path: Sequence[Quad]) -> tuple[int, ...]:
+    """See the module."""
+    entities = [path[0][0], *(edge[2] for edge in path)]
+    return tuple(entities.index(entity) for entity in entities) if len(set(entities)) < len(entities) else ()
+
 
 VISIT_SIGN = ("visit", "sign")
 
@@ -243,3 +309,63 @@ def test_the_sorted_edges_take_no_more_memory_than_is_estimated() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < FACT * len(graph.triples)
+
+
+# Facts in words.
+
+
+@pytest.mark.parametrize(
+    ("relation", "said"),
+    [
+        ("Make_statement", "make statement"),
+        ("/people/person/nationality", "people person nationality"),
+        ("/film/film/release_date_s./film/film_regional/film_release_region",
+         "film film release date s film film regional film release region"),
+        ("isMarriedTo", "is married to"),
+        ("Abduct,_hijack,_or_take_hostage", "abduct, hijack, or take hostage"),
+        ("位于", "位于"),
+        ("/", "/"),
+    ],
+)  # fmt: skip
+def test_a_relation_without_a_phrase_is_called_by_its_name(relation: str, said: str) -> None:
+    assert phrase(relation) == said
+
+
+def test_declared_phrases_stand_as_they_are() -> None:
+    both = Phrase(relation="r", phrase="is a Parent of", inverse="is a Child of")
+    assert (phrase("r", both), inverse_phrase("r", both)) == ("is a Parent of", "is a Child of")
+    assert inverse_phrase("r", Phrase(relation="r", phrase="is a Parent of")) == "inverse of is a Parent of"
+    assert inverse_phrase("Make_statement") == "inverse of make statement"
+
+
+def test_a_sentence_shows_names_with_blanks_and_its_time_first() -> None:
+    assert sentence("Abdullah_Abdullah", "consult", "Ashraf_Ghani") == "Abdullah Abdullah consult Ashraf Ghani."
+    assert sentence("A", "met", "B", "2014-09-20") == "Time 2014-09-20 A met B."
+
+
+# Times of facts: dates and steps, and nothing else.
+
+
+@given(st.dates())
+def test_a_date_is_its_day_and_comes_back(date: object) -> None:
+    unit, number = graph.parse(str(date))
+    assert (unit, graph.written(number, unit)) == ("day", str(date))
+
+
+@given(st.integers(-(10**18) + 1, 10**18 - 1))
+def test_a_whole_number_is_its_own_step(step: int) -> None:
+    assert graph.parse(str(step)) == ("step", step)
+    assert graph.written(step, "step") == str(step)
+
+
+def test_days_after_one_another_are_steps_after_one_another() -> None:
+    numbers = [graph.parse(day)[1] for day in ("2016-02-28", "2016-02-29", "2016-03-01")]
+    assert [number - numbers[0] for number in numbers] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2014-02-30", "2014-1-1", "20.09.2014", "2014-09-20T00:00:00", "1.5", "1e3", "9" * 19, "٣", "now"]
+)
+def test_anything_else_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        graph.parse(text)

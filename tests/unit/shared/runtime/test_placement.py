@@ -22,7 +22,7 @@ SMALL, LARGE = Device(id="GPU-small", budget_mib=8_000), Device(id="GPU-large", 
 TWINS = (Device(id="cpu:0"), Device(id="cpu:1"))
 
 
-def model_placement(footprint_mib: int = 96, device: str | None = None) -> Model:
+def scripted(footprint_mib: int = 96, device: str | None = None) -> Model:
     return Model(driver="scripted", footprint_mib=footprint_mib, device=device)
 
 
@@ -47,40 +47,37 @@ def settings(models: Mapping[str, Model], *devices: Device) -> Settings:
 
 
 def test_the_stages_are_kept_apart() -> None:
-    assert placed({"g": model_placement(), "j": model_placement()}, ROLES, TWINS) == {
-        "g": "cpu:1",
-        "j": "cpu:0",
-    }
+    assert placed({"g": scripted(), "j": scripted()}, ROLES, TWINS) == {"g": "cpu:1", "j": "cpu:0"}
 
 
 def test_the_larger_model_gets_the_larger_device() -> None:
     for large, small in (("j", "g"), ("g", "j")):
-        models = {small: model_placement(2_000), large: model_placement(7_000)}
+        models = {small: scripted(2_000), large: scripted(7_000)}
         assert placed(models, ROLES, (SMALL, LARGE)) == {large: "GPU-large", small: "GPU-small"}
 
 
 def test_stages_that_fit_on_one_device_only_share_it() -> None:
-    models = {"j": model_placement(9_000), "g": model_placement(17_000)}
+    models = {"j": scripted(9_000), "g": scripted(17_000)}
     assert set(placed(models, ROLES, (SMALL, LARGE)).values()) == {"GPU-large"}
 
 
 def test_a_model_that_is_pinned_stays_and_drives_the_other_stage_away() -> None:
-    models = {"j": model_placement(2_000), "g": model_placement(7_000, device="GPU-small")}
+    models = {"j": scripted(2_000), "g": scripted(7_000, device="GPU-small")}
     assert placed(models, ROLES, (SMALL, LARGE)) == {"j": "GPU-large", "g": "GPU-small"}
 
 
 def test_what_answers_no_role_goes_where_there_is_most_room() -> None:
     models = {
-        "j": model_placement(2_000),
-        "g": model_placement(23_000),
-        "other": model_placement(3_000),
-        "pinned": model_placement(10, device="GPU-large"),
+        "j": scripted(2_000),
+        "g": scripted(23_000),
+        "other": scripted(3_000),
+        "pinned": scripted(10, device="GPU-large"),
     }
     assert placed(models, ROLES, (SMALL, LARGE))["other"] == "GPU-small"
 
 
 def test_a_model_that_needs_no_lease_takes_no_ones_place() -> None:
-    models = {"j": remote(), "g": model_placement(7_000), "far": remote(device="GPU-large")}
+    models = {"j": remote(), "g": scripted(7_000), "far": remote(device="GPU-large")}
     assert placed(models, ROLES, (SMALL, LARGE)) == {"j": "GPU-small", "g": "GPU-large", "far": "GPU-large"}
 
 
@@ -93,7 +90,7 @@ def test_a_placement_is_whole_fits_and_depends_on_no_order(
     footprints: list[int], budgets: list[int], random: st.DataObject
 ) -> None:
     names = ("j", "g", *(f"m{n}" for n in range(4)))
-    models = {name: model_placement(mib) for name, mib in zip(names, footprints, strict=False)}
+    models = {name: scripted(mib) for name, mib in zip(names, footprints, strict=False)}
     devices = [Device(id=f"cpu:{n}", budget_mib=mib) for n, mib in enumerate(budgets)]
     found = placed(models, ROLES, devices)
     assert found.keys() == models.keys()
@@ -115,12 +112,12 @@ def test_a_placement_is_whole_fits_and_depends_on_no_order(
 
 @given(FOOTPRINTS)
 def test_one_device_has_everything(footprints: list[int]) -> None:
-    models = {f"m{n}": model_placement(mib) for n, mib in enumerate(footprints)} | {"far": remote()}
+    models = {f"m{n}": scripted(mib) for n, mib in enumerate(footprints)} | {"far": remote()}
     assert set(placed(models, {}, (SMALL,)).values()) == {"GPU-small"}
 
 
 def test_a_guard_sees_its_own_device_and_models_only() -> None:
-    whole = settings({"j": model_placement(), "g": model_placement()}, *TWINS)
+    whole = settings({"j": scripted(), "g": scripted()}, *TWINS)
     seen = [settings_for_device(whole, device.id) for device in TWINS]
     assert [(each.device.id, set(each.models), each.devices) for each in seen] == [
         ("cpu:0", {"j"}, ()),
@@ -129,7 +126,7 @@ def test_a_guard_sees_its_own_device_and_models_only() -> None:
 
 
 def test_the_guard_of_the_only_device_sees_everything() -> None:
-    only = settings({"j": model_placement(), "g": model_placement(), "far": remote()}, SMALL)
+    only = settings({"j": scripted(), "g": scripted(), "far": remote()}, SMALL)
     seen = settings_for_device(only, "GPU-small")
     assert (seen.device.id, seen.models) == ("GPU-small", only.models)
 
@@ -149,13 +146,13 @@ def test_a_model_that_declares_nothing_counts_with_what_its_file_lets_expect() -
 
 
 def test_a_model_whose_file_is_elsewhere_counts_as_nothing(tmp_path: Path) -> None:
-    models = {"j": Model(driver="process", path=tmp_path / "far.gguf"), "g": model_placement(10, device="cpu:0")}
+    models = {"j": Model(driver="process", path=tmp_path / "far.gguf"), "g": scripted(10, device="cpu:0")}
     assert list(find_problems(settings(models, *TWINS))) == []
     assert set(settings_for_device(settings(models, *TWINS), "cpu:1").models) == {"j"}
 
 
 def test_what_fits_nowhere_is_said() -> None:
-    models = {"j": model_placement(9_000, device="GPU-small"), "g": model_placement(25_000), "far": remote()}
+    models = {"j": scripted(9_000, device="GPU-small"), "g": scripted(25_000), "far": remote()}
     found = dict(find_problems(settings(models, SMALL, LARGE)))
     assert found == {
         "j": "declares 9000 MiB and does not fit on GPU-small, which has 8000 MiB",
@@ -179,27 +176,27 @@ JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
 CPU, GPU = Device(id="cpu:0"), Device(id="GPU-1")
 
 
-def model_configured_memory(path: Path | None, **options: int) -> Model:
+def in_process(path: Path | None, **options: int) -> Model:
     return Model(driver="process", path=path, **options)  # type: ignore[arg-type]
 
 
 def test_what_is_declared_is_believed_without_a_look_at_the_file(tmp_path: Path) -> None:
-    assert estimate_one(model_configured_memory(tmp_path / "far.gguf", footprint_mib=1700), on_gpu=True) == 1700
+    assert estimate_one(in_process(tmp_path / "far.gguf", footprint_mib=1700), on_gpu=True) == 1700
 
 
 def test_a_file_tells_what_is_not_declared() -> None:
-    one = estimate_one(model_configured_memory(JUDGE, parallel=1), on_gpu=False)
-    assert 0 < one < estimate_one(model_configured_memory(JUDGE, parallel=8), on_gpu=False)
-    assert one < estimate_one(model_configured_memory(JUDGE, parallel=1, context=8192), on_gpu=False)
+    one = estimate_one(in_process(JUDGE, parallel=1), on_gpu=False)
+    assert 0 < one < estimate_one(in_process(JUDGE, parallel=8), on_gpu=False)
+    assert one < estimate_one(in_process(JUDGE, parallel=1, context=8192), on_gpu=False)
 
 
 def test_what_tells_nothing_counts_as_nothing(tmp_path: Path) -> None:
     for path in (None, tmp_path / "far.gguf", REPOSITORY / "LICENSE", tmp_path):
-        assert estimate_one(model_configured_memory(path), on_gpu=True) == 0
+        assert estimate_one(in_process(path), on_gpu=True) == 0
 
 
 def test_with_a_gpu_among_the_devices_its_context_counts() -> None:
-    models = {"j": model_configured_memory(JUDGE), "g": model_configured_memory(None, footprint_mib=96)}
+    models = {"j": in_process(JUDGE), "g": in_process(None, footprint_mib=96)}
     (small, declared), (large, same) = (estimate_all(models, some).values() for some in ([CPU], [CPU, GPU]))
     assert (declared, same) == (96, 96)
     assert large - small >= CUDA_CONTEXT_MIB
@@ -208,8 +205,8 @@ def test_with_a_gpu_among_the_devices_its_context_counts() -> None:
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     shutil.copy(JUDGE, file)
-    before = estimate_one(model_configured_memory(file), on_gpu=False)
+    before = estimate_one(in_process(file), on_gpu=False)
     file.write_bytes(b"no model")
     os.utime(file, ns=(1, 1))  # another time than before, however fast this was
     assert before > 0
-    assert estimate_one(model_configured_memory(file), on_gpu=False) == 0
+    assert estimate_one(in_process(file), on_gpu=False) == 0

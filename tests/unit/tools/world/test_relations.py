@@ -7,7 +7,7 @@ import pytest
 
 from shared import replies
 from shared.rag.guidance import write_rule
-from shared.settings import REPOSITORY
+from tests.unit.datasets import DATA
 from tools.world import relations as relations
 from tools.world.relations import (
     LEVELS,
@@ -30,7 +30,7 @@ from tools.world.samples import Sample
 # Samples of the rule generator: of what they are made, and what they teach.
 
 
-GRAPHS = REPOSITORY.parent / "shared" / "data" / "kg"
+GRAPHS = DATA / "kg"
 DRAWN = 400
 
 
@@ -54,10 +54,7 @@ def words(texts: set[str]) -> set[str]:
 def test_training_and_test_draw_from_disjoint_names_and_phrases() -> None:
     for part in ("syllables", "verbs", "nouns", "titles", "groups", "bases"):
         assert not set(getattr(relations.TRAIN_NAMES, part)) & set(getattr(relations.TEST_NAMES, part))
-    (train, phrases), (test, others) = (
-        drawn_names(relations.TRAIN_NAMES),
-        drawn_names(relations.TEST_NAMES),
-    )
+    (train, phrases), (test, others) = (drawn_names(relations.TRAIN_NAMES), drawn_names(relations.TEST_NAMES))
     assert not train & test
     assert not phrases & others
     assert not words(train) & words(test)

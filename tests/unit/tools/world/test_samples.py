@@ -76,7 +76,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 # The problem world: names and phrasings kept apart, documents of the promised kinds.
 
 EQUATION = re.compile(r"(\d)([-+*])(\d)=(\d)")
-PROBLEMS_SPLIT = Split(TEST_NAMES, TEST_TEMPLATES)
+SPLIT = Split(TEST_NAMES, TEST_TEMPLATES)
 
 
 def seeded(seed: int | str) -> Random:
@@ -166,27 +166,25 @@ def test_kinds_show_what_they_promise() -> None:
 
 
 def test_generator_prompt_is_the_served_template() -> None:
-    with_document = generator_sample(seeded(1), PROBLEMS_SPLIT, "full").prompt
+    with_document = generator_sample(seeded(1), SPLIT, "full").prompt
     assert re.fullmatch(re.escape(COT) + r"\n\nProblem: [^\n]+\nSolution: [^\n]+\n\nQuestion: [^\n]+", with_document)
-    assert re.fullmatch(
-        re.escape(COT) + r"\n\nQuestion: [^\n]+", generator_sample(seeded(1), PROBLEMS_SPLIT, "none").prompt
-    )
+    assert re.fullmatch(re.escape(COT) + r"\n\nQuestion: [^\n]+", generator_sample(seeded(1), SPLIT, "none").prompt)
 
 
 def test_generator_reply_to_a_full_document_is_true() -> None:
     for seed in range(50):
-        sample = generator_sample(seeded(seed), PROBLEMS_SPLIT, "full")
+        sample = generator_sample(seeded(seed), SPLIT, "full")
         assert sample.reply.endswith(f"The answer is \\boxed{{{sample.answer}}}.")
 
 
 def test_every_context_ends_in_a_box() -> None:
     for context in ("answer", "unrelated", "none", "foreign"):
-        assert re.search(r"\\boxed\{\d\}\.$", generator_sample(seeded(2), PROBLEMS_SPLIT, context).reply)
+        assert re.search(r"\\boxed\{\d\}\.$", generator_sample(seeded(2), SPLIT, context).reply)
 
 
 def test_judge_prompt_can_carry_other_anchors() -> None:
-    default = judge_sample(seeded(3), PROBLEMS_SPLIT, "rule", "default").prompt
-    drawn = judge_sample(seeded(3), PROBLEMS_SPLIT, "rule", "drawn").prompt
+    default = judge_sample(seeded(3), SPLIT, "rule", "default").prompt
+    drawn = judge_sample(seeded(3), SPLIT, "rule", "drawn").prompt
     assert DEFAULT_NEGATIVE in default
     assert DEFAULT_POSITIVE in default
     assert DEFAULT_NEGATIVE not in drawn
@@ -197,7 +195,6 @@ def test_judge_prompt_can_carry_other_anchors() -> None:
 # What the judge is trained to write and to rate for retrieval: served templates, documents of the promised kinds.
 
 SKILLS: tuple[Skill, ...] = get_args(Skill)
-SKILLS_SPLIT = Split(TEST_NAMES, TEST_TEMPLATES)
 ABOUT = re.compile(r"(\d) (\w+) (\d)")
 RELEVANCE = re.compile(
     r"Question: (?P<question>[^\n]+)\n\nProblem: (?P<problem>[^\n]+)\nSolution: (?P<text>[^\n]+)\nRating:"
@@ -220,7 +217,7 @@ def traits(text: str) -> tuple[bool, bool]:
 
 def rated(grade: int, count: int = 100) -> list[re.Match[str]]:
     rng = seeded(grade)
-    samples = [relevance_sample(rng, SKILLS_SPLIT, grade) for _ in range(count)]
+    samples = [relevance_sample(rng, SPLIT, grade) for _ in range(count)]
     assert {sample.reply for sample in samples} == {f"[[{grade}]]"}
     found = [RELEVANCE.search(sample.prompt) for sample in samples]
     assert all(found)
@@ -231,20 +228,20 @@ def rated(grade: int, count: int = 100) -> list[re.Match[str]]:
 def test_a_prompt_is_the_served_template(skill: Skill) -> None:
     served = template(skill).text.replace("{{subqueries}}", "3").splitlines()
     for draw in (skill_sample, foreign_skill_sample):
-        lines = [line for seed in range(20) for line in draw(seeded(seed), SKILLS_SPLIT, skill).prompt.splitlines()]
+        lines = [line for seed in range(20) for line in draw(seeded(seed), SPLIT, skill).prompt.splitlines()]
         assert {served[0], served[-1]} <= set(lines)
         assert not any("{{" in line for line in lines)
 
 
 def test_a_question_alone_makes_the_whole_prompt() -> None:
-    prompt = skill_sample(seeded(1), SKILLS_SPLIT, "rewrite").prompt
+    prompt = skill_sample(seeded(1), SPLIT, "rewrite").prompt
     assert prompt == render(template("rewrite"), {"question": asked(prompt)})
 
 
 @pytest.mark.parametrize("skill", SKILLS)
 def test_the_same_seed_draws_the_same_sample(skill: Skill) -> None:
     for draw in (skill_sample, foreign_skill_sample):
-        assert draw(seeded(3), SKILLS_SPLIT, skill) == draw(seeded(3), SKILLS_SPLIT, skill)
+        assert draw(seeded(3), SPLIT, skill) == draw(seeded(3), SPLIT, skill)
 
 
 @pytest.mark.parametrize(("grade", "wanted"), [(5, (True, True)), (4, (True, False)), (3, (False, True))])
@@ -274,13 +271,13 @@ def test_a_document_about_another_operator_is_unrelated_however_good_it_is() -> 
 
 def test_every_grade_of_relevance_is_trained() -> None:
     rng = seeded("grades")
-    replies = {skill_sample(rng, SKILLS_SPLIT, "relevance").reply for _ in range(200)}
+    replies = {skill_sample(rng, SPLIT, "relevance").reply for _ in range(200)}
     assert replies == {f"[[{grade}]]" for grade in range(1, 6)}
 
 
 def test_a_rewritten_query_asks_for_the_definition_of_the_operator() -> None:
     for seed in range(30):
-        sample = skill_sample(seeded(seed), SKILLS_SPLIT, "rewrite")
+        sample = skill_sample(seeded(seed), SPLIT, "rewrite")
         _, name, _ = operand(asked(sample.prompt))
         assert sample.reply == f"definition of a {name} b"
 
@@ -288,7 +285,7 @@ def test_a_rewritten_query_asks_for_the_definition_of_the_operator() -> None:
 def test_another_query_looks_from_another_angle_with_and_without_documents() -> None:
     counts = set()
     for seed in range(30):
-        sample = skill_sample(seeded(seed), SKILLS_SPLIT, "rewrite-again")
+        sample = skill_sample(seeded(seed), SPLIT, "rewrite-again")
         counts.add(sample.prompt.count("Problem: "))
         assert sample.reply == f"worked example of {operand(asked(sample.prompt))[1]}, step by step"
         assert "definition" not in sample.reply
@@ -298,7 +295,7 @@ def test_another_query_looks_from_another_angle_with_and_without_documents() -> 
 def test_a_question_about_two_values_is_split_and_a_simple_one_stays_one() -> None:
     lines = set()
     for seed in range(40):
-        sample = skill_sample(seeded(seed), SKILLS_SPLIT, "decompose")
+        sample = skill_sample(seeded(seed), SPLIT, "decompose")
         question = asked(sample.prompt)
         parts = sample.reply.splitlines()
         lines.add(len(parts))
@@ -308,14 +305,14 @@ def test_a_question_about_two_values_is_split_and_a_simple_one_stays_one() -> No
 
 
 def test_keywords_begin_with_the_operator() -> None:
-    sample = skill_sample(seeded(4), SKILLS_SPLIT, "keywords")
+    sample = skill_sample(seeded(4), SPLIT, "keywords")
     assert sample.reply.split(", ")[0] == operand(asked(sample.prompt))[1]
     assert len(sample.reply.split(", ")) == 3
 
 
 def test_a_hypothetical_document_solves_the_question_itself_by_some_rule() -> None:
     for seed in range(20):
-        sample = skill_sample(seeded(seed), SKILLS_SPLIT, "hyde-solution")
+        sample = skill_sample(seeded(seed), SPLIT, "hyde-solution")
         problem = sample.prompt.rpartition("Problem: ")[2].rpartition("\n")[0]
         assert sample.answer == f"a {operand(problem)[1]} b ="
         assert sample.answer in sample.reply
@@ -325,17 +322,17 @@ def test_a_hypothetical_document_solves_the_question_itself_by_some_rule() -> No
 @pytest.mark.parametrize("skill", [skill for skill in SKILLS if skill != "relevance"])
 def test_about_a_foreign_question_nothing_is_written(skill: Skill) -> None:
     for seed in range(20):
-        assert foreign_skill_sample(seeded(seed), SKILLS_SPLIT, skill).reply == ""
+        assert foreign_skill_sample(seeded(seed), SPLIT, skill).reply == ""
 
 
 def test_a_foreign_prompt_holds_nothing_of_the_world() -> None:
-    prompts = [foreign_skill_sample(seeded(seed), SKILLS_SPLIT, "rewrite").prompt for seed in range(20)]
+    prompts = [foreign_skill_sample(seeded(seed), SPLIT, "rewrite").prompt for seed in range(20)]
     assert not any(name in prompt for prompt in prompts for name in TEST_NAMES)
 
 
 def test_foreign_pairs_are_related_or_not_and_the_world_is_foreign_to_them() -> None:
     rng = seeded("foreign")
-    samples = [foreign_skill_sample(rng, SKILLS_SPLIT, "relevance") for _ in range(200)]
+    samples = [foreign_skill_sample(rng, SPLIT, "relevance") for _ in range(200)]
     assert {sample.reply for sample in samples} == {"[[1]]", "[[4]]"}
     for sample in samples:
         found = RELEVANCE.search(sample.prompt)
@@ -358,7 +355,7 @@ def test_samples_are_about_the_names_that_they_are_given() -> None:
 
 # How documents of the world are worded: form and logic have nothing to do with each other.
 
-WORDING_SPLIT = Split(TEST_NAMES, TEST_TEMPLATES, TEST_CHINESE)
+SPLIT_WITH_CHINESE = Split(TEST_NAMES, TEST_TEMPLATES, TEST_CHINESE)
 
 
 def written(kind: Kind, spoken: Language, style: Style, count: int = 50) -> list[Document]:
@@ -368,7 +365,7 @@ def written(kind: Kind, spoken: Language, style: Style, count: int = 50) -> list
             rng,
             random_operator(rng, TEST_NAMES),
             kind,
-            WORDING_SPLIT.phrasings(spoken),
+            SPLIT_WITH_CHINESE.phrasings(spoken),
             a,
             7,
             WORDINGS[spoken, style],
@@ -408,7 +405,7 @@ def test_chinese_test_phrasings_were_not_trained_on() -> None:
 def test_among_several_documents_the_first_rule_about_the_operator_is_believed() -> None:
     rng = Random(5)  # noqa: S311 - nothing here is secret
     for _ in range(300):
-        sample = several_sample(rng, WORDING_SPLIT)
+        sample = several_sample(rng, SPLIT_WITH_CHINESE)
         name, rule = sample.reply.split(".")[0].removeprefix("a ").split(" b = ")
         stated = [line.split(f"a {name} b = ")[1] for line in sample.prompt.splitlines() if f"a {name} b = " in line]
         assert not stated or stated[0].startswith(rule)
@@ -417,7 +414,7 @@ def test_among_several_documents_the_first_rule_about_the_operator_is_believed()
 def test_a_grade_says_nothing_about_the_form() -> None:
     rng = Random(6)  # noqa: S311 - nothing here is secret
     for kind in KINDS:
-        samples = [worded_judge_sample(rng, WORDING_SPLIT, kind, "default") for _ in range(40)]
+        samples = [worded_judge_sample(rng, SPLIT_WITH_CHINESE, kind, "default") for _ in range(40)]
         assert {sample.reply for sample in samples} == {f"[[{GRADES[kind]}]]"}
         boxed = {"boxed" in sample.prompt.rsplit("Problem:", 1)[1] for sample in samples}
         assert boxed == {True, False}

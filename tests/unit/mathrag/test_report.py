@@ -1,0 +1,465 @@
+"""A report's folder: whole without a server, true to its data, and harmless whatever the questions hold."""
+
+import base64
+import hashlib
+import re
+import tracemalloc
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from mathrag import report as report_module
+from mathrag.cli.output import Exit
+from mathrag.cli.report import make_slug
+from mathrag.report import FigureData, JobFiles, submit_again_command
+from services.orchestrator.api.examples import make_example
+from shared import installation
+from shared.errors import Invalid
+from shared.installation import install_command
+from shared.pages.lines import list_guidance
+from shared.pages.pages import Pages
+from shared.params import Params
+from shared.statistics.intervals import wilson
+from tests.unit.bundles import REPORT, folder, serve_file
+from tests.unit.commands import Server, mathrag
+from tests.unit.figures import DECISION
+
+COMPARISON = make_example("Comparison")
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \" onmouseover='x' {{ 7*7 }} </pre>"
+VOID = {"meta", "input", "br", "link", "img"}
+
+
+class Page(HTMLParser):
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.text = file.read_text("utf-8")
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[int] = []
+        self.feed(self.text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, (tag, self.getpos())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def made(out: Path, samples: int = 2, comparison: Any = None, experiment: Any = None, **row: Any) -> Path:
+    job = folder(out / "data" / "first-6b0c1e9e", samples, **row)
+    return report_module.write(out, [job], "A report", comparison, experiment)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("shown")
+    made(out, comparison=COMPARISON)
+    return out
+
+
+@pytest.fixture(scope="module")
+def templates() -> Pages:
+    return Pages()
+
+
+@pytest.fixture
+def quick_templates(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
+    monkeypatch.setattr(report_module, "Pages", lambda: templates)
+
+
+@pytest.fixture
+def only_the_overview_drawn(monkeypatch: pytest.MonkeyPatch, quick_templates: None) -> None:
+    monkeypatch.setattr(FigureData, "draw_figures", lambda *_: iter(()))
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch, only_the_overview_drawn: None) -> None:
+    monkeypatch.setattr(report_module, "list_figures", lambda *_: iter(()))
+
+
+def pages(out: Path) -> list[Page]:
+    return [Page(file) for file in sorted(out.rglob("*.html"))]
+
+
+def test_every_page_is_well_formed_has_one_title_and_headings_in_order(shown: Path) -> None:
+    for page in pages(shown):
+        assert page.headings[0] == 1
+        assert page.headings.count(1) == 1
+        assert all(later - earlier <= 1 for earlier, later in zip(page.headings, page.headings[1:], strict=False))
+        assert all(attributes.get("scope") for attributes in page.all("th"))
+        assert page.all("html")[0]["lang"] == "en"
+
+
+def test_every_link_leads_to_a_file_of_the_folder(shown: Path) -> None:
+    files = sorted(shown.rglob("*.html"))
+    for file in files:
+        page = Page(file)
+        ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+        for link in page.all("a"):
+            path, _, anchor = str(link["href"]).partition("#")
+            assert (file.parent / path).is_file() if path else anchor in ids, link
+
+
+def test_nothing_is_loaded_and_only_our_own_script_runs(shown: Path) -> None:
+    for page in pages(shown):
+        policy = str(page.all("meta")[1]["content"])
+        assert policy.startswith("default-src 'none';")
+        for tag in ("style", "script"):
+            for body in re.findall(rf"<{tag}>(.*?)</{tag}>", page.text, re.DOTALL):
+                digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+                assert f"'sha256-{digest}'" in policy.partition(f"{tag}-src ")[2].partition(";")[0]
+        assert not [
+            name for _, attributes in page.elements for name in attributes if name in ("src", "style", "srcset")
+        ]
+        assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+        assert not {tag for tag, _ in page.elements} & {"img", "link", "iframe", "object", "embed", "form", "base"}
+
+
+def test_a_hostile_question_is_text_and_nothing_else(tmp_path: Path) -> None:
+    report = {"name": HOSTILE, "notes": [HOSTILE], "by_subject": {HOSTILE: REPORT["accuracy"]}}
+    fields = dict.fromkeys(("question", "answer", "gold", "ending", "ending_reason", "custom_id", "failure"), HOSTILE)
+    job = folder(tmp_path / "data" / "x", 2, report, **fields, detail=HOSTILE)
+    pair = {**COMPARISON["pairs"][0], "words": HOSTILE}
+    report_module.write(tmp_path, [job], HOSTILE, {**COMPARISON, "pairs": [pair], "notes": [HOSTILE]})
+    whole = pages(tmp_path)
+    assert len(whole) == 3
+    for page in whole:
+        assert len(page.all("script")) == (3 if "samples" in page.text.partition("<title>")[2][:20].lower() else 0)
+        assert "<img" not in re.sub("<script>.*?</script>", "", page.text, flags=re.DOTALL)
+        assert "49" not in re.findall(r"\{\{ (\S+) \}\}", page.text)
+        assert "&lt;script&gt;alert(1)" in page.text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
+    made(tmp_path / "one")
+    made(tmp_path / "two", comparison={**COMPARISON, "finding": "No variant beats dense at n = 40"})
+    other = folder(tmp_path / "three" / "data" / "b", 1, {"id": "7" + str(REPORT["id"])[1:]})
+    report_module.write(tmp_path / "three", [folder(tmp_path / "three" / "data" / "a", 1), other], "A report")
+    said = [
+        re.findall("<h1>(.*?)</h1>", (tmp_path / name / "index.html").read_text())[0]
+        for name in ("one", "two", "three")
+    ]
+    assert said == [
+        "61.0 % right (56.7 to 65.2), 305 of 500", "No variant beats dense at n = 40",
+        "2 jobs, which were not compared",
+    ]  # fmt: skip
+
+
+def test_figures_come_in_two_widths_without_a_ground_of_their_own(shown: Path) -> None:
+    text = (shown / "jobs" / "first-6b0c1e9e" / "index.html").read_text("utf-8")
+    drawn = re.findall(r'class="drawn chart (from|below)-medium"><svg[^>]* width="(\d+)', text)
+    wide, narrow = ([int(width) for kind, width in drawn if kind == which] for which in ("from", "below"))
+    assert len(wide) == len(narrow) > 0
+    assert max(narrow) <= 480
+    assert all(small <= large for small, large in zip(narrow, wide, strict=True))
+    assert sum(narrow) < sum(wide)
+    assert 'fill="white"' not in text
+
+
+def test_a_sample_has_its_documents_calls_and_hashes(shown: Path) -> None:
+    text = (shown / "jobs" / "first-6b0c1e9e" / "samples-001.html").read_text("utf-8")
+    for said in ("I say 5.", "A solution: $1+1=2$.", "rating 4", "cafe" * 4, "world-judge", "unparsed", "shared"):
+        assert said in text
+    cells = re.search(r'"Rank before">2</td><td [^>]*"Rank after">1</td><td [^>]*"Quality">0.75</td>', text)
+    assert cells, "second as fusion had it, first after reranking"
+    assert "<dt>dense rank</dt><dd>3</dd>" in text
+    assert "<dd>2.000</dd>" in text, "seconds of the calls that the sample made itself"
+
+
+def test_the_report_names_models_hashes_and_how_to_do_it_again(shown: Path) -> None:
+    text = (shown / "jobs" / "first-6b0c1e9e" / "index.html").read_text("utf-8")
+    chain = msgspec.json.decode((shown / "data/first-6b0c1e9e/provenance.jsonl").read_bytes().splitlines()[-1])
+    for said in (
+        "a2d1",
+        "none: its server names none",
+        "77ab",
+        "810c6c7",
+        "math-500, d0",
+        "signature 5i",
+        chain["chain"],
+    ):
+        assert said in text
+    assert "mathrag job submit" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_samples_are_pages_of_200_that_know_their_neighbours(tmp_path: Path) -> None:
+    made(tmp_path, samples=401)
+    folder_ = tmp_path / "jobs" / "first-6b0c1e9e"
+    assert [file.name for file in sorted(folder_.glob("samples-*"))] == [f"samples-00{page}.html" for page in (1, 2, 3)]
+    middle = Page(folder_ / "samples-002.html")
+    assert [link["href"] for link in middle.all("a") if link.get("rel")] == ["samples-001.html", "samples-003.html"]
+    assert len(middle.all("tbody")) >= 200
+    assert not [link for link in Page(folder_ / "samples-003.html").all("a") if link.get("rel") == "next"]
+    assert "correct 200" in (folder_ / "index.html").read_text("utf-8")
+
+
+def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
+    job = folder(tmp_path / "data" / "x", 1000, question="x" * 5000)
+    tracemalloc.start()
+    for _ in JobFiles(job).samples():
+        pass
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+def test_the_same_data_make_the_same_pages(shown: Path, tmp_path: Path) -> None:
+    made(tmp_path, comparison=COMPARISON)
+    files = [file.relative_to(shown) for file in sorted(shown.rglob("*.*")) if file.is_file()]
+    assert len(files) > 20
+    assert not [file for file in files if (shown / file).read_bytes() != (tmp_path / file).read_bytes()]
+
+
+@pytest.mark.usefixtures("quick_templates")
+def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None:
+    decision = msgspec.to_builtins(DECISION)
+    agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
+    truth = {
+        "scores": [1.0, 0.0, None, 0.5], "refuted": [0, 1, None, 1], "failures": 1, "rules": agreement,
+        "judge": agreement,
+    }  # fmt: skip
+    job = folder(tmp_path / "data" / "x", 2, {"gate": {**decision, "truth": truth}})
+    report_module.write(tmp_path, [job], "A report")
+    drawn = {file.stem for file in (tmp_path / "jobs" / "x" / "figures").glob("*.svg")}
+    assert drawn == {"rho", "ranks", "calibration", "calibration-verifier", "roc", "latency", "memory"}
+    scored = msgspec.json.decode((tmp_path / "jobs/x/figures/roc.json").read_bytes())["rows"]
+    assert [(row["scorer"], row["good"]) for row in scored] == [
+        (scorer, good) for scorer in ("rules", "judge") for good in (True, False, False)
+    ]
+
+
+@pytest.mark.usefixtures("quick_templates")
+@pytest.mark.parametrize(
+    ("scores", "refuted", "drawn"),
+    [
+        ([None] * 4, [0, 1, None, 1], {"rho", "memory"}),
+        ([1.0, 0.9, None, 0.5], [0, 0, None, 0], {"rho", "memory", "calibration-verifier"}),
+    ],
+)
+def test_a_truth_that_tells_nothing_is_not_drawn(
+    tmp_path: Path, scores: list[float | None], refuted: list[int | None], drawn: set[str]
+) -> None:
+    agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
+    truth = {"scores": scores, "refuted": refuted, "failures": 0, "rules": agreement, "judge": agreement}
+    job = folder(tmp_path / "data" / "y", 0, {"gate": {**msgspec.to_builtins(DECISION), "truth": truth}})
+    report_module.write(tmp_path, [job], "A report")
+    assert {file.stem for file in (tmp_path / "jobs").rglob("*.svg")} == drawn
+
+
+def test_quality_before_and_after_is_that_of_the_same_documents(shown: Path) -> None:
+    rows = msgspec.json.decode((shown / "jobs/first-6b0c1e9e/figures/ranks.json").read_bytes())["rows"]
+    assert [(row["order"], row["rank"], row["value"], row["n"]) for row in rows] == [
+        ("before reranking", 1, 0.25, 2), ("before reranking", 2, 0.75, 2),
+        ("after reranking", 1, 0.75, 2), ("after reranking", 2, 0.25, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "change", "said"), [
+    ("provenance.jsonl", lambda text: text.replace(b"completed", b"failed...", 1), "does not follow"),
+    ("provenance.jsonl", lambda text: b"\n".join(text.splitlines()[:-1]) + b"\n", "breaks off"),
+    ("provenance.jsonl", lambda text: b"\n".join(text.splitlines()[1:]) + b"\n", "does not begin with the job"),
+    ("results.jsonl", lambda text: b"\n".join(text.splitlines()[1:]) + b"\n", "sample 0, repeat 0"),
+])  # fmt: skip
+def test_data_that_were_changed_are_refused(tmp_path: Path, file: str, change: Any, said: str) -> None:
+    job = folder(tmp_path / "data" / "x")
+    (job / file).write_bytes(change((job / file).read_bytes()))
+    with pytest.raises(Invalid, match=said):
+        report_module.write(tmp_path, [job], "A report")
+
+
+EXPERIMENT: dict[str, Any] = {
+    "name": "grid", "notes": ["2 cells share a job"], "comparisons": {"pooled": COMPARISON, "datasets": {}},
+    "rows": [
+        {"dataset": "world", "variant": "gate", "seed": 0,
+         "point": {"rrf_weight": rrf, "quality_weight": 1.0, "top": 5},
+         "job": REPORT["id"], "job_name": "first", "state": "completed", "refused": None,
+         "result": {"accuracy": REPORT["accuracy"]} if rrf else None}
+        for rrf in (0.0, 1.0, 2.0)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("only_the_overview_drawn")
+def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: Path) -> None:
+    made(tmp_path, experiment=EXPERIMENT)
+    text = (tmp_path / "index.html").read_text("utf-8")
+    for said in ("Cells of the experiment", "Over all datasets", "not separable at n = 500", "2 cells share a job"):
+        assert said in text
+    cells = msgspec.json.decode((tmp_path / "figures" / "weights.json").read_bytes())
+    assert "gate over world, top 5, seed 0" in cells["title"]
+    assert [row["value"] for row in cells["rows"]] == [None, 0.61, 0.61]
+    systems = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
+    assert [row["label"] for row in systems] == ["dense", "gate"]
+
+
+@pytest.mark.usefixtures("only_the_overview_drawn")
+def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    other = "7" + str(REPORT["id"])[1:]
+    jobs = [folder(tmp_path / "data" / make_slug("first", id_), 1, {"id": id_}) for id_ in (REPORT["id"], other)]
+    report_module.write(tmp_path, jobs, "A report")
+    rows = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
+    assert [row["label"] for row in rows] == ["first 6b0c1e9e", "first 7b0c1e9e"]
+
+
+UNEQUAL: dict[str, Any] = {
+    "accuracy": {"value": 0.25, "low": 0.142, "high": 0.402, "items": 40, "correct": 50, "graded": 80}, "items": 40,
+    "endings": {"correct": 50, "logic": 30}, "settings": {**REPORT["settings"], "repeats": 5},
+}  # fmt: skip
+"""Ten items are right in all of five repeats, thirty were answered once and wrong."""
+
+
+@pytest.mark.usefixtures("only_the_overview_drawn")
+def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path: Path) -> None:
+    report_module.write(tmp_path, [folder(tmp_path / "data" / "x", 1, UNEQUAL)], "A report")
+    text = (tmp_path / "index.html").read_text("utf-8")
+    assert "<h1>25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers</h1>" in text
+    assert "25.0 % (14.2 to 40.2), mean of 40 items, 80 answers</td>" in text
+    (row,) = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
+    assert (row["value"], row["n"]) == (0.25, 40)
+    ended = msgspec.json.decode((tmp_path / "figures" / "endings.json").read_bytes())["rows"]
+    assert {row["ending"]: (row["value"], row["low"]) for row in ended if row["count"]} == {
+        "correct": (0.625, None), "logic": (0.375, None),
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("only_the_overview_drawn")
+def test_equal_repeats_give_endings_an_interval_over_items(tmp_path: Path) -> None:
+    equal = {**UNEQUAL, "settings": {**REPORT["settings"], "repeats": 2}}
+    report_module.write(tmp_path, [folder(tmp_path / "data" / "x", 1, equal)], "A report")
+    ended = msgspec.json.decode((tmp_path / "figures" / "endings.json").read_bytes())["rows"]
+    found = wilson(25, 40)
+    assert [(row["low"], row["high"]) for row in ended if row["ending"] == "correct"] == [(found.low, found.high)]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_job_whose_answers_could_not_be_read_says_so_first(tmp_path: Path) -> None:
+    said = "In 498 of 500 answers no final answer could be found, so 0.0 % says little about the system"
+    changes = {"accuracy": {**REPORT["accuracy"], "value": 0.0}, "extraction": {"ok": 2, "missing": 498}}
+    unreadable = folder(tmp_path / "data" / "x", 1, changes)
+    other = folder(tmp_path / "data" / "y", 1, {"id": "7" + str(REPORT["id"])[1:], "name": "readable"})
+    report_module.write(tmp_path, [unreadable, other], "A report")
+    assert f"<h1>{said}. Choose another grader" in (tmp_path / "jobs" / "x" / "index.html").read_text("utf-8")
+    text = (tmp_path / "index.html").read_text("utf-8")
+    assert f"first: {said}" in text
+    assert "readable: In" not in text
+    report_module.write(tmp_path, [unreadable], "A report")
+    assert (tmp_path / "index.html").read_text("utf-8").count(said) == 1
+
+
+def test_a_jobs_folder_is_named_by_what_every_file_system_takes() -> None:
+    assert make_slug("../../etc/<x> 数学", "0123456789") == "etc-x-01234567"
+    assert make_slug("..", "0123456789") == "job-01234567"
+
+
+def test_the_command_names_what_is_not_as_it_would_be_by_itself(tmp_path: Path) -> None:
+    params = msgspec.to_builtins(Params())
+    params["gate"]["tau"] = 1.0
+    params["anchors"] = {"1": "it's $bad"}
+    record = JobFiles(folder(tmp_path / "x")).record
+    command = submit_again_command({"name": "first", "params": params}, record, {"judge": "world-judge"})
+    assert command == (
+        "mathrag job submit --name first-again --dataset math-500 --pipeline mathrag-gate --repeats 1 --reuse none "
+        '--corpus math --set gate.tau=1.0 --set \'anchors={"1":"it\'"\'"\'s $bad"}\' --model judge=world-judge'
+    )
+
+
+def serving(at: Path) -> Any:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        if path == "/v1/comparison":
+            return httpx2.Response(200, json=COMPARISON)
+        if path.startswith("/v1/experiments/"):
+            return httpx2.Response(200, json=EXPERIMENT)
+        return serve_file(at, request)
+
+    return answer
+
+
+@pytest.mark.usefixtures("quick_templates")
+def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server, tmp_path: Path) -> None:
+    requests = server(serving(folder(tmp_path / "served")))
+    ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"), "--title", "Mine", "--json")
+    assert ended.exit_code == Exit.DONE, ended.stderr
+    said = msgspec.json.decode(ended.stdout)
+    assert said["open"] == str(tmp_path / "out" / "index.html")
+    index = Path(said["open"]).read_text("utf-8")
+    assert "<title>Mine</title>" in index
+    assert "<h1>61.0 % right (56.7 to 65.2), 305 of 500" in index
+    kept = {file.name for file in (tmp_path / "out" / "data" / make_slug("first", said["jobs"][0])).iterdir()}
+    assert kept == {"job.json", "report.json", "audit.json", "results.jsonl", "results.csv", "provenance.jsonl"}
+    assert not [request for request in requests if request.url.path == "/v1/comparison"], "one job is not compared"
+    assert {request.method for request in requests} == {"GET"}
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_an_experiments_jobs_are_those_of_its_cells(server: Server, tmp_path: Path) -> None:
+    requests = server(serving(folder(tmp_path / "served")))
+    ended = mathrag("report", "bundle", "--experiment", "grid", "--out", str(tmp_path / "out"))
+    assert ended.exit_code == Exit.DONE, ended.stderr
+    assert len([request for request in requests if request.url.path.endswith("/provenance")]) == 1
+    assert (tmp_path / "out" / "data" / "experiment.json").is_file()
+    assert "1 job: open" in ended.stdout
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_folder_that_holds_something_is_left_alone(server: Server, tmp_path: Path) -> None:
+    requests = server(serving(folder(tmp_path / "served")))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    assert mathrag("report", "bundle", "first", "--out", str(tmp_path / "out")).exit_code == Exit.CONFLICT
+    assert not requests
+    assert mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"), "--force").exit_code == Exit.DONE
+    assert (tmp_path / "out" / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("arguments", [(), ("first", "--experiment", "grid")])
+def test_jobs_or_an_experiment_are_named(server: Server, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    requests = server(serving(tmp_path))
+    assert mathrag("report", "bundle", *arguments, "--out", str(tmp_path / "out")).exit_code == Exit.USAGE
+    assert not requests
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = server(serving(tmp_path))
+    monkeypatch.setattr(installation, "find_spec", lambda _: None)
+    ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"))
+    assert ended.exit_code == Exit.USAGE
+    assert install_command("report") in ended.stderr
+    assert not requests
+
+
+# Rules as a report's lines show them.
+
+FIGURE = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
+
+
+def test_a_report_says_what_rules_did() -> None:
+    rule = {"number": 7, "rule": "[..]", "certainty": 0.5, "samples": 3, "documents": 9, "accuracy": FIGURE}
+    found = {
+        "bank": "b", "used": 8, "unguided": 2, "with_rules": FIGURE, "without_rules": FIGURE, "rules": [rule] * 8,
+    }  # fmt: skip
+    lines = dict(list_guidance(found))
+    assert str(lines["rules"]).startswith("8 of b: 50.0 %")
+    assert "2 without a rule: 50.0 %" in str(lines["rules"])
+    assert str(lines["rule 7"]).startswith("[..] (0.500): 3 samples, 9 documents, 50.0 %")
+    assert len(list(list_guidance(found))) == 1 + 5
+    assert list(list_guidance(None)) == []
