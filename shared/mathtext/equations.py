@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from shared import canonical
 from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
-from shared.mathtext.exact import NotRational, Undefined, exact, exact_or_none
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact, exact_or_none, parts
 from shared.mathtext.numbers import SCALING, VALUE_CHANGING
 from shared.mathtext.reading import Kind, Token, Unread, readings, symbolic, tokens
 from shared.replies import Verified
@@ -177,7 +176,7 @@ def _compare_exactly(left: Expression, right: Expression, equation: Equation) ->
     values = dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
     try:
         one, other = exact(left, values), exact(right, values)
-    except (Undefined, NotRational):
+    except ArithmeticError:  # it has no value, or no rational one
         return None
     if equation.modulus:
         return _are_congruent(one, other, equation.modulus)
@@ -389,7 +388,7 @@ def _read_side(side: Sequence[Token]) -> tuple[Expression, ...]:
 #
 # Not bounded in time: SymPy is not. Run it where it can be killed.
 
-SOURCES = ("approximation", "equations", "exact", "expressions", "numbers", "reading")
+SOURCES = ("approximation", "equations", "expressions", "numbers", "reading")
 """Modules of this package that a verdict depends on."""
 POINTS = 3
 """Random points at which an equation must hold before SymPy is asked whether it always does."""

@@ -76,7 +76,7 @@ def _drop(text: str, parts: tuple[str, ...]) -> str:
 # SymPy knows no limit of time: call it where it can be killed.
 
 SOURCES = (
-    "answers", "approximation", "equivalence", "exact", "expressions", "mathematics", "numbers", "reading", "values",
+    "answers", "approximation", "equivalence", "expressions", "mathematics", "numbers", "reading", "values",
 )  # fmt: skip
 """Modules of this package that a verdict depends on."""
 

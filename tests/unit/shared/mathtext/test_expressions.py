@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.mathtext.exact import MOST_BITS, NotRational, Undefined, exact
-from shared.mathtext.expressions import Apply, Number, Symbol, parts
+from shared.mathtext.expressions import MOST_BITS, Apply, NotRational, Number, Symbol, Undefined, exact, parts
 from shared.mathtext.numbers import MOST_DIGITS
 from shared.mathtext.reading import DEEPEST, MOST_TOKENS, Kind, Unread, readings, tokens
 from tests.unit.cases import named
