@@ -1,6 +1,7 @@
 """Distributions with plug-ins, written to a folder of their own, and processes that know no other."""
 
 import importlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def restart(monkeypatch: pytest.MonkeyPatch, settings: Plugins | None = None) ->
 def site(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A `Site` that this process and its children import from until the test ends."""
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     return Site(folder)

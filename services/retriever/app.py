@@ -107,8 +107,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.get("/healthz")(health)
     app.get("/checks/{name}")(check)
     app.post("/indexes")(build)
-    app.get("/orphans")(list_orphans)
-    app.delete("/orphans")(delete_orphans)
+    app.api_route("/orphans", methods=["GET", "DELETE"])(handle_orphans)
     app.post("/search")(search)
     app.post("/rerank")(rerank)
     app.post("/embed")(embed)
@@ -159,20 +158,11 @@ async def build(request: Request, body: BuildRequest, state: StateDependency) ->
     return _answer_json({"corpus": body.corpus, "indexes": made})
 
 
-async def list_orphans(state: StateDependency) -> Response:
-    """List the indexes on Elasticsearch that nothing uses; those that are being built are left out."""
-    return await _orphans(state, delete=False)
-
-
-async def delete_orphans(state: StateDependency) -> Response:
-    """Delete the indexes that `GET /orphans` lists, and return their names."""
-    return await _orphans(state, delete=True)
-
-
-async def _orphans(state: RetrieverState, *, delete: bool) -> Response:
+async def handle_orphans(request: Request, state: StateDependency) -> Response:
+    """List the indexes on Elasticsearch that nothing uses, or delete them (DELETE); those being built are left out."""
     from services.retriever import orphans
 
-    server = ElasticsearchServer(state.settings.retrieval.elasticsearch)
+    server, delete = ElasticsearchServer(state.settings.retrieval.elasticsearch), request.method == "DELETE"
     work = orphans.delete if delete else orphans.find
     found = await work(state.database, state.settings.data_dir, server, state.queue)
     return _answer_json({"orphans": found, "deleted": delete})

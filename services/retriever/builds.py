@@ -104,13 +104,6 @@ _POINTERS = {
 }
 
 
-class CorpusRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the columns of `corpora` that a build needs."""
-
-    id: int
-    hash: bytes
-
-
 class Build(msgspec.Struct, frozen=True, kw_only=True):
     """Tells which index a corpus now uses, and whether it was built for it."""
 
@@ -162,38 +155,27 @@ async def build_corpus(
         found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
     if found is None:
         raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
-    row = CorpusRow(id=corpus, hash=found)
-    return [await _build(database, data_dir, backend, queue, row) for backend in backends]
-
-
-async def find_index(database: Database, index: int) -> IndexRow:
-    """Find the ready index with this id."""
-    found = await _query_index(database, index=index)
-    if found is None:
-        raise NotFound(f"there is no index {index}", hint=REBUILD)
-    return found
+    return [await _build(database, data_dir, backend, queue, corpus, found) for backend in backends]
 
 
 async def _build(
-    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: CorpusRow
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: int, hash_: bytes
 ) -> Build:
     started = time.monotonic()
-    made = await to_thread.run_sync(make_recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
+    made = await to_thread.run_sync(make_recipe, backend, hash_.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
     row, reused = await _find_reusable(database, data_dir, backend, made), True
     if row is None:
-        async with queue.take_turn(signature.hex(), await _measure_text(database, corpus.id)):
+        async with queue.take_turn(signature.hex(), await _measure_text(database, corpus)):
             # Another request may have built it while this one waited.
             row = await _find_reusable(database, data_dir, backend, made)
             if row is None:
                 row, reused = await make_index(database, data_dir, backend, made, corpus), False
     async with database.transaction() as connection:
-        result = await connection.execute(
-            _POINTERS[backend.kind], {"index": row.id, "id": corpus.id, "hash": corpus.hash}
-        )
+        result = await connection.execute(_POINTERS[backend.kind], {"index": row.id, "id": corpus, "hash": hash_})
     if result.rowcount == 0:
-        raise Conflict(f"Corpus {corpus.id} was deleted or replaced while it was indexed", hint="Build it again")
-    await to_thread.run_sync(backend.point, data_dir / row.path, corpus.id)
+        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was indexed", hint="Build it again")
+    await to_thread.run_sync(backend.point, data_dir / row.path, corpus)
     return Build(
         index=row.id,
         kind=backend.kind,
@@ -220,10 +202,10 @@ async def _find_reusable(
 
 
 async def make_index(
-    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: CorpusRow
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: int
 ) -> IndexRow:
     """Build an index in a worker thread, which reads batches through this loop, and register it."""
-    batches = _read_batches(database, corpus.id)
+    batches = _read_batches(database, corpus)
 
     def work() -> tuple[Path, bytes, int]:
         index = backend.build(_iterate_blocking(batches), canonical.digest(made).hex())
@@ -374,7 +356,9 @@ class IndexCache:
         return self._indexes.get(index)
 
     async def _load(self, index: int) -> SearchIndex:
-        row = await find_index(self._database, index)
+        row = await _query_index(self._database, index=index)
+        if row is None:
+            raise NotFound(f"there is no index {index}", hint=REBUILD)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)

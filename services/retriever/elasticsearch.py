@@ -588,7 +588,7 @@ def _read_reference(folder: Path) -> tuple[str, int]:
 VECTOR_FIELD = "vector"
 DIGEST = "digest"
 MARGIN = 2
-"""Extra hits per search, so that nearly all vectors that equal the last one are among them."""
+"""Extra hits per search, so that nearly all that are equal to the last one are among them."""
 DEEPER = 4
 """Factor by which a search is repeated for more hits when `MARGIN` was not enough."""
 OVERSAMPLE = 3.0
@@ -743,7 +743,6 @@ def to_cosine(score: float) -> float:
 
 TERMS_FIELD = "terms"
 SIMILARITY = "ours"
-"""Extra hits per search, so that nearly all documents with the last one's score are among them."""
 BY_HASH = {"sort": [{"_score": "desc"}, {"hash": "asc"}]}
 """Sort order that is exact for any number of equal scores, but lets Lucene skip no document with a low score."""
 

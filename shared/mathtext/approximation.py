@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.mathtext.exact import exact_or_none
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact_or_none, parts
 
 ANGLES = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 DIGITS = 60

@@ -8,8 +8,7 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
-from shared.mathtext.exact import NotRational, Undefined, exact, exact_or_none
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact, exact_or_none, parts
 from shared.mathtext.numbers import SCALING, VALUE_CHANGING
 from shared.mathtext.reading import Kind, Token, Unread, readings, symbolic, tokens
 from shared.replies import Verified
@@ -175,7 +174,7 @@ def _compare_exactly(left: Expression, right: Expression, equation: Equation) ->
     values = dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
     try:
         one, other = exact(left, values), exact(right, values)
-    except (Undefined, NotRational):
+    except ArithmeticError:  # it has no value, or no rational one
         return None
     if equation.modulus:
         return _are_congruent(one, other, equation.modulus)

@@ -9,8 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shared.mathtext.approximation import ANGLES, Unsuitable, refuse_ambiguous
-from shared.mathtext.exact import exact_or_none
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact_or_none, parts
 from shared.mathtext.numbers import numeral
 
 if TYPE_CHECKING:

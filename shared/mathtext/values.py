@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from shared.mathtext.answers import INFINITY, Bracketed, Finite, RealInterval, Reals, Shape, Value
 from shared.mathtext.approximation import DIGITS, Undecided, Unsuitable, constant, same_constant
-from shared.mathtext.exact import exact
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, exact, parts
 from shared.mathtext.numbers import changes_value, unit
 from shared.mathtext.reading import FUNCTIONS, Unread, readings, symbolic, tokens
 

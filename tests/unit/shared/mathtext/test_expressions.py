@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from shared.mathtext.answers import extract
 from shared.mathtext.approximation import Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.equivalence import compare
-from shared.mathtext.exact import MOST_BITS, NotRational, Undefined, exact
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.expressions import (
+    MOST_BITS,
+    Apply,
+    Expression,
+    NotRational,
+    Number,
+    Symbol,
+    Undefined,
+    exact,
+    parts,
+)
 from shared.mathtext.numbers import MOST_DIGITS
 from shared.mathtext.reading import DEEPEST, MOST_TOKENS, Kind, Unread, readings, tokens
 from shared.samples import Extraction
