@@ -188,23 +188,19 @@ class Claims:
     async def _claim(
         self, statement: TextClause, lock: TextClause, lane: Lane, model_id: int, limit: int
     ) -> Claim | None:
-        token = uuid.uuid4()
-        values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
-        values |= {"n": limit} if statement is CLAIM else {}
-        rows = await self._take(statement, lock, values)
-        # A sample may have started to wait for a call while it was being parked, so check after the commit.
-        unwanted = [row.id for row in rows if not row.wanted]
-        await retry_through_outage(lambda: revive_calls(self._database, unwanted), self._ttl)
-        kept = tuple(
-            ClaimedCall(
-                id=row.id, key=row.key, role=row.role, model_id=row.model_id, device=row.device, request=row.request
-            )
-            for row in rows
-            if row.wanted
-        )
-        if kept or not rows:
-            return Claim(token=token, calls=kept, tries=any(row.tries for row in rows)) if kept else None
-        return await self._claim(statement, lock, lane, model_id, limit)
+        while True:
+            token = uuid.uuid4()
+            values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl, "n": limit}
+            rows = await self._take(statement, lock, values)
+            # A sample may have started to wait for a call while it was being parked, so check after the commit.
+            unwanted = [row.id for row in rows if not row.wanted]
+            await retry_through_outage(partial(revive_calls, self._database, unwanted), self._ttl)
+            copied = ClaimedCall.__struct_fields__
+            calls = tuple(ClaimedCall(**{name: getattr(row, name) for name in copied}) for row in rows if row.wanted)
+            if calls:
+                return Claim(token=token, calls=calls, tries=any(row.tries for row in rows))
+            if not rows:
+                return None
 
     async def _take(self, statement: TextClause, lock: TextClause, values: dict[str, Any]) -> Sequence[Row[Any]]:
         """Return the claimed rows. If the commit's acknowledgement is lost, the token tells whether it happened."""

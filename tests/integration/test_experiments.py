@@ -9,6 +9,7 @@ import pytest
 
 from services.orchestrator.scheduling import demands
 from shared.calls import Request
+from shared.pipelines import registry
 from shared.replies import Failure, FailureKind, Reply
 from shared.runtime import purge
 from shared.runtime import submit as submitting
@@ -99,7 +100,7 @@ async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
 
         return noted
 
-    for module, name in ((submitting, "dry_run"), (submitting, "_row"), (demands, "dry_rounds")):
+    for module, name in ((submitting, "dry_run"), (registry, "pipeline_hash"), (demands, "dry_rounds")):
         monkeypatch.setattr(module, name, noting(getattr(module, name)))
     assert (await api.http.post(path, json=WEIGHTS)).status_code in (200, 202)
     assert threads
