@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import httpx2
@@ -310,16 +310,8 @@ async def copy_bytes(url: str, lines: Sequence[bytes]) -> float:
         return time.perf_counter() - began
 
 
-class Times(NamedTuple):
-    """Holds the seconds of a page and of its SQL alone, in pairs."""
-
-    pages: list[float]
-    floors: list[float]
-
-    @property
-    def ratio(self) -> float:
-        """Divide the 95th percentiles of the two."""
-        return quantiles(self.pages, n=20)[18] / quantiles(self.floors, n=20)[18]
+Times = list[tuple[float, float]]
+"""The seconds of a page and of its SQL alone."""
 
 
 @benchmark
@@ -334,12 +326,12 @@ def pages(samples: int = 100_000, times: int = 40) -> Rows:
     with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
         asyncio.run(seed(running, samples))
         found = asyncio.run(measure(running, times))
-    together = Times(*(list(chain.from_iterable(part)) for part in zip(*found.values(), strict=True)))
-    for query, each in {**{f"?{query}": each for query, each in found.items()}, "all together": together}.items():
-        yield {
-            "page": query, "over its SQL, p95": each.ratio, "median, ms": 1000 * median(each.pages), "limit": MOST,
-        }  # fmt: skip
-    raise SystemExit(together.ratio > MOST)
+    ratio = 0.0
+    for query, each in {**found, "all together": list(chain.from_iterable(found.values()))}.items():
+        drawn, floors = zip(*each, strict=True)
+        ratio = quantiles(drawn, n=20)[18] / quantiles(floors, n=20)[18]
+        yield {"page": query, "over its SQL, p95": ratio, "median, ms": 1000 * median(drawn), "limit": MOST}
+    raise SystemExit(ratio > MOST)
 
 
 async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
@@ -348,21 +340,18 @@ async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
         database(running.url()) as application,
         browser(running, application) as http,
     ):
-        return {query: await time_pairs(http, application, bare, query, times) for query in QUERIES}
+        return {f"?{query}": await time_pairs(http, application, bare, query, times) for query in QUERIES}
 
 
 async def time_pairs(
     http: httpx2.AsyncClient, application: Database, bare: asyncpg.Connection, query: str, times: int
 ) -> Times:
     """Time page and SQL in turn, after `WARM` runs that do not count."""
-    found = Times([], [])
-    for number in range(WARM + times):
+    found: Times = []
+    for _ in range(WARM + times):
         sent, page = await fetch_page(http, application, f"/jobs/job/samples?{query}")
-        floor = await replay(bare, sent)
-        if number >= WARM:
-            found.pages.append(page)
-            found.floors.append(floor)
-    return found
+        found.append((page, await replay(bare, sent)))
+    return found[WARM:]
 
 
 async def fetch_page(http: httpx2.AsyncClient, application: Database, address: str) -> tuple[Sent, float]:

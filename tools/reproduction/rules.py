@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -440,21 +439,14 @@ def measure_graphs(asked: Setting, names: list[str], options: argparse.Namespace
             failed.append(f"{name} ({error.message})")
     if failed:
         raise Failed("internal", f"failed: {'; '.join(failed)}", hint="run it again: the rest is done")
-    return {"about": about(graphs), "setting": msgspec.to_builtins(asked), "graphs": graphs}
-
-
-def about(graphs: dict[str, Any]) -> dict[str, Any]:
-    """Describe the origin of the figures; minutes are those of the steps of this run."""
-    return {
-        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": pages.commit(),
+    origin = {
+        **pages.describe_origin(sum(sum(graph["seconds"].values()) for graph in graphs.values())),
         "settings_commit": pages.commit(rule_setting.SETTINGS),
         "settings_changed": pages.is_changed(rule_setting.SETTINGS),
         "code_changed": pages.is_changed(REPOSITORY),
-        "machine": pages.machine(),
         "generator": fingerprint(GENERATOR),
-        "minutes": sum(sum(graph["seconds"].values()) for graph in graphs.values()) / 60,
     }
+    return {"about": origin, "setting": msgspec.to_builtins(asked), "graphs": graphs}
 
 
 def keep(results: dict[str, Any], folder: Path) -> None:

@@ -316,12 +316,6 @@ class Cast:
     phrases: list[str]
 
 
-def draw_cast(rng: Random, vocabulary: Vocabulary, documents: int, numbered: float) -> Cast:
-    entity, *others = entities(rng, vocabulary, documents + 3, numbered)
-    phrase, *phrases = relations(rng, vocabulary, 5, numbered)
-    return Cast(entity, others, phrase, phrases)
-
-
 def draw_date(rng: Random) -> str:
     """Any day but those of 2014, the year of ICEWS14."""
     year = rng.choice([year for year in range(1990, 2032) if year != 2014])
@@ -332,7 +326,9 @@ def draw_scene(rng: Random, vocabulary: Vocabulary, kind: Kind, size: Size) -> t
     """A scene and the date of its question."""
     count = size.documents if rng.random() < 0.5 else rng.randint(1, size.documents)
     dated, asks_object = rng.random() < size.dated, rng.random() < 0.5
-    cast = draw_cast(rng, vocabulary, count, size.numbered)
+    entity, *others = entities(rng, vocabulary, count + 3, size.numbered)
+    phrase, *phrases = relations(rng, vocabulary, 5, size.numbered)
+    cast = Cast(entity, others, phrase, phrases)
     rules = _draw_rules(rng, cast, kind, size)
     if kind == "direct" or (kind == "plain" and rng.random() < 0.5):
         facts = [_match(rng, cast, _one_atom(cast.phrase, cast.phrase, exchanged=False), asks_object=asks_object)[0]]

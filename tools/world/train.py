@@ -229,7 +229,9 @@ def build_relations_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
     bpe.pre_tokenizer = made.Sequence(
         [made.Split(Regex(PIECES_APART), "isolated"), made.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
-    words = fixed_words()
+    # The longer words of the templates and of rules save a token each by holding their blank.
+    texts = [*(template(name).text for name in ("rulerag", "rulerag-cot", "cot")), " leads to  Entity"]
+    words = sorted({word for text in texts for word in re.findall(r"(?<= )[A-Za-z]{3,}", text)})
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=SIZE - len(words), initial_alphabet=alphabet, show_progress=False)
     rng = Random(seed)
@@ -241,12 +243,6 @@ def build_relations_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
         vocabulary[BLANK + word] = len(vocabulary)
         merges.append((BLANK, word))
     return rebuilt_tokenizer(vocabulary, merges)
-
-
-def fixed_words() -> list[str]:
-    """The longer words of the templates and of rules, which save a token each by holding their blank."""
-    texts = [template(name).text for name in ("rulerag", "rulerag-cot", "cot")]
-    return sorted({word for text in (*texts, " leads to  Entity") for word in re.findall(r"(?<= )[A-Za-z]{3,}", text)})
 
 
 @dataclass(frozen=True)
