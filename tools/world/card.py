@@ -75,7 +75,7 @@ stages with rules were not reached. In a second of processor time, one core trai
 
 
 def rules_section(rows: Json) -> str:
-    """The figures under every template, and what they mean."""
+    """Write the figures under every template, and what they mean."""
     kinds = [
         [f"`{name}`", f"`{kind}`", KINDS[kind], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
         for name in ("rulerag", "rulerag-cot", "cot")
