@@ -148,10 +148,15 @@ async def copy_rows(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -
         )
         for key in await owner.fetch(FOREIGN_KEYS, table):
             await owner.execute(f"ALTER TABLE bare_{table} ADD {key['definition']}")
+    return await time_copy(owner, {f"bare_{table}": found for table, found in finished.items()})
+
+
+async def time_copy(owner: asyncpg.Connection, rows: dict[str, list[Any]]) -> float:
+    """COPY rows into tables; return the seconds, commit included."""
     began = time.perf_counter()
     async with owner.transaction():
-        for table, found in finished.items():
-            await owner.copy_records_to_table(f"bare_{table}", records=found)
+        for table, found in rows.items():
+            await owner.copy_records_to_table(table, records=found)
     return time.perf_counter() - began
 
 
@@ -274,10 +279,7 @@ async def copy_samples(owner: asyncpg.Connection) -> float:
     """COPY the newest job's samples into an empty table of the same shape; return the seconds, commit included."""
     await owner.execute("DROP TABLE IF EXISTS bare; CREATE TABLE bare (LIKE samples INCLUDING ALL EXCLUDING IDENTITY)")
     rows = await owner.fetch("SELECT * FROM samples WHERE job_id = (SELECT max(id) FROM jobs)")
-    began = time.perf_counter()
-    async with owner.transaction():
-        await owner.copy_records_to_table("bare", records=rows)
-    return time.perf_counter() - began
+    return await time_copy(owner, {"bare": rows})
 
 
 @benchmark
@@ -305,9 +307,7 @@ async def copy_bytes(url: str, lines: Sequence[bytes]) -> float:
     """COPY lines into a table with a number; return the seconds."""
     async with connected(url) as owner:
         await owner.execute("CREATE TEMP TABLE copied (n integer PRIMARY KEY, content bytea)")
-        began = time.perf_counter()
-        await owner.copy_records_to_table("copied", records=list(enumerate(lines)))
-        return time.perf_counter() - began
+        return await time_copy(owner, {"copied": list(enumerate(lines))})
 
 
 Times = list[tuple[float, float]]
