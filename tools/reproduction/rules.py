@@ -126,11 +126,7 @@ def write_experiment(params: Json, arms: Iterable[Arm], names: Mapping[str, str]
 
 
 def read_measures(client: Client, setting: Setting, jobs: Jobs) -> Json:
-    """Read the results of a graph's jobs.
-
-    Raises:
-        Failed: the service cannot say.
-    """
+    """Read the results of a graph's jobs."""
     scores: Json = {}
     pairs: Json = {}
     for measure in MEASURES:
@@ -182,11 +178,7 @@ def export(dataset: str, bank: str, folder: Path, setting: Tuning) -> None:
 
 
 def tune_models(folder: Path, setting: Tuning, trainer: str) -> Tuned:
-    """Tune models that are not tuned yet; the generator only if `trainer` has the packages.
-
-    Raises:
-        Failed: tuning did.
-    """
+    """Tune models that are not tuned yet; the generator only if `trainer` has the packages."""
     place = folder / "tuned-embeddings"
     if not place.exists():
         pairs = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
@@ -302,11 +294,7 @@ def measure_graph(run: Run) -> Json:
 
 
 def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
-    """Make the question sets and tuned models that the arms need; adds to `seconds`.
-
-    Raises:
-        Failed: a step did.
-    """
+    """Make the question sets and tuned models that the arms need; adds to `seconds`."""
     with measure_time(seconds, "graph, rules and questions"), serve_stack(run.folder, {}) as client:
         about = prepare(client, run)
     with measure_time(seconds, "tuning"):
