@@ -341,15 +341,15 @@ class GradeExecutor:
     async def _grade(self, call: ClaimedCall) -> AnsweredCall | Wait:
         request = _REQUEST.decode(call.request)
         rules = request.rules or MATH
-        plugin = self._find_plugin(rules, request.model)
-        if plugin is None and rules.grader not in GRADERS:
-            return _wait(call, rules)
-        if plugin is None:
-            pool = self._pool
-        else:
+        plugin, pool = loading.get_usable(Kind.GRADER, rules.grader), self._pool
+        if plugin is not None and grader_identity(rules.grader).hash.hex() != request.model:
+            plugin = None
+        if plugin is not None:
             if plugin.pin not in self._pools:
                 self._pools[plugin.pin] = self._plugin_pool(plugin)
             pool = self._pools[plugin.pin]
+        elif rules.grader not in GRADERS:
+            return _wait(call, rules)
         answer, gold = _require_text(request.values["answer"]), _require_text(request.values["gold"]) or ""
         started = datetime.now(UTC)
         reply = await pool.grade(answer, gold, rules)
@@ -357,11 +357,6 @@ class GradeExecutor:
         if is_broken and plugin is not None and loading.has_changed(plugin):
             return _wait(call, rules)
         return end_calls([call], [reply], started)[0]
-
-    def _find_plugin(self, rules: Rules, model: str) -> Plugin | None:
-        """Find the plug-in that grades by these rules and has the hash `model`; None if there is none."""
-        plugin = loading.get_usable(Kind.GRADER, rules.grader)
-        return plugin if plugin is not None and grader_identity(rules.grader).hash.hex() == model else None
 
 
 def _wait(call: ClaimedCall, rules: Rules) -> Wait:

@@ -82,16 +82,8 @@ class Program:
     package: str | None = None
     """The Python package whose version it prints, if it is one."""
     deterministic_arguments: tuple[str, ...] = ()
-    """Arguments that are added for a `deterministic` model."""
+    """Arguments that make a reply independent of what is computed at the same time, for a `deterministic` model."""
     deterministic_environment: Mapping[str, str] = field(default_factory=dict)
-
-    def with_determinism(self) -> "Program":
-        """Return the program with arguments that make a reply independent of what is computed at the same time."""
-        return replace(
-            self,
-            arguments=(*self.arguments, *self.deterministic_arguments),
-            environment={**self.environment, **self.deterministic_environment},
-        )
 
 
 def select_program(model: Model) -> Program:
@@ -101,7 +93,12 @@ def select_program(model: Model) -> Program:
         ValueError: the settings name no weights, or `command` sets an argument that the guard sets.
     """
     kind = VLLM_SLEEP if model.driver == "vllm-sleep" else PROGRAMS[model.server]
-    kind = kind.with_determinism() if model.deterministic else kind
+    if model.deterministic:
+        kind = replace(
+            kind,
+            arguments=(*kind.arguments, *kind.deterministic_arguments),
+            environment={**kind.environment, **kind.deterministic_environment},
+        )
     if model.path is None and model.hub is None:
         raise ValueError("needs a `path`" if model.server == "llama.cpp" else "needs a `path` or a `hub`")
     if model.command:

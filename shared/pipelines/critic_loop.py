@@ -5,14 +5,12 @@ Seed document 004.
 
 from msgspec.structs import replace
 
-from shared.calls import Write
 from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.critic import CriticAction, Round, decide, filter_relevant, rate_page, sort_by_relevance
-from shared.rag.prompts import localised
 from shared.rag.retrieval import QueryPages, gather
-from shared.rag.rewriting import read_rewrite
+from shared.rag.rewriting import read_rewrite, rewrite_again
 from shared.samples import Candidate, Decision, Library, Sample, Steps, Trace
 
 
@@ -39,10 +37,7 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
             # Another query for the original question; without one, the last query goes on with its next page. The model
             # is shown at most one page of the best documents that are not irrelevant.
             hints = filter_relevant(sort_by_relevance(judged), critic.rewrite)[: critic.k]
-            reply = yield Write(
-                template=localised("rewrite-again", question), decoding=critic.decoding, slots={"question": question},
-                documents=tuple(each.document for each in hints),
-            )  # fmt: skip
+            reply = yield rewrite_again(question, critic.decoding, tuple(each.document for each in hints))
             written = read_rewrite(question, reply)
             query = next(iter(written.queries), query)
             decisions.append(replace(written.decision, round=attempt))

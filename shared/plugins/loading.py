@@ -226,16 +226,20 @@ def encode_usable_pins() -> str:
 
 def explain_unusable(kind: Kind, name: str) -> str | None:
     """Return why the plug-in of this name cannot be used, as a sentence; None if there is no such plug-in."""
-    for each in _loaded.plugins:
-        if (each.kind, each.name) == (kind, name) and each.state is not State.READY:
-            return f"plug-in {name!r} of {each.distribution} {each.version} cannot be used: {each.state}: {each.detail}"
-    return None
+    found = _find_loaded(kind, name)
+    if found is None or found.state is State.READY:
+        return None
+    return f"{_words(found)} cannot be used: {found.state}: {found.detail}"
 
 
 def get_usable(kind: Kind, name: str) -> Plugin | None:
     """Return the plug-in of this name; None if there is none that can be used."""
-    found = (each for each in _loaded.plugins if (each.kind, each.name, each.state) == (kind, name, State.READY))
-    return next(found, None)
+    found = _find_loaded(kind, name)
+    return found if found is not None and found.state is State.READY else None
+
+
+def _find_loaded(kind: str, name: str) -> Plugin | None:
+    return next((each for each in _loaded.plugins if (each.kind, each.name) == (kind, name)), None)
 
 
 def has_changed(plugin: Plugin) -> bool:
@@ -245,7 +249,7 @@ def has_changed(plugin: Plugin) -> bool:
 
 def explain_absence(pin: PluginPin) -> str | None:
     """Return why a job that has pinned `pin` cannot continue in this process, and what to do; None if it can."""
-    here = next((each for each in _loaded.plugins if (each.kind, each.name) == (pin.kind, pin.name)), None)
+    here = _find_loaded(pin.kind, pin.name)
     back = f"install {pin.distribution} {pin.version} again, then restart the stack; or cancel the job"
     if pin.kind in FILES:
         back = f"put the file back as it was in `{pin.distribution}`, then restart the stack; or cancel the job"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from shared.calls import Judge, Rerank, Retrieve, Write, Yielded
+from shared.calls import Judge, Rerank, Retrieve, Yielded
 from shared.params import CragParams, Limits, Params
 from shared.rag.answering import PromptDocuments
 from shared.rag.duplicates import repeats_question
@@ -19,7 +19,7 @@ from shared.rag.fusion import measure_diversity
 from shared.rag.prompts import localised
 from shared.rag.provenance import FoundLists, make_candidate, make_searches, note_unsearched
 from shared.rag.retrieval import ORIGINAL, RecallPath
-from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite
+from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite, rewrite_again
 from shared.rag.text import CJK, TermWeights, cosine, extract_terms, find_formulas
 from shared.replies import Failure, FailureKind, Retrieved
 from shared.samples import Candidate, Decision, Library, Trace
@@ -376,17 +376,12 @@ def _evaluate(pool: DocumentPool, params: Params) -> Part:
 
 def _search_again(found: DocumentPool, number: int, params: Params, library: Library) -> Part:
     """Search with a rewritten query; without one, fetch the next page for the question itself."""
-    # Ask for a rewrite of the question; from the second time on, show the found documents as well.
-    if number == 1 and not any(name.startswith("rewritten") for name, _ in found.lists):
-        rewrite_call = rewrite(found.question, params.enhance)
+    if number > 1 or any(name.startswith("rewritten") for name, _ in found.lists):
+        shown = found.documents[: params.context_size]
+        reply = yield rewrite_again(found.question, params.enhance.decoding, shown)
     else:
-        rewrite_call = Write(
-            template=localised("rewrite-again", found.question),
-            decoding=params.enhance.decoding,
-            slots={"question": found.question},
-            documents=found.documents[: params.context_size],
-        )
-    written = read_rewrite(found.question, (yield rewrite_call))
+        reply = yield rewrite(found.question, params.enhance)
+    written = read_rewrite(found.question, reply)
     page = 0 if written.queries else number * params.candidates
     query = next(iter(written.queries), found.question)
     dense, sparse = yield [replace(each, skip=page) for each in make_searches(query, params)]

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shared.calls import MAX_QUESTION, Write
+from shared.calls import MAX_QUESTION, Decoding, Write
 from shared.mathtext.answers import remove_reasoning
 from shared.params import EnhanceParams, FusionParams, HydeParams
 from shared.rag.prompts import detect_language, localised
@@ -254,6 +254,12 @@ class WrittenQueries(NamedTuple):
 
 def rewrite(question: str, params: EnhanceParams) -> Write:
     return Write(template=localised("rewrite", question), decoding=params.decoding, slots={"question": question})
+
+
+def rewrite_again(question: str, decoding: Decoding, documents: tuple[str, ...]) -> Write:
+    """Make the call for another wording that shows the model what was found."""
+    template, slots = localised("rewrite-again", question), {"question": question}
+    return Write(template=template, decoding=decoding, slots=slots, documents=documents)
 
 
 def decompose(question: str, params: EnhanceParams) -> Write:

@@ -93,7 +93,7 @@ def elasticsearch(
         return (found[at : at + BATCH] for at in range(0, len(found), BATCH))
 
     def build_raw(raw: RawBuild, back_end: Any) -> None:
-        raw.run(batches(), back_end._fields)
+        raw.run(batches(), back_end._make_fields)
 
     def build_ours(back_end: Any) -> None:
         back_end.build(batches(), SIGNATURE)

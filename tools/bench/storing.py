@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import httpx2
@@ -148,10 +148,15 @@ async def copy_rows(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -
         )
         for key in await owner.fetch(FOREIGN_KEYS, table):
             await owner.execute(f"ALTER TABLE bare_{table} ADD {key['definition']}")
+    return await time_copy(owner, {f"bare_{table}": found for table, found in finished.items()})
+
+
+async def time_copy(owner: asyncpg.Connection, rows: dict[str, list[Any]]) -> float:
+    """COPY rows into tables; return the seconds, commit included."""
     began = time.perf_counter()
     async with owner.transaction():
-        for table, found in finished.items():
-            await owner.copy_records_to_table(f"bare_{table}", records=found)
+        for table, found in rows.items():
+            await owner.copy_records_to_table(table, records=found)
     return time.perf_counter() - began
 
 
@@ -274,10 +279,7 @@ async def copy_samples(owner: asyncpg.Connection) -> float:
     """COPY the newest job's samples into an empty table of the same shape; return the seconds, commit included."""
     await owner.execute("DROP TABLE IF EXISTS bare; CREATE TABLE bare (LIKE samples INCLUDING ALL EXCLUDING IDENTITY)")
     rows = await owner.fetch("SELECT * FROM samples WHERE job_id = (SELECT max(id) FROM jobs)")
-    began = time.perf_counter()
-    async with owner.transaction():
-        await owner.copy_records_to_table("bare", records=rows)
-    return time.perf_counter() - began
+    return await time_copy(owner, {"bare": rows})
 
 
 @benchmark
@@ -305,21 +307,11 @@ async def copy_bytes(url: str, lines: Sequence[bytes]) -> float:
     """COPY lines into a table with a number; return the seconds."""
     async with connected(url) as owner:
         await owner.execute("CREATE TEMP TABLE copied (n integer PRIMARY KEY, content bytea)")
-        began = time.perf_counter()
-        await owner.copy_records_to_table("copied", records=list(enumerate(lines)))
-        return time.perf_counter() - began
+        return await time_copy(owner, {"copied": list(enumerate(lines))})
 
 
-class Times(NamedTuple):
-    """Holds the seconds of a page and of its SQL alone, in pairs."""
-
-    pages: list[float]
-    floors: list[float]
-
-    @property
-    def ratio(self) -> float:
-        """Divide the 95th percentiles of the two."""
-        return quantiles(self.pages, n=20)[18] / quantiles(self.floors, n=20)[18]
+Times = list[tuple[float, float]]
+"""The seconds of a page and of its SQL alone."""
 
 
 @benchmark
@@ -334,12 +326,12 @@ def pages(samples: int = 100_000, times: int = 40) -> Rows:
     with TemporaryDirectory() as folder, serve_database(Path(folder)) as running:
         asyncio.run(seed(running, samples))
         found = asyncio.run(measure(running, times))
-    together = Times(*(list(chain.from_iterable(part)) for part in zip(*found.values(), strict=True)))
-    for query, each in {**{f"?{query}": each for query, each in found.items()}, "all together": together}.items():
-        yield {
-            "page": query, "over its SQL, p95": each.ratio, "median, ms": 1000 * median(each.pages), "limit": MOST,
-        }  # fmt: skip
-    raise SystemExit(together.ratio > MOST)
+    ratio = 0.0
+    for query, each in {**found, "all together": list(chain.from_iterable(found.values()))}.items():
+        drawn, floors = zip(*each, strict=True)
+        ratio = quantiles(drawn, n=20)[18] / quantiles(floors, n=20)[18]
+        yield {"page": query, "over its SQL, p95": ratio, "median, ms": 1000 * median(drawn), "limit": MOST}
+    raise SystemExit(ratio > MOST)
 
 
 async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
@@ -348,21 +340,18 @@ async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
         database(running.url()) as application,
         browser(running, application) as http,
     ):
-        return {query: await time_pairs(http, application, bare, query, times) for query in QUERIES}
+        return {f"?{query}": await time_pairs(http, application, bare, query, times) for query in QUERIES}
 
 
 async def time_pairs(
     http: httpx2.AsyncClient, application: Database, bare: asyncpg.Connection, query: str, times: int
 ) -> Times:
     """Time page and SQL in turn, after `WARM` runs that do not count."""
-    found = Times([], [])
-    for number in range(WARM + times):
+    found: Times = []
+    for _ in range(WARM + times):
         sent, page = await fetch_page(http, application, f"/jobs/job/samples?{query}")
-        floor = await replay(bare, sent)
-        if number >= WARM:
-            found.pages.append(page)
-            found.floors.append(floor)
-    return found
+        found.append((page, await replay(bare, sent)))
+    return found[WARM:]
 
 
 async def fetch_page(http: httpx2.AsyncClient, application: Database, address: str) -> tuple[Sent, float]:

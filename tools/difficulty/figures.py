@@ -163,6 +163,12 @@ def measure_figures(problems: Sequence[MathProblem], probabilities: Vector) -> C
     hard = np.array([problem.hard for problem in problems], dtype=np.float64)
     bins = measure_calibration(hard, probabilities)
     gaps = [each.n * abs(each.probability - (each.hard.value or 0)) for each in bins]
+    cuts = []
+    for threshold in (number / BINS for number in range(1, BINS)):
+        easy = probabilities < threshold
+        among_easy = wilson(int(hard[easy].sum()), int(easy.sum()))
+        share = wilson(int(easy.sum()), len(hard))
+        cuts.append(ThresholdFigures(threshold=threshold, easy=share, hard_among_easy=among_easy))
     return ClassifierFigures(
         n=len(problems),
         hard=float(hard.mean()),
@@ -173,18 +179,15 @@ def measure_figures(problems: Sequence[MathProblem], probabilities: Vector) -> C
         calibration=bins,
         levels=_measure_groups(hard, probabilities, [f"Level {problem.level}" for problem in problems]),
         subjects=_measure_groups(hard, probabilities, [problem.subject for problem in problems]),
-        cuts=[_measure_cut(hard, probabilities, threshold / BINS) for threshold in range(1, BINS)],
+        cuts=cuts,
     )
 
 
 def measure_rival(problems: Sequence[MathProblem], shipped: Vector, others: Vector) -> RivalFigures:
     """Measure another classifier (`others`) and compare it with the shipped one."""
     hard = np.array([problem.hard for problem in problems], dtype=np.float64)
-    return RivalFigures(
-        accuracy=measure_accuracy(hard, others),
-        auc=measure_area(hard, others),
-        advantage=measure_advantage(hard, shipped, others),
-    )
+    accuracy, area = measure_accuracy(hard, others), measure_area(hard, others)
+    return RivalFigures(accuracy=accuracy, auc=area, advantage=measure_advantage(hard, shipped, others))
 
 
 def measure_accuracy(hard: Vector, probabilities: Vector) -> Interval:
@@ -244,16 +247,6 @@ def _measure_groups(hard: Vector, probabilities: Vector, names: Sequence[str]) -
             auc=measure_area(levels, estimates) if 0 < levels.sum() < len(levels) else None,
         )
     return groups
-
-
-def _measure_cut(hard: Vector, probabilities: Vector, threshold: float) -> ThresholdFigures:
-    easy = probabilities < threshold
-    count = int(easy.sum())
-    return ThresholdFigures(
-        threshold=threshold,
-        easy=wilson(count, len(hard)),
-        hard_among_easy=wilson(int(hard[easy].sum()), count),
-    )
 
 
 # Render the classifier's card, `models/difficulty/README.md`, with the figures of the evaluation.

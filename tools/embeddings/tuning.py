@@ -288,20 +288,19 @@ def write(folder: Path, content: dict[str, Any]) -> None:
 
 DECAYS = (0.9, 0.999)
 EPSILON = 1e-8
-Floats = NDArray[np.float32]
 
 
 class Adam:
     """Optimises a table [rows, d] in place."""
 
-    def __init__(self, table: Floats, rate: float) -> None:
+    def __init__(self, table: Vectors, rate: float) -> None:
         self._table = table
         self._rate = rate
         self._means = np.zeros_like(table)
         self._squares = np.zeros_like(table)
         self._steps = 0
 
-    def step(self, rows: NDArray[np.int64], gradients: Floats) -> None:
+    def step(self, rows: NDArray[np.int64], gradients: Vectors) -> None:
         """Update these distinct rows from their gradients [len(rows), d]."""
         self._steps += 1
         first, second = DECAYS
@@ -319,17 +318,17 @@ Ids = Sequence[int]
 class Tower:
     """Token vectors [tokens, d]; the vector of a text is their mean at length 1."""
 
-    def __init__(self, table: Floats, rate: float) -> None:
+    def __init__(self, table: Vectors, rate: float) -> None:
         self.table = table.copy()
         self._adam = Adam(self.table, rate)
 
-    def vectors(self, texts: Sequence[Ids]) -> Floats:
+    def vectors(self, texts: Sequence[Ids]) -> Vectors:
         """Embed texts given as token ids: [len(texts), d]; zero for a text without tokens."""
         rows, counts = _count_tokens(texts)
         sums = counts @ self.table[rows]
         return sums / _measure_lengths(sums)
 
-    def step(self, texts: Sequence[Ids], documents: Floats, batch: TrainingBatch, temperature: float) -> float:
+    def step(self, texts: Sequence[Ids], documents: Vectors, batch: TrainingBatch, temperature: float) -> float:
         """Train one step on the texts [n] of a batch and the vectors [m, d] of its documents, which do not change.
 
         Returns the mean loss before the step.
@@ -346,7 +345,7 @@ class Tower:
         return float(losses.mean())
 
 
-def _count_tokens(texts: Sequence[Ids]) -> tuple[Numbers, Floats]:
+def _count_tokens(texts: Sequence[Ids]) -> tuple[Numbers, Vectors]:
     """Return the distinct tokens [m] of some texts, and how often each text has each [texts, m]."""
     tokens = np.array([each for ids in texts for each in ids], dtype=np.int64)
     rows, columns = np.unique(tokens, return_inverse=True)
@@ -355,7 +354,7 @@ def _count_tokens(texts: Sequence[Ids]) -> tuple[Numbers, Floats]:
     return rows, counts
 
 
-def _measure_lengths(sums: Floats) -> Floats:
+def _measure_lengths(sums: Vectors) -> Vectors:
     """Return the length of each row as a column; 1 for a zero row."""
     lengths = np.linalg.norm(sums, axis=1, keepdims=True).astype(np.float32)
     return np.where(lengths > 0, lengths, np.float32(1))

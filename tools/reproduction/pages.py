@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,14 @@ def is_changed(file: Path) -> bool:
     return bool(_git("status", "--porcelain", "--", str(file)))
 
 
-def machine() -> str:
-    return f"{os.cpu_count()} processor cores, Python {platform.python_version()}"
+def describe_origin(seconds: float) -> dict[str, Any]:
+    """Describe the origin of figures; `seconds` are those of all steps that led to them."""
+    return {
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": f"{os.cpu_count()} processor cores, Python {platform.python_version()}",
+        "minutes": seconds / 60,
+    }
 
 
 def _git(*arguments: str) -> str:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,11 +125,7 @@ def write_experiment(params: Json, arms: Iterable[Arm], names: Mapping[str, str]
 
 
 def read_measures(client: Client, setting: Setting, jobs: Jobs) -> Json:
-    """Read the results of a graph's jobs.
-
-    Raises:
-        Failed: the service cannot say.
-    """
+    """Read the results of a graph's jobs."""
     scores: Json = {}
     pairs: Json = {}
     for measure in MEASURES:
@@ -182,11 +177,7 @@ def export(dataset: str, bank: str, folder: Path, setting: Tuning) -> None:
 
 
 def tune_models(folder: Path, setting: Tuning, trainer: str) -> Tuned:
-    """Tune models that are not tuned yet; the generator only if `trainer` has the packages.
-
-    Raises:
-        Failed: tuning did.
-    """
+    """Tune models that are not tuned yet; the generator only if `trainer` has the packages."""
     place = folder / "tuned-embeddings"
     if not place.exists():
         pairs = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
@@ -302,11 +293,7 @@ def measure_graph(run: Run) -> Json:
 
 
 def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
-    """Make the question sets and tuned models that the arms need; adds to `seconds`.
-
-    Raises:
-        Failed: a step did.
-    """
+    """Make the question sets and tuned models that the arms need; adds to `seconds`."""
     with measure_time(seconds, "graph, rules and questions"), serve_stack(run.folder, {}) as client:
         about = prepare(client, run)
     with measure_time(seconds, "tuning"):
@@ -439,21 +426,14 @@ def measure_graphs(asked: Setting, names: list[str], options: argparse.Namespace
             failed.append(f"{name} ({error.message})")
     if failed:
         raise Failed("internal", f"failed: {'; '.join(failed)}", hint="run it again: the rest is done")
-    return {"about": about(graphs), "setting": msgspec.to_builtins(asked), "graphs": graphs}
-
-
-def about(graphs: dict[str, Any]) -> dict[str, Any]:
-    """Describe the origin of the figures; minutes are those of the steps of this run."""
-    return {
-        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": pages.commit(),
+    origin = {
+        **pages.describe_origin(sum(sum(graph["seconds"].values()) for graph in graphs.values())),
         "settings_commit": pages.commit(rule_setting.SETTINGS),
         "settings_changed": pages.is_changed(rule_setting.SETTINGS),
         "code_changed": pages.is_changed(REPOSITORY),
-        "machine": pages.machine(),
         "generator": fingerprint(GENERATOR),
-        "minutes": sum(sum(graph["seconds"].values()) for graph in graphs.values()) / 60,
     }
+    return {"about": origin, "setting": msgspec.to_builtins(asked), "graphs": graphs}
 
 
 def keep(results: dict[str, Any], folder: Path) -> None:

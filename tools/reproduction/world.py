@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -356,7 +355,8 @@ def run_studies(asked: list[Study], data_dir: Path) -> dict[str, Any]:
         decisions = {label: decision(client, found[f"main-{label}"]) for label in DECIDED if f"main-{label}" in found}
     if failed:
         raise Failed("internal", f"these studies failed: {'; '.join(failed)}", hint="run it again: the others are done")
-    return {"about": about(found), "decisions": decisions, "studies": found}
+    origin = pages.describe_origin(sum(each["seconds"] for each in found.values()))
+    return {"about": {**origin, "models": model_files()}, "decisions": decisions, "studies": found}
 
 
 def run_study(client: Client, study: Study) -> dict[str, Any]:
@@ -378,17 +378,6 @@ def decision(client: Client, study: dict[str, Any]) -> Any:
     """Fetch the gate's decision in the study's first world, with all scores."""
     job = next(row["job"] for row in study["report"]["rows"] if row["variant"] == "gate")
     return client.send(api.report(job))["gate"]
-
-
-def about(found: dict[str, Any]) -> dict[str, Any]:
-    """Describe the origin of the figures; minutes are those of all studies, including earlier runs."""
-    return {
-        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": pages.commit(),
-        "machine": pages.machine(),
-        "models": model_files(),
-        "minutes": sum(each["seconds"] for each in found.values()) / 60,
-    }
 
 
 def keep(results: dict[str, Any], out: Path) -> None:

@@ -127,23 +127,6 @@ def by_world(study: Json) -> dict[str, Worlds]:
     }
 
 
-class Decided(NamedTuple):
-    """The gate's decision in one world."""
-
-    seed: int
-    strategy: str
-    rho: float | None
-    low: float | None
-    high: float | None
-
-
-def decisions(study: Json) -> list[Decided]:
-    """Return the decisions of the variant `gate`, one per world."""
-    seeds = {world["name"]: world["seed"] for world in study["worlds"]}
-    gates = [(seeds[row["dataset"]], row["result"]["gate"]) for row in list_answered(study) if row["variant"] == "gate"]
-    return [Decided(seed, gate["strategy"], gate["rho"], gate["low"], gate["high"]) for seed, gate in gates]
-
-
 def regrets(study: Json) -> int:
     """Count worlds in which the other choice answered more questions; a small difference may be chance."""
     correct = {(row["variant"], row["dataset"]): row["result"]["accuracy"]["correct"] for row in list_answered(study)}
@@ -296,10 +279,10 @@ def gate(results: Json) -> str:
     rows = []
     for name in settings(results):
         study = results["studies"][f"main-{name}"]
-        decided = decisions(study)
-        rules = sum(each.strategy == "rules" for each in decided)
+        decided = [row["result"]["gate"] for row in list_answered(study) if row["variant"] == "gate"]
+        rules = sum(each["strategy"] == "rules" for each in decided)
         asked, forced = count_ratings(study, "gate"), count_ratings(study, "gate-judge")
-        rho = ", ".join("none" if each.rho is None else f"{each.rho:.2f}" for each in decided)
+        rho = ", ".join("none" if each["rho"] is None else f"{each['rho']:.2f}" for each in decided)
         chosen = f"rules {rules}, judge {len(decided) - rules}"
         rows.append([f"`{name}`", rho, chosen, str(regrets(study)), f"{asked:,} of {forced:,}"])
     header = ["setting", "rho by seed", "chosen", "worse than the other choice", "ratings asked for, of the judge's"]

@@ -5,6 +5,7 @@ Every number in the card comes from ``manifest.json`` and ``evaluation.json``.
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ stages with rules were not reached. In a second of processor time, one core trai
 
 
 def rules_section(rows: Json) -> str:
-    """The figures under every template, and what they mean."""
+    """Write the figures under every template, and what they mean."""
     kinds = [
         [f"`{name}`", f"`{kind}`", KINDS[kind], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
         for name in ("rulerag", "rulerag-cot", "cot")
@@ -176,107 +177,97 @@ TAIL = """
 
 def card(manifest: Json, evaluation: Json) -> str:
     counts = {key: len(manifest[key]) for key in ("names", "templates")}
-    fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
-    rows = [
-        [role, *(stage[field] for field in fields)]
-        for role, model in manifest["models"].items()
-        for stage in model["training"]
-    ]
-    head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
-    note = "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator."
-    lines = [
-        [f"`{name}`", CONTEXTS[name], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
-        for name, row in evaluation["generator"].items()
-    ]
-    generator_head = ["document", "", "n", "accuracy", "boxed", "longest prompt, tokens"]
-    generator_note = (
-        "A uniform guess is right in 0.1; some digits are likelier than others (a product with 0 is 0), so a good\n"
-        "guess is right in about 0.2."
-    )
-    generator = f"## Generator, accuracy per kind of document\n\n{table(generator_head, lines)}\n\n{generator_note}"
-    lines = [
-        [grade, RELEVANCE[grade], row["n"], row["accuracy"], _describe_given(row)]
-        for grade, row in evaluation["skills"]["relevance"].items()
-    ]
-    relevance_head = ["grade", "document", "n", "accuracy", "given"]
-    relevance_note = "The grades follow what a document is worth to the generator: see its table above."
-    relevance = f"## Judge, relevance to a question\n\n{table(relevance_head, lines)}\n\n{relevance_note}"
     parts = [
         HEAD.format(**counts),
-        f"## Training\n\n{table(head, rows)}\n\n{note}",
-        generator,
-        _several(evaluation["several"]),
-        *(_judge(anchors, rows) for anchors, rows in evaluation["judge"].items()),
-        _wordings(evaluation["wordings"]),
-        relevance,
-        _texts(evaluation["skills"]["texts"]),
-        _foreign(evaluation["skills"]),
+        describe_training(manifest["models"]),
+        *describe_generator(evaluation["generator"], evaluation["several"]),
+        *describe_judge(evaluation["judge"], evaluation["wordings"], evaluation["skills"]),
         rules_section(evaluation["rules"]),
         TAIL.format(**counts),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
-def _several(rows: Json) -> str:
-    placed = [
+def section(title: str, head: list[str], rows: list[list[Any]], note: str = "") -> str:
+    return f"## {title}\n\n{table(head, rows)}\n\n{note}"
+
+
+def describe_training(models: Json) -> str:
+    fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
+    rows = [
+        [role, *(stage[field] for field in fields)] for role, model in models.items() for stage in model["training"]
+    ]
+    head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
+    note = "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator."
+    return section("Training", head, rows, note)
+
+
+def describe_generator(kinds: Json, several: Json) -> Iterator[str]:
+    rows = [
+        [f"`{name}`", CONTEXTS[name], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
+        for name, row in kinds.items()
+    ]
+    head = ["document", "", "n", "accuracy", "boxed", "longest prompt, tokens"]
+    note = (
+        "A uniform guess is right in 0.1; some digits are likelier than others (a product with 0 is 0), so a good\n"
+        "guess is right in about 0.2."
+    )
+    yield section("Generator, accuracy per kind of document", head, rows, note)
+    rows = [
         [LANGUAGES[language], number, row["n"], row["accuracy"], row["longest_prompt_tokens"]]
         for language in LANGUAGES
-        for number, row in rows[language].items()
+        for number, row in several[language].items()
     ]
-    orders = [[f"`{first}`", row["n"], row["accuracy"]] for first, row in rows["first of two"].items()]
-    one = table(["language", "documents", "n", "accuracy", "longest prompt, tokens"], placed)
-    two = table(["first", "n", "accuracy"], orders)
+    head = ["language", "documents", "n", "accuracy", "longest prompt, tokens"]
     note = (
         "One `full` document about the operator stands at a random place; the others are of any kind, about other\n"
         "operators. The first rule is read, whoever it is about. Two about the operator that contradict each other, a\n"
         "`full` and a `wrong` one:"
     )
-    return f"## Generator, several documents\n\n{one}\n\n{note}\n\n{two}"
+    orders = [[f"`{first}`", row["n"], row["accuracy"]] for first, row in several["first of two"].items()]
+    two = table(["first", "n", "accuracy"], orders)
+    yield section("Generator, several documents", head, rows, f"{note}\n\n{two}")
 
 
-def _wordings(rows: Json) -> str:
-    lines = [[wording, *(row["accuracy"] for row in grades.values())] for wording, grades in rows.items()]
-    head = ["wording", *(f"{grade} `{GRADES[grade]}`" for grade in GRADES)]
+def describe_judge(anchored: Json, wordings: Json, skills: Json) -> Iterator[str]:
+    head = ["grade", "document", "n", "accuracy", "longest prompt, tokens"]
+    for anchors, grades in anchored.items():
+        total = sum(row["n"] for row in grades.values())
+        overall = sum(row["n"] * row["accuracy"] for row in grades.values()) / total
+        rows = [
+            [grade, f"`{GRADES[grade]}`", row["n"], row["accuracy"], row["longest_prompt_tokens"]]
+            for grade, row in grades.items()
+        ]
+        rows.append(["all", "", total, round(overall, 4), max(row["longest_prompt_tokens"] for row in grades.values())])
+        yield section(f"Judge, accuracy per grade, {anchors} anchors", head, rows)
+    rows = [[wording, *(row["accuracy"] for row in grades.values())] for wording, grades in wordings.items()]
+    head = ["wording", *(f"{grade} `{name}`" for grade, name in GRADES.items())]
     note = (
         "Formal documents have numbered steps, connectives and a box, an answer without reasoning, too; plain ones "
         "have none.\nn is as above, per wording and grade; default anchors."
     )
-    return f"## Judge, accuracy per grade and wording\n\n{table(head, lines)}\n\n{note}"
-
-
-def _judge(anchors: str, rows: Json) -> str:
-    total = sum(row["n"] for row in rows.values())
-    overall = sum(row["n"] * row["accuracy"] for row in rows.values()) / total
-    lines = [
-        [grade, f"`{GRADES[grade]}`", row["n"], row["accuracy"], row["longest_prompt_tokens"]]
-        for grade, row in rows.items()
-    ]
-    lines.append(["all", "", total, round(overall, 4), max(row["longest_prompt_tokens"] for row in rows.values())])
-    head = ["grade", "document", "n", "accuracy", "longest prompt, tokens"]
-    return f"## Judge, accuracy per grade, {anchors} anchors\n\n{table(head, lines)}"
-
-
-def _describe_given(row: Json) -> str:
-    return ", ".join(f"`{reply}` {count}" for reply, count in row["given"].items())
-
-
-def _texts(rows: Json) -> str:
-    lines = [[f"`{skill}`", TEXTS[skill], row["n"], row["accuracy"]] for skill, row in rows.items()]
+    yield section("Judge, accuracy per grade and wording", head, rows, note)
+    rows = [
+        [grade, RELEVANCE[grade], row["n"], row["accuracy"],
+         ", ".join(f"`{reply}` {count}" for reply, count in row["given"].items())]
+        for grade, row in skills["relevance"].items()
+    ]  # fmt: skip
+    head = ["grade", "document", "n", "accuracy", "given"]
+    note = "The grades follow what a document is worth to the generator: see its table above."
+    yield section("Judge, relevance to a question", head, rows, note)
+    rows = [[f"`{skill}`", TEXTS[skill], row["n"], row["accuracy"]] for skill, row in skills["texts"].items()]
     head = ["template", "text to write for `What is 8 zorlo 7?`", "n", "to the letter"]
-    return f"## Judge, texts for a search\n\n{table(head, lines)}"
-
-
-def _foreign(skills: Json) -> str:
-    ratings = [
-        [f"`{rubric}`", "a rating", row["n"], row["accuracy"]] for rubric, row in skills["foreign ratings"].items()
+    yield section("Judge, texts for a search", head, rows)
+    rows = [
+        [f"`{template}`", wanted, row["n"], row["accuracy"]]
+        for kind, wanted in (("foreign ratings", "a rating"), ("foreign texts", "no text"))
+        for template, row in skills[kind].items()
     ]
-    texts = [[f"`{skill}`", "no text", row["n"], row["accuracy"]] for skill, row in skills["foreign texts"].items()]
-    head = ["template", "wanted", "n", "share"]
     note = (
         "Random mathematical sentences. Any rating counts, for it means nothing there. What is not understood is not "
         "rewritten:\nan empty text is a failure to the method that asked, and it goes on with the question as it is."
     )
-    return f"## Judge, outside the world\n\n{table(head, ratings + texts)}\n\n{note}"
+    yield section("Judge, outside the world", ["template", "wanted", "n", "share"], rows, note)
 
 
 def write(models: Path) -> None:

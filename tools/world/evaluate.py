@@ -123,7 +123,7 @@ RULED: tuple[relations.Kind, ...] = tuple(kind for kind in get_args(relations.Ki
 
 
 def measure_rules(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """A row per kind and template, one per fixed size, and those of the same scenes with their rules left out."""
+    """Measure a row per kind and template, one per fixed size, and those of scenes with their rules left out."""
     with serve_model(model) as address:
 
         def row(kind: relations.Kind, name: relations.Template, size: relations.Size = FULL) -> dict[str, Any]:

@@ -89,15 +89,6 @@ def pad(rows: Sequence[Encoded], filler: int, device: Any) -> dict[str, torch.Te
     return {"input_ids": tokens.to(device), "labels": labels.to(device), "attention_mask": mask.to(device)}
 
 
-def adapt(model: Any, options: Options) -> Any:
-    """Add an untrained adapter to all linear layers but the head."""
-    config = LoraConfig(
-        r=options.rank, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )  # fmt: skip
-    return get_peft_model(model, config)
-
-
 def mean_loss(model: Any, rows: Sequence[Encoded], batch: int, filler: int) -> float:
     """Average the loss of a reply's tokens over rows."""
     model.eval()
@@ -148,12 +139,6 @@ def exact_match(model: Any, tokenizer: Any, exchanges: Sequence[Exchange]) -> fl
     return hits / len(exchanges)
 
 
-def is_own(model: Any, tokenizer: Any) -> bool:
-    """Whether `tools.world.models` can write the model as GGUF: a Qwen2 under a tokenizer of this project."""
-    special = {tokenizer.pad_token, tokenizer.eos_token}
-    return model.config.model_type == "qwen2" and special == {END, STOP} and len(tokenizer) <= 4096
-
-
 def run(base: Path, files: dict[str, Path | None], out: Path, options: Options) -> dict[str, Any]:
     """Train, merge, write everything to `out`, and return what `lora.json` says."""
     exchanges = {name: read_messages(file) for name, file in files.items() if file}
@@ -165,14 +150,21 @@ def run(base: Path, files: dict[str, Path | None], out: Path, options: Options) 
     rows, dev = (encode(tokenizer, exchanges[name], options.longest) for name in ("data", "dev"))
     filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     begun = time.monotonic()
-    adapted = adapt(model, options)
+    # An untrained adapter to all linear layers but the head.
+    config = LoraConfig(
+        r=options.rank, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )  # fmt: skip
+    adapted: Any = get_peft_model(model, config)
     losses = train(adapted, rows, dev, filler, options)
     minutes = (time.monotonic() - begun) / 60
     adapted.save_pretrained(str(out / "adapter"))
     merged = adapted.merge_and_unload()
     merged.save_pretrained(str(out / "merged"))
     tokenizer.save_pretrained(str(out / "merged"))
-    own = is_own(merged, tokenizer)
+    # `tools.world.models` can write a Qwen2 under a tokenizer of this project as GGUF.
+    special = {tokenizer.pad_token, tokenizer.eos_token}
+    own = merged.config.model_type == "qwen2" and special == {END, STOP} and len(tokenizer) <= 4096
     if own:
         export(out / "merged", out / "merged.gguf", out.name)
     record = {

@@ -190,19 +190,15 @@ def tensor_name(key: str) -> str:
 # Matrices come back as they were stored, in F16: a run that starts here starts from rounded weights.
 
 
-def read_tokenizer(file: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer that a model file holds."""
-    fields: Any = gguf.GGUFReader(str(file)).fields
-    tokens, types, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges"))
-    normal = {token: index for index, token in enumerate(tokens) if types[index] == gguf.TokenType.NORMAL}
-    return rebuilt_tokenizer(normal, [tuple(merge.split(" ")) for merge in merges])
-
-
 def read_model(file: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
-    """The model in a file with its weights, and its tokenizer."""
-    tokenizer = read_tokenizer(file)
+    """Read the model in a file with its weights, and its tokenizer."""
+    reader: Any = gguf.GGUFReader(str(file))
+    names = ("tokens", "token_type", "merges")
+    tokens, types, merges = (reader.fields[f"tokenizer.ggml.{name}"].contents() for name in names)
+    normal = {token: index for index, token in enumerate(tokens) if types[index] == gguf.TokenType.NORMAL}
+    tokenizer = rebuilt_tokenizer(normal, [tuple(merge.split(" ")) for merge in merges])
     model: Any = new_model(tokenizer)
-    stored: Any = {tensor.name: tensor.data for tensor in gguf.GGUFReader(str(file)).tensors}
+    stored = {tensor.name: tensor.data for tensor in reader.tensors}
     weights = {
         key: torch.tensor(stored[tensor_name(key)], dtype=torch.float32) for key in model.state_dict() if key != TIED
     }

@@ -48,18 +48,15 @@ def write_document(problem: str, text: str) -> str:
     return f"Problem: {problem}\nSolution: {text}"
 
 
-def read_document(prompt: str) -> str:
-    """Return the document to rate in a prompt of the rubric `reasoning-quality`, its last paragraph."""
-    return prompt.rpartition("\n\n")[2].removesuffix("\nRating:")
-
-
 def create_app(grades: Truth) -> FastAPI:
     app = FastAPI(openapi_url=None)
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
         body = await request.json()
-        model, document = MODEL.fullmatch(body["model"]), read_document(body["messages"][-1]["content"])
+        # The document to rate is the last paragraph of a prompt of the rubric `reasoning-quality`.
+        document = body["messages"][-1]["content"].rpartition("\n\n")[2].removesuffix("\nRating:")
+        model = MODEL.fullmatch(body["model"])
         if model is None or document not in grades:
             raise HTTPException(
                 422, "unknown model or document: use oracle-0 to oracle-100 and a document of the corpora"

@@ -66,7 +66,7 @@ TRAIN_NAMES, TEST_NAMES = (
 
 
 def invented_word(rng: Random, vocabulary: Vocabulary) -> str:
-    """One to three syllables of at least four letters together; now and then random letters."""
+    """Draw one to three syllables of at least four letters together; now and then random letters."""
     count = rng.choice((1, 2, 2, 2))
     word = "".join(rng.choices(vocabulary.syllables, k=count))
     return word if len(word) > 3 else word + rng.choice(vocabulary.syllables)
@@ -87,7 +87,7 @@ def _person(rng: Random, vocabulary: Vocabulary) -> str:
 
 
 def entities(rng: Random, vocabulary: Vocabulary, count: int, numbered: float) -> list[str]:
-    """Different names for the entities of one scene: of one family, so that they can be mistaken for one another.
+    """Draw different names for the entities of one scene: of one family, so that they can be mistaken for one another.
 
     `numbered` is the share of the scenes whose entities are a word with numbers.
     """
@@ -124,7 +124,7 @@ def _numbered(rng: Random, vocabulary: Vocabulary, count: int, most: int) -> lis
 
 
 def relations(rng: Random, vocabulary: Vocabulary, count: int, numbered: float) -> list[str]:
-    """Different phrases for the relations of one scene; some differ in a word only."""
+    """Draw different phrases for the relations of one scene; some differ in a word only."""
     if rng.random() < numbered:
         return _numbered(rng, vocabulary, count, 26)
     phrases: list[str] = []
@@ -143,7 +143,7 @@ def relations(rng: Random, vocabulary: Vocabulary, count: int, numbered: float) 
 
 
 def _phrase(rng: Random, vocabulary: Vocabulary) -> str:
-    """One to six words."""
+    """Draw one to six words."""
     verb = invented_word(rng, vocabulary) if rng.random() < 0.4 else rng.choice(vocabulary.verbs)
     shape = rng.random()
     if shape < 0.2:
@@ -195,7 +195,7 @@ TRAIN_PHRASINGS = Phrasings(
 
 
 def ask(rng: Random, phrasings: Phrasings, entity: str, phrase: str, time: str | None, *, asks_object: bool) -> str:
-    """The question for the other end of a fact."""
+    """Write the question for the other end of a fact."""
     form = rng.choice(phrasings.objects if asks_object else phrasings.subjects)
     before = rng.choice(phrasings.times).format(time=time) if time else ""
     return before + form.format(entity=entity, phrase=phrase)
@@ -237,7 +237,7 @@ class Rule:
     head: str
 
     def __str__(self) -> str:
-        """As `shared.rag.guidance` writes it."""
+        """Write the rule as `shared.rag.guidance` does."""
         return f"{' and '.join(map(str, self.body))} leads to {Atom(1, self.head, 2)}"
 
 
@@ -262,7 +262,7 @@ class Finding:
 
 
 def find_answer(scene: Scene) -> Finding:
-    """The fact in question, else the first rule that matches, else the first document that names the entity."""
+    """Return the fact in question, else the first rule that matches, else the first document that names the entity."""
     asked = Rule((Atom(1, scene.phrase, 2),), scene.phrase)
     for rule in (asked, *scene.rules):
         # The first documents that match a rule's body, beginning at the variable that the question names.
@@ -316,23 +316,19 @@ class Cast:
     phrases: list[str]
 
 
-def draw_cast(rng: Random, vocabulary: Vocabulary, documents: int, numbered: float) -> Cast:
-    entity, *others = entities(rng, vocabulary, documents + 3, numbered)
-    phrase, *phrases = relations(rng, vocabulary, 5, numbered)
-    return Cast(entity, others, phrase, phrases)
-
-
 def draw_date(rng: Random) -> str:
-    """Any day but those of 2014, the year of ICEWS14."""
+    """Draw any day but those of 2014, the year of ICEWS14."""
     year = rng.choice([year for year in range(1990, 2032) if year != 2014])
     return f"{year}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
 
 
 def draw_scene(rng: Random, vocabulary: Vocabulary, kind: Kind, size: Size) -> tuple[Scene, str | None]:
-    """A scene and the date of its question."""
+    """Draw a scene and the date of its question."""
     count = size.documents if rng.random() < 0.5 else rng.randint(1, size.documents)
     dated, asks_object = rng.random() < size.dated, rng.random() < 0.5
-    cast = draw_cast(rng, vocabulary, count, size.numbered)
+    entity, *others = entities(rng, vocabulary, count + 3, size.numbered)
+    phrase, *phrases = relations(rng, vocabulary, 5, size.numbered)
+    cast = Cast(entity, others, phrase, phrases)
     rules = _draw_rules(rng, cast, kind, size)
     if kind == "direct" or (kind == "plain" and rng.random() < 0.5):
         facts = [_match(rng, cast, _one_atom(cast.phrase, cast.phrase, exchanged=False), asks_object=asks_object)[0]]
@@ -383,7 +379,7 @@ def _one_atom(phrase: str, head: str, *, exchanged: bool) -> Rule:
 
 
 def _match(rng: Random, cast: Cast, rule: Rule, *, asks_object: bool) -> list[Fact]:
-    """Facts that match a rule's body with the entity in question at the end that the question names."""
+    """Return facts that match a rule's body with the entity in question at the end that the question names."""
     values = dict(zip((3, 1, 2), rng.sample(cast.others, 3), strict=True))
     values[1 if asks_object else 2] = cast.entity
     return [Fact(values[atom.first], atom.phrase, values[atom.second]) for atom in rule.body]
@@ -396,7 +392,7 @@ def _about_entity(rng: Random, cast: Cast, phrase: str) -> Fact:
 
 
 def ask_again(rng: Random, scene: Scene) -> Scene:
-    """Another question about the same documents: mostly one that a rule answers, else one that a document answers."""
+    """Ask again about the same documents: mostly what a rule answers, else what a document answers."""
     fact = rng.choice(scene.facts)
     asks_object = rng.random() < 0.5
     entity = fact.subject if asks_object else fact.object
@@ -448,7 +444,7 @@ LEVELS: dict[str, Level] = {
 
 
 def level_sample(rng: Random, split: Split, level: Level) -> Sample:
-    """A sample of a training stage; scenes without rules are asked under the template for plain retrieval."""
+    """Write a sample of a training stage; scenes without rules are asked under the template for plain retrieval."""
     (kind,) = rng.choices(list(level.kinds), weights=list(level.kinds.values()))
     (name,) = rng.choices(list(level.templates), weights=list(level.templates.values()))
     return kind_sample(rng, split, kind, name, level.size, level.further)
@@ -470,7 +466,7 @@ def _question(rng: Random, split: Split, scene: Scene, time: str | None) -> str:
 
 
 def prompt(name: Template, scene: Scene, question: str) -> str:
-    """The served template with a scene's documents and rules; the one for plain retrieval leaves the rules out."""
+    """Render the served template with a scene's documents and rules; that for plain retrieval leaves rules out."""
     context = [Document(problem="", text=str(fact)) for fact in scene.facts]
     slots: dict[str, Value] = {"question": question, "context": context}
     if scene.rules and name != "cot":
@@ -479,7 +475,7 @@ def prompt(name: Template, scene: Scene, question: str) -> str:
 
 
 def reply(name: Template, found: Finding) -> str:
-    """The boxed answer; under `rulerag-cot` the rule and the documents that it follows stand before it."""
+    """Write the boxed answer; under `rulerag-cot` the rule and the documents that it follows stand before it."""
     box = f"\\boxed{{{found.answer}}}"
     if name != "rulerag-cot":
         return box

@@ -340,11 +340,6 @@ def query(name: str) -> str:
     return f"definition of a {name} b"
 
 
-def query_again(name: str) -> str:
-    """Write another query, which finds more documents with steps among the first five."""
-    return f"worked example of {name}, step by step"
-
-
 def _relevance(rng: Random, split: Split) -> Sample:
     # A third about something else: whether two names are the same is the hardest part. Wrong documents are as frequent
     # as full ones, which they look like.
@@ -369,7 +364,8 @@ def _rewrite_again(rng: Random, split: Split) -> Sample:
         for _ in range(rng.randint(0, 3))
     ]
     values: dict[str, Value] = {"question": _question(rng, split, operator), "documents": found}
-    return _sample("rewrite-again", values, query_again(operator.name))
+    # This query finds more documents with steps among the first five than `query` does.
+    return _sample("rewrite-again", values, f"worked example of {operator.name}, step by step")
 
 
 def _decompose(rng: Random, split: Split) -> Sample:

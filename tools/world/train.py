@@ -229,7 +229,9 @@ def build_relations_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
     bpe.pre_tokenizer = made.Sequence(
         [made.Split(Regex(PIECES_APART), "isolated"), made.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
-    words = fixed_words()
+    # The longer words of the templates and of rules save a token each by holding their blank.
+    texts = [*(template(name).text for name in ("rulerag", "rulerag-cot", "cot")), " leads to  Entity"]
+    words = sorted({word for text in texts for word in re.findall(r"(?<= )[A-Za-z]{3,}", text)})
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=SIZE - len(words), initial_alphabet=alphabet, show_progress=False)
     rng = Random(seed)
@@ -241,12 +243,6 @@ def build_relations_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
         vocabulary[BLANK + word] = len(vocabulary)
         merges.append((BLANK, word))
     return rebuilt_tokenizer(vocabulary, merges)
-
-
-def fixed_words() -> list[str]:
-    """The longer words of the templates and of rules, which save a token each by holding their blank."""
-    texts = [template(name).text for name in ("rulerag", "rulerag-cot", "cot")]
-    return sorted({word for text in (*texts, " leads to  Entity") for word in re.findall(r"(?<= )[A-Za-z]{3,}", text)})
 
 
 @dataclass(frozen=True)
@@ -262,7 +258,7 @@ Row = tuple[list[int], list[float]]
 
 
 def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
-    """The next training sample of a role; only training names and phrasings occur."""
+    """Draw the next training sample of a role; only training names and phrasings occur."""
     if recipe.role == "rules":
         return level_sample(rng, TRAIN, LEVELS[recipe.level])
     invented = recipe.invented > 0 and rng.random() < recipe.invented
@@ -290,7 +286,7 @@ def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
 
 
 def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list[Batch]]:
-    """The run's batches in order, in their pieces; a function of the recipe alone.
+    """Yield the run's batches in order, in their pieces; a function of the recipe alone.
 
     One piece has the whole window; several are as long as their longest sample.
     """
@@ -331,7 +327,7 @@ def _pad(rows: list[Row], length: int, filler: int) -> Batch:
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """Linear warm-up, a plateau, then a linear fall to a twentieth of the peak."""
+    """Compute the rate: linear warm-up, a plateau, then a linear fall to a twentieth of the peak."""
     rise = min(1.0, (step + 1) / recipe.warmup)
     fallen = max(0.0, step / recipe.steps - recipe.plateau) / (1 - recipe.plateau)
     return recipe.peak * rise * (1 - 0.95 * fallen)
@@ -356,7 +352,7 @@ def learn(model: Any, body: Any, pieces: list[Batch], total: float, prompt_weigh
 
 
 def optimizers(recipe: Recipe, model: Any) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for the layers' matrices and AdamW for the rest."""
+    """Return AdamW for everything, or Muon for the layers' matrices and AdamW for the rest."""
     hidden = [each for name, each in model.named_parameters() if recipe.muon and each.ndim == 2 and ".layers." in name]
     chosen = {id(each) for each in hidden}
     rest = [each for each in model.parameters() if id(each) not in chosen]
@@ -402,7 +398,7 @@ def fit(
 
 
 def begin(recipe: Recipe, init: Path | None) -> tuple[Any, PreTrainedTokenizerFast]:
-    """The model and tokenizer to go on from: a stage's folder, a shipped file, or nothing yet."""
+    """Return the model and tokenizer to go on from: a stage's folder, a shipped file, or nothing yet."""
     if init is None:
         tokenizer = build_tokenizer(recipe.seed)
         return new_model(tokenizer), tokenizer
