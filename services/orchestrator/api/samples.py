@@ -176,19 +176,16 @@ def choose_format(asked: str | None, accept: str | None) -> str:
     """Choose the format that is requested by name, else the one that `Accept` prefers, else JSON lines."""
     if asked is not None:
         return asked
-    preferred = sorted(_parse_preferences(accept or ""), key=lambda each: -each[1])
     by_media = {format_.media: name for name, format_ in FORMATS.items()}
-    return next((by_media[media] for media, quality in preferred if media in by_media and quality > 0), "jsonl")
-
-
-def _parse_preferences(accept: str) -> list[tuple[str, float]]:
-    """Return (media type, quality) in the order of the header; a quality that is not a number counts as 1."""
-    found = []
-    for part in accept.split(","):
+    best, highest = "jsonl", 0.0
+    for part in (accept or "").split(","):
         media, *parameters = (word.strip().lower() for word in part.split(";"))
         quality = next((word[2:] for word in parameters if word.startswith("q=")), "1")
-        found.append((media, float(quality) if _NUMBER.fullmatch(quality) else 1.0))
-    return found
+        # A quality that is not a number counts as 1; of equal ones the first is preferred.
+        value = float(quality) if _NUMBER.fullmatch(quality) else 1.0
+        if media in by_media and value > highest:
+            best, highest = by_media[media], value
+    return best
 
 
 # Serves `/v1/jobs/{job}/samples` and `/results`: the outcome of each question.

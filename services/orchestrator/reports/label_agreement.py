@@ -111,6 +111,13 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
     both = [
         [*labels, find_position(of.what, system[number])] for number, labels in zip(counted.labels, people, strict=True)
     ]
+    disagreements = [
+        LabelDisagreement(number=task.number, item=task.item, repeat=task.repeat, label=label, system=task.value)
+        for task in counted.tasks
+        for label, _ in [leading.get(task.number, (None, False))]
+        if label not in (None, task.value)
+    ]
+    disagreements.sort(key=lambda each: -abs(find_position(of.what, each.label) - find_position(of.what, each.system)))
     return LabelAgreement(
         set=of.name,
         what=of.what,
@@ -127,7 +134,7 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
         labellers=tuple(compare(name, by_labeller[name]) for name in sorted(by_labeller)),
         people=_compute_alphas(of.what, people, "labels of two people", seed),
         with_system=_compute_alphas(of.what, both, f"a label and {WORDS[of.what][1]}", seed),
-        disagreements=_list_disagreements(of.what, counted, leading),
+        disagreements=tuple(disagreements[:MOST]),
     )
 
 
@@ -205,16 +212,3 @@ def _explain_undefined_kappa(what: What, pairs: Sequence[tuple[int, int]]) -> st
 
 def _explain_too_few(tasks: int, rated: str) -> str:
     return f"{format_count(tasks, 'task has', 'tasks have')} {rated}: figures of agreement begin at {FEWEST}"
-
-
-def _list_disagreements(
-    what: What, counted: CountedLabels, leading: Mapping[int, tuple[Value | None, bool]]
-) -> tuple[LabelDisagreement, ...]:
-    found = [
-        LabelDisagreement(number=task.number, item=task.item, repeat=task.repeat, label=label, system=task.value)
-        for task in counted.tasks
-        for label, _ in [leading.get(task.number, (None, False))]
-        if label not in (None, task.value)
-    ]
-    found.sort(key=lambda each: -abs(find_position(what, each.label) - find_position(what, each.system)))
-    return tuple(found[:MOST])
