@@ -555,11 +555,7 @@ def compute_areas(rows: Sequence[RocRow]) -> list[RocArea]:
 
 
 def draw_roc(
-    rows: Sequence[RocRow],
-    *,
-    truth: str = "the truth",
-    title: str = "Who tells good documents?",
-    name: str = "roc",
+    rows: Sequence[RocRow], *, truth: str = "the truth", title: str = "Who tells good documents?", name: str = "roc"
 ) -> Figure:
     """Draw how well each scorer separates good documents from bad ones, a step for each threshold.
 

@@ -40,8 +40,6 @@ from shared.storage.rules import (
 )
 from shared.storage.rules import delete as delete_bank
 
-# Serves `/v1/rules`: banks of rules that are mined from graphs.
-
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
 
@@ -133,11 +131,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
 
 
 @route(router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules", answers(database.Page[Rule]), refuses=(404,))
-async def rules(
-    deps: RequestDeps,
-    name: str,
-    filters: Annotated[RuleFilters, Query()],
-) -> Response:
+async def rules(deps: RequestDeps, name: str, filters: Annotated[RuleFilters, Query()]) -> Response:
     """Lists the rules in the bank's order, or the most certain first, page by page. An atom has a relation and two
     terms: a number is a variable (0 and 1 are those of the head), a text is an entity.
     """

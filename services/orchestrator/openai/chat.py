@@ -38,8 +38,6 @@ from shared.shapes import Scope
 from shared.storage import configurations, jobs
 from shared.storage.database import sql
 
-# What request bodies of `/openai/v1` share: null is like leaving a field out, and one value may stand for a list.
-
 
 class StrictBody(BaseModel):
     """A body or a part of one: unknown fields are refused, unless their value is null."""

@@ -249,7 +249,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from the first start to the last end of the calls made; null if none was executed."""
     device_s: float | None
     """Seconds of the device for all calls, made and reused: the duration of each call divided by the number of calls
-    that ran beside it. It is the stage's cost if nothing had been reused; null if no call has its times.
+    that its model was computing when it began, itself included, and so an estimate. It is the stage's cost if nothing
+    had been reused; null if no call has its times.
     """
     started_at: datetime | None
     ended_at: datetime | None
