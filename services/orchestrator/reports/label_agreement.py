@@ -98,7 +98,12 @@ class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
 def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed: int) -> LabelAgreement:
     """Compute the agreement figures of the labels that count; it takes up to a second."""
     votes = [vote for labels in counted.labels.values() for vote in labels.values()]
-    leading = {number: _find_majority(labels) for number, labels in counted.labels.items()}
+    # The most frequent label of each task, or None if several labels are tied, and whether they are.
+    leading: dict[int, tuple[Value | None, bool]] = {}
+    for number, labels in counted.labels.items():
+        most = Counter(_list_given(labels)).most_common(2)
+        tied = len(most) > 1 and most[0][1] == most[1][1]
+        leading[number] = (most[0][0] if most and not tied else None), tied
     system = {task.number: task.value for task in counted.tasks}
     compare = partial(_compare, of.what, system, seed)
     majority = compare(None, {number: vote for number, (vote, tied) in leading.items() if not tied})
@@ -152,13 +157,6 @@ def _write_sentence(what: What, majority: Held) -> str:
 
 def _list_given(votes: Votes) -> list[Value]:
     return [vote for vote in votes.values() if vote is not None]
-
-
-def _find_majority(votes: Votes) -> tuple[Value | None, bool]:
-    """Return the most frequent label, or None if several labels are tied, and whether they are."""
-    counts = Counter(_list_given(votes)).most_common(2)
-    tied = len(counts) > 1 and counts[0][1] == counts[1][1]
-    return (counts[0][0] if counts and not tied else None), tied
 
 
 def _compare(
