@@ -555,11 +555,7 @@ def compute_areas(rows: Sequence[RocRow]) -> list[RocArea]:
 
 
 def draw_roc(
-    rows: Sequence[RocRow],
-    *,
-    truth: str = "the truth",
-    title: str = "Who tells good documents?",
-    name: str = "roc",
+    rows: Sequence[RocRow], *, truth: str = "the truth", title: str = "Who tells good documents?", name: str = "roc"
 ) -> Figure:
     """Draw how well each scorer separates good documents from bad ones, a step for each threshold.
 
@@ -581,24 +577,25 @@ def draw_roc(
         marks=tuple(marks),
     )
     counts = f"n = {found[0].good + found[0].bad:,} documents, {found[0].good:,} good" if found else "n = 0 documents"
+    notes = [f"{counts} by {truth}"]
+    for area in found:
+        if area.value is None:
+            said = f"no area, as there are {area.good} good and {area.bad} bad documents"
+        else:
+            said = f"area {area.value:.3f}"
+            if area.low is not None and area.high is not None:
+                said += f" ({area.low:.3f} to {area.high:.3f}, bootstrap)"
+        notes.append(f"{area.scorer}: {said}")
     return Figure(
         name=name,
         title=title,
-        notes=(f"{counts} by {truth}", *map(_describe_area, found)),
+        notes=tuple(notes),
         caption=(
             "Each curve rises early where high scores are those of good documents; on the dotted line they say nothing."
         ),
         plot=Plot(panels=(panel,), keys=tuple(keys), panel_width=SQUARE),
         rows=tuple(rows),
     )
-
-
-def _describe_area(area: RocArea) -> str:
-    if area.value is None:
-        return f"{area.scorer}: no area, as there are {area.good} good and {area.bad} bad documents"
-    known = area.low is not None and area.high is not None
-    interval = f" ({area.low:.3f} to {area.high:.3f}, bootstrap)" if known else ""
-    return f"{area.scorer}: area {area.value:.3f}{interval}"
 
 
 def _split_scores(rows: Iterable[RocRow], scorer: str) -> tuple[list[float], list[float]]:

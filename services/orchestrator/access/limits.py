@@ -93,11 +93,6 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
 
 
-# Refuses values that cannot be stored, in every part of a request and before every route, and names the field.
-#
-# PostgreSQL's text can hold neither NUL nor a lone surrogate, and the encoders here write no number of more than 64
-# bits. One check covers all fields, because a list of fields would miss the next one.
-
 SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1
 """Range of the integers that msgspec writes."""
 DEEPEST = 32
@@ -109,7 +104,10 @@ Place = tuple[str, ...]
 
 
 async def check_storable(request: Request) -> None:
-    """Check the path, the query and, if the route takes one, the JSON body.
+    """Check the path, the query and, if the route takes one, the JSON body, before every route.
+
+    PostgreSQL's text can hold neither NUL nor a lone surrogate, and the encoders here write no number of more than 64
+    bits. One check covers all fields, because a list of fields would miss the next one.
 
     Raises:
         NotFound: the path holds a name that cannot exist.

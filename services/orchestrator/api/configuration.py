@@ -33,8 +33,6 @@ from shared.storage import configurations
 from shared.storage.configurations import Configuration
 from shared.storage.database import DEFAULT, LARGEST_KEY, Database, Page
 
-# Serves `/v1/configuration`: the default parameters of jobs, searches and chats.
-
 router = APIRouter(prefix="/v1/configuration", tags=["configuration"])
 
 CONFIGURATION = answers(Configuration)
@@ -42,12 +40,7 @@ MOST_BYTES = 64 << 10
 """Upper bound of the parameters, as JSON: every job, search and chat reads them."""
 Version = Annotated[
     int,
-    Query(
-        ge=0,
-        le=LARGEST_KEY,
-        examples=[3],
-        description="Version of the configuration; 0 is the shipped defaults.",
-    ),
+    Query(ge=0, le=LARGEST_KEY, examples=[3], description="Version of the configuration; 0 is the shipped defaults."),
 ]
 
 

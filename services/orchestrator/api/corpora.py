@@ -19,8 +19,6 @@ from shared.models.retriever_client import Indexes, NoReply, Orphans, RetrieverC
 from shared.shapes import Scope
 from shared.storage import corpora, database, datasets
 
-# Serves `/v1/corpora`: uploads documents and has them indexed.
-
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 
 

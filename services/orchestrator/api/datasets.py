@@ -42,8 +42,6 @@ from shared.storage.datasets import Dataset, LedQuestion
 from shared.storage.graphs import GraphFacts, StoredGraph
 from shared.storage.rules import RuleBank, find_rules_by_number, get_bank, read_rules
 
-# Serves `/v1/datasets`: uploads and lists questions.
-
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 

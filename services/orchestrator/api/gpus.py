@@ -21,8 +21,6 @@ from shared.runtime import queue
 from shared.shapes import Scope
 from shared.storage import database, devices, jobs
 
-# Serves `/v1/gpus`: what each device holds, why, and whether an operator has drained it.
-
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 GUARD_S = 1.0
 """Longest wait for the guard in seconds. It is asked for what only it knows; if it does not answer, the view says so.

@@ -19,8 +19,6 @@ from services.orchestrator.probes import checks, list_readiness_probes, probes
 from shared.check import Check
 from shared.shapes import Scope
 
-# Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix).
-
 router = APIRouter(tags=["health"])
 
 

@@ -326,11 +326,7 @@ async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
 
 
 async def _answer(
-    deps: Deps,
-    job: uuid.UUID,
-    status: int = 200,
-    headers: dict[str, str] | None = None,
-    warnings: Sequence[str] = (),
+    deps: Deps, job: uuid.UUID, status: int = 200, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
 ) -> Response:
     deps.job_views.forget()
     found = await jobs.get(deps.database, str(job))
@@ -338,11 +334,7 @@ async def _answer(
 
 
 @route(router, "GET", "", Scope.READ, "List jobs", answers(database.Page[JobView]) | UNCHANGED, name="listed")
-async def list_jobs(
-    deps: RequestDeps,
-    seen: Seen,
-    filters: Annotated[JobFilters, Query()],
-) -> Response:
+async def list_jobs(deps: RequestDeps, seen: Seen, filters: Annotated[JobFilters, Query()]) -> Response:
     """Lists the jobs, newest first or as `sort` says. A cursor is valid only with the filters and the order of its
     page; otherwise it answers 400.
     """
@@ -608,8 +600,7 @@ Trust = Annotated[
 ]
 
 JudgedBy = Annotated[
-    str | None,
-    Query(description="Job over the same dataset and corpus whose judge decides which lists are relevant."),
+    str | None, Query(description="Job over the same dataset and corpus whose judge decides which lists are relevant.")
 ]
 
 

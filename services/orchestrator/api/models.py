@@ -19,8 +19,6 @@ from shared.shapes import Kind, PluginPin, Scope, State
 from shared.storage import devices
 from shared.storage.jobs import list_lacking_plugins
 
-# Serves `/v1/models`: the models that a job may name.
-
 router = APIRouter(prefix="/v1/models", tags=["catalog"])
 
 

@@ -27,6 +27,51 @@ from shared.shapes import Scope
 from shared.storage import database
 from shared.storage.database import KeyedRequest, is_disk_full, is_passing, out_of_space_error
 
+Responses = dict[int | str, Any]
+"""The `responses` of an operation by status, in FastAPI's form."""
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+Limit = Annotated[int, Query(ge=1, le=database.LARGEST, description="Upper bound of the rows on a page.")]
+
+
+def route(
+    router: APIRouter,
+    method: str,
+    path: str,
+    scope: Scope | None,
+    summary: str,
+    responses: Responses,
+    *,
+    refuses: tuple[int, ...] = (),
+    **options: Any,
+) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the handler of `method` `path`.
+
+    Args:
+        scope: scope that a key must have; None answers everybody.
+        responses: answers with schema and example (see `answers`).
+        refuses: statuses of its problems, besides those of every route.
+        options: further arguments of FastAPI's `add_api_route`, such as the status. The `name` of a handler that was
+            renamed keeps its operation id.
+    """
+
+    def add(handler: Handler) -> Handler:
+        declare_scope(handler, scope)
+        documented = refusals(router.prefix + path, refuses, responses)
+        # What the document leaves out, such as `/docs`, are pages: others add parameters to their addresses.
+        checks = [Depends(check_query)] if router.include_in_schema else []
+        router.add_api_route(
+            path, handler, methods=[method], summary=summary, responses=documented, dependencies=checks, **options
+        )
+        return handler
+
+    return add
+
+
+def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Answer with `value` as msgspec writes it."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
 LONGEST_NAME = 200
 """Length in characters to which a refusal cuts a parameter's name."""
 
@@ -266,8 +311,6 @@ async def _answer_unexpected(request: Request, _: Exception) -> Response:
 
 
 TEMPLATE = "#/components/schemas/{name}"
-Responses = dict[int | str, Any]
-"""The `responses` of an operation by status, in FastAPI's form."""
 EXAMPLES: dict[str, Any] = {
     "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "math", "index": 0, "experiment": "gate-or-not",
 }  # fmt: skip
@@ -361,49 +404,6 @@ def _refuse_nul(schema: dict[str, Any]) -> None:
             _refuse_nul(part["items"])
         elif part.get("type") == "string" and part.keys().isdisjoint(("pattern", "enum", "const")):
             part["pattern"] = NO_NUL
-
-
-Handler = TypeVar("Handler", bound=Callable[..., Any])
-Limit = Annotated[int, Query(ge=1, le=database.LARGEST, description="Upper bound of the rows on a page.")]
-
-
-def route(
-    router: APIRouter,
-    method: str,
-    path: str,
-    scope: Scope | None,
-    summary: str,
-    responses: Responses,
-    *,
-    refuses: tuple[int, ...] = (),
-    **options: Any,
-) -> Callable[[Handler], Handler]:
-    """Register the decorated function as the handler of `method` `path`.
-
-    Args:
-        scope: scope that a key must have; None answers everybody.
-        responses: answers with schema and example (see `answers`).
-        refuses: statuses of its problems, besides those of every route.
-        options: further arguments of FastAPI's `add_api_route`, such as the status. The `name` of a handler that was
-            renamed keeps its operation id.
-    """
-
-    def add(handler: Handler) -> Handler:
-        declare_scope(handler, scope)
-        documented = refusals(router.prefix + path, refuses, responses)
-        # What the document leaves out, such as `/docs`, are pages: others add parameters to their addresses.
-        checks = [Depends(check_query)] if router.include_in_schema else []
-        router.add_api_route(
-            path, handler, methods=[method], summary=summary, responses=documented, dependencies=checks, **options
-        )
-        return handler
-
-    return add
-
-
-def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Answer with `value` as msgspec writes it."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
 _KEY = re.compile(r"[\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]{0,254})")

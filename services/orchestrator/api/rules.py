@@ -24,7 +24,6 @@ from shared.replies import Rule
 from shared.runtime.mining import BankRequest, mine, parse_mining
 from shared.shapes import Scope
 from shared.storage import database, graphs
-from shared.storage.database import Database
 from shared.storage.graphs import count_relations
 from shared.storage.rules import (
     ImportOrigin,
@@ -40,8 +39,6 @@ from shared.storage.rules import (
     read_rules,
 )
 from shared.storage.rules import delete as delete_bank
-
-# Serves `/v1/rules`: banks of rules that are mined from graphs.
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -134,11 +131,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
 
 
 @route(router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules", answers(database.Page[Rule]), refuses=(404,))
-async def rules(
-    deps: RequestDeps,
-    name: str,
-    filters: Annotated[RuleFilters, Query()],
-) -> Response:
+async def rules(deps: RequestDeps, name: str, filters: Annotated[RuleFilters, Query()]) -> Response:
     """Lists the rules in the bank's order, or the most certain first, page by page. An atom has a relation and two
     terms: a number is a variable (0 and 1 are those of the head), a text is an entity.
     """
@@ -239,24 +232,24 @@ async def export(
         found = await get_bank(connection, name)
     if found.hash is None:
         raise Conflict(f"rule bank {name!r} is {found.state}, so it has no rules yet", hint="wait until it is ready")
-    if format == "json":
-        return StreamingResponse(_stream_json(deps.database, found), media_type="application/x-ndjson")
-    # Refuse what AMIE's columns cannot hold before the answer begins.
-    async for batch in read_rules(deps.database, found):
-        for rule in batch:
-            amie.check(rule)
-    lines = (
-        "".join(f"{amie.format_line(rule)}\n" for rule in batch).encode()
-        async for batch in read_rules(deps.database, found)
-    )
-    return StreamingResponse(lines, media_type="text/tab-separated-values")
-
-
-async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
+    if format == "amie":
+        # Refuse what AMIE's columns cannot hold before the answer begins.
+        async for batch in read_rules(deps.database, found):
+            for rule in batch:
+                amie.check(rule)
+        lines = (
+            "".join(f"{amie.format_line(rule)}\n" for rule in batch).encode()
+            async for batch in read_rules(deps.database, found)
+        )
+        return StreamingResponse(lines, media_type="text/tab-separated-values")
     header = rule_files.Header(
-        format=rule_files.FORMAT, version=1, hash=found.hash or "", miner=found.miner, rules=found.rules,
+        format=rule_files.FORMAT, version=1, hash=found.hash, miner=found.miner, rules=found.rules,
         graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, StoredMining) if found.limits else None,
     )  # fmt: skip
-    yield rule_files.format_line(header)
-    async for batch in read_rules(database, found):
-        yield b"".join(map(rule_files.format_line, batch))
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield rule_files.format_line(header)
+        async for batch in read_rules(deps.database, found):
+            yield b"".join(map(rule_files.format_line, batch))
+
+    return StreamingResponse(stream(), media_type="application/x-ndjson")

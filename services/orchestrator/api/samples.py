@@ -24,8 +24,6 @@ from shared.storage import database, jobs, samples
 from shared.storage.provenance import ResultRow, load_provenance, stream_results
 from shared.storage.samples import SampleSelection
 
-# Writes results as a typed Parquet file and sends it row group by row group.
-
 GROUP = 5000
 """Rows of a row group: the most that is held in memory, and the unit that a reader may skip."""
 
@@ -59,7 +57,7 @@ class Outlet(io.RawIOBase):
 
 
 async def write_parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[bytes]:
-    """Yield a whole Parquet file; without rows it still has its schema."""
+    """Yield a whole typed Parquet file, row group by row group; without rows it still has its schema."""
     # The import takes half a second and 60 MiB, so only requests for Parquet pay for it.
     from pyarrow.parquet import ParquetWriter
 
@@ -102,9 +100,6 @@ def make_schema() -> Any:
     )
 
 
-# Writes results as JSON lines, CSV or Parquet, batch by batch as they are read, so that memory does not grow with
-# them.
-
 Batches = AsyncIterator[list[ResultRow]]
 Name = Literal["jsonl", "csv", "parquet"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -113,7 +108,10 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 class ResultFormat(NamedTuple):
-    """Tells the media type of a format of results, and the function that writes it."""
+    """Tells the media type of a format of results, and the function that writes it.
+
+    Results are written batch by batch as they are read, so that memory does not grow with them.
+    """
 
     media: str
     write: Callable[[Batches], AsyncIterator[bytes]]
@@ -176,19 +174,16 @@ def choose_format(asked: str | None, accept: str | None) -> str:
     """Choose the format that is requested by name, else the one that `Accept` prefers, else JSON lines."""
     if asked is not None:
         return asked
-    preferred = sorted(_parse_preferences(accept or ""), key=lambda each: -each[1])
     by_media = {format_.media: name for name, format_ in FORMATS.items()}
-    return next((by_media[media] for media, quality in preferred if media in by_media and quality > 0), "jsonl")
-
-
-def _parse_preferences(accept: str) -> list[tuple[str, float]]:
-    """Return (media type, quality) in the order of the header; a quality that is not a number counts as 1."""
-    found = []
-    for part in accept.split(","):
+    best, highest = "jsonl", 0.0
+    for part in (accept or "").split(","):
         media, *parameters = (word.strip().lower() for word in part.split(";"))
         quality = next((word[2:] for word in parameters if word.startswith("q=")), "1")
-        found.append((media, float(quality) if _NUMBER.fullmatch(quality) else 1.0))
-    return found
+        # A quality that is not a number counts as 1; of equal ones the first is preferred.
+        value = float(quality) if _NUMBER.fullmatch(quality) else 1.0
+        if media in by_media and value > highest:
+            best, highest = by_media[media], value
+    return best
 
 
 # Serves `/v1/jobs/{job}/samples` and `/results`: the outcome of each question.
@@ -241,11 +236,7 @@ async def results(
     router, "GET", "/{job}/samples", Scope.READ, "List samples",
     answers(database.Page[SampleRow]), refuses=(404, 409),
 )  # fmt: skip
-async def sample_page(
-    job: str,
-    deps: RequestDeps,
-    filters: Annotated[SampleFilters, Query()],
-) -> Response:
+async def sample_page(job: str, deps: RequestDeps, filters: Annotated[SampleFilters, Query()]) -> Response:
     """Lists samples of every state in dataset order, page by page. A filtered page may hold fewer samples than `limit`,
     even none, while `next_cursor` leads on, because each page examines a bounded part of the job. A cursor is valid
     only with the filters of its page; otherwise it answers 400.

@@ -89,8 +89,7 @@ class Upload:
             OnError, Query(description="`reject` stores nothing if a line is bad; `skip` leaves bad lines out.")
         ] = OnError.REJECT,
         reader: Annotated[
-            str | None,
-            Query(max_length=41, description="Reader of a plug-in, in place of `format`."),
+            str | None, Query(max_length=41, description="Reader of a plug-in, in place of `format`.")
         ] = None,
     ) -> None:
         self._request = request

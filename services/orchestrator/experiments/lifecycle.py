@@ -33,11 +33,7 @@ class SubmittedExperiment(NamedTuple):
 
 
 async def submit_once(
-    database: Database,
-    settings: Settings,
-    asked: Experiment,
-    submitted_by: str | None,
-    keyed: KeyedRequest | None,
+    database: Database, settings: Settings, asked: Experiment, submitted_by: str | None, keyed: KeyedRequest | None
 ) -> SubmittedExperiment:
     """Create all jobs of a new experiment in one transaction, or return the experiment that the same request created
     before. `submitted_by` is the name of the caller's key.

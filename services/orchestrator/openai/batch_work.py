@@ -597,33 +597,30 @@ async def finish(database: Database, batch: StoredBatch) -> bool:
     async with database.transaction() as connection:
         if not await batches.lock(connection, batch.id):
             return False
-        await batches.end(connection, batch.id, await _write_files(connection, batch))
+        output, errors, counts = files.Writer(connection), files.Writer(connection), Counter[str]()
+        async for page in read_results(connection, batch):
+            counts["completed"] += sum(each.answered for each in page)
+            counts["failed"] += sum(not each.answered for each in page)
+            counts["prompt_tokens"] += sum(each.prompt_tokens for each in page)
+            counts["completion_tokens"] += sum(each.completion_tokens for each in page)
+            await output.write(b"".join(each.content for each in page if each.answered))
+            await errors.write(b"".join(each.content for each in page if not each.answered))
+        # The batch has failed if no line was answered, even if all lines were valid.
+        none_answered = batch.ends_as == "completed" and not counts["completed"]
+        message = f"none of the {counts['failed']} requests was answered; the error file has the reason of each"
+        output_file, error_file = await _store(output, batch, "output"), await _store(errors, batch, "error")
+        ended = Ended(
+            state="failed" if none_answered else batch.ends_as,
+            completed=counts["completed"],
+            failed=counts["failed"],
+            prompt_tokens=counts["prompt_tokens"],
+            completion_tokens=counts["completion_tokens"],
+            output_file=output_file.id if output_file else None,
+            error_file=error_file.id if error_file else None,
+            errors=[{"code": "all_requests_failed", "message": message}] if none_answered else None,
+        )
+        await batches.end(connection, batch.id, ended)
     return True
-
-
-async def _write_files(connection: AsyncConnection, batch: StoredBatch) -> Ended:
-    """Write the results of all lines. The batch has failed if no line was answered, even if all lines were valid."""
-    output, errors, counts = files.Writer(connection), files.Writer(connection), Counter[str]()
-    async for page in read_results(connection, batch):
-        counts["completed"] += sum(each.answered for each in page)
-        counts["failed"] += sum(not each.answered for each in page)
-        counts["prompt_tokens"] += sum(each.prompt_tokens for each in page)
-        counts["completion_tokens"] += sum(each.completion_tokens for each in page)
-        await output.write(b"".join(each.content for each in page if each.answered))
-        await errors.write(b"".join(each.content for each in page if not each.answered))
-    none_answered = batch.ends_as == "completed" and not counts["completed"]
-    message = f"none of the {counts['failed']} requests was answered; the error file has the reason of each"
-    output_file, error_file = await _store(output, batch, "output"), await _store(errors, batch, "error")
-    return Ended(
-        state="failed" if none_answered else batch.ends_as,
-        completed=counts["completed"],
-        failed=counts["failed"],
-        prompt_tokens=counts["prompt_tokens"],
-        completion_tokens=counts["completion_tokens"],
-        output_file=output_file.id if output_file else None,
-        error_file=error_file.id if error_file else None,
-        errors=[{"code": "all_requests_failed", "message": message}] if none_answered else None,
-    )
 
 
 async def _store(writer: files.Writer, batch: StoredBatch, name: str) -> File | None:

@@ -38,8 +38,6 @@ from shared.shapes import Scope
 from shared.storage import configurations, jobs
 from shared.storage.database import sql
 
-# What request bodies of `/openai/v1` share: null is like leaving a field out, and one value may stand for a list.
-
 
 class StrictBody(BaseModel):
     """A body or a part of one: unknown fields are refused, unless their value is null."""
@@ -361,25 +359,25 @@ async def create(request: ChatCompletionRequest, deps: RequestDeps, caller: Requ
     The reply is stored before any of it is sent, so a stream has the text in one chunk.
     """
     pending = await submit_chat_job(deps, request, await find_model(deps, request.model, "chat"), caller.name)
-    if request.stream:
-        include_usage = request.stream_options is not None and request.stream_options.include_usage
-        return StreamingResponse(_stream(deps, pending, include_usage=include_usage), media_type="text/event-stream")
-    await wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
-    return json((await read_answer(deps, pending)).body())
+    if not request.stream:
+        await wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
+        return json((await read_answer(deps, pending)).body())
+    include_usage = request.stream_options is not None and request.stream_options.include_usage
 
+    async def stream() -> AsyncIterator[bytes]:
+        deadline = time.monotonic() + LONGEST_WAIT_S
+        while not await has_ended(deps.database, pending.job) and time.monotonic() < deadline:
+            yield COMMENT
+            await wait_for_job(deps.database, pending.job, KEEP_ALIVE_S)
+        try:
+            answer = await read_answer(deps, pending)
+            for chunk in answer.chunks(include_usage=include_usage):
+                yield chunk
+        except MathragError as error:
+            field = make_problem(error, "").field
+            yield b"data: " + encode_openai_error(error.status, error.kind, error.message, error.hint, field) + b"\n\n"
 
-async def _stream(deps: Deps, pending: PendingJob, *, include_usage: bool) -> AsyncIterator[bytes]:
-    deadline = time.monotonic() + LONGEST_WAIT_S
-    while not await has_ended(deps.database, pending.job) and time.monotonic() < deadline:
-        yield COMMENT
-        await wait_for_job(deps.database, pending.job, KEEP_ALIVE_S)
-    try:
-        answer = await read_answer(deps, pending)
-        for chunk in answer.chunks(include_usage=include_usage):
-            yield chunk
-    except MathragError as error:
-        field = make_problem(error, "").field
-        yield b"data: " + encode_openai_error(error.status, error.kind, error.message, error.hint, field) + b"\n\n"
+    return StreamingResponse(stream(), media_type="text/event-stream")
 
 
 declare_scope(create, Scope.SUBMIT)

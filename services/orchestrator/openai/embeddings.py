@@ -22,8 +22,6 @@ from shared.replies import Failure, FailureKind
 from shared.runtime.pins import pin_reranker
 from shared.shapes import Scope
 
-# Serves `/openai/v1/embeddings`: vectors of texts, computed as the retriever embeds documents.
-
 router = APIRouter()
 MOST_TEXTS = 2048
 """Upper bound of the texts, as OpenAI's."""

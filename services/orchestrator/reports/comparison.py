@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -503,31 +503,28 @@ def compare_prompts(left: str, right: str) -> PromptDifference:
     """
     one, other = _split_lines(left), _split_lines(right)
     cut = ["\n".join(one), "\n".join(other)] != [left, right]
-    return PromptDifference(lines=list(_list_changes(one, other)), cut=cut)
+    lines: list[DiffLine] = []
+    end = 0
+    for group in SequenceMatcher(None, one, other).get_grouped_opcodes(AROUND):
+        if group[0][1] > end:
+            lines.append(DiffLine(side="gap", text=f"{group[0][1] - end} equal lines"))
+        for tag, from_left, to_left, from_right, to_right in group:
+            if tag == "equal":
+                lines += _mark_all("both", one[from_left:to_left])
+            else:
+                lines += [*_mark_all("left", one[from_left:to_left]), *_mark_all("right", other[from_right:to_right])]
+        end = group[-1][2]
+    if 0 < end < len(one):
+        lines.append(DiffLine(side="gap", text=f"{len(one) - end} equal lines"))
+    return PromptDifference(lines=lines, cut=cut)
 
 
 def _split_lines(prompt: str) -> list[str]:
     return prompt[:MOST_CHARACTERS].split("\n")[:MOST_LINES]
 
 
-def _list_changes(left: list[str], right: list[str]) -> Iterator[DiffLine]:
-    end = 0
-    for group in SequenceMatcher(None, left, right).get_grouped_opcodes(AROUND):
-        if group[0][1] > end:
-            yield DiffLine(side="gap", text=f"{group[0][1] - end} equal lines")
-        for tag, from_left, to_left, from_right, to_right in group:
-            if tag == "equal":
-                yield from _mark_all("both", left[from_left:to_left])
-            else:
-                yield from _mark_all("left", left[from_left:to_left])
-                yield from _mark_all("right", right[from_right:to_right])
-        end = group[-1][2]
-    if 0 < end < len(left):
-        yield DiffLine(side="gap", text=f"{len(left) - end} equal lines")
-
-
-def _mark_all(side: Side, lines: list[str]) -> Iterator[DiffLine]:
-    return (DiffLine(side=side, text=line) for line in lines)
+def _mark_all(side: Side, lines: list[str]) -> list[DiffLine]:
+    return [DiffLine(side=side, text=line) for line in lines]
 
 
 class SideBySide(msgspec.Struct, frozen=True, kw_only=True):

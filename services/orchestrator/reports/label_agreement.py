@@ -98,7 +98,12 @@ class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
 def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed: int) -> LabelAgreement:
     """Compute the agreement figures of the labels that count; it takes up to a second."""
     votes = [vote for labels in counted.labels.values() for vote in labels.values()]
-    leading = {number: _find_majority(labels) for number, labels in counted.labels.items()}
+    # The most frequent label of each task, or None if several labels are tied, and whether they are.
+    leading: dict[int, tuple[Value | None, bool]] = {}
+    for number, labels in counted.labels.items():
+        most = Counter(_list_given(labels)).most_common(2)
+        tied = len(most) > 1 and most[0][1] == most[1][1]
+        leading[number] = (most[0][0] if most and not tied else None), tied
     system = {task.number: task.value for task in counted.tasks}
     compare = partial(_compare, of.what, system, seed)
     majority = compare(None, {number: vote for number, (vote, tied) in leading.items() if not tied})
@@ -111,6 +116,13 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
     both = [
         [*labels, find_position(of.what, system[number])] for number, labels in zip(counted.labels, people, strict=True)
     ]
+    disagreements = [
+        LabelDisagreement(number=task.number, item=task.item, repeat=task.repeat, label=label, system=task.value)
+        for task in counted.tasks
+        for label, _ in [leading.get(task.number, (None, False))]
+        if label not in (None, task.value)
+    ]
+    disagreements.sort(key=lambda each: -abs(find_position(of.what, each.label) - find_position(of.what, each.system)))
     return LabelAgreement(
         set=of.name,
         what=of.what,
@@ -127,7 +139,7 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
         labellers=tuple(compare(name, by_labeller[name]) for name in sorted(by_labeller)),
         people=_compute_alphas(of.what, people, "labels of two people", seed),
         with_system=_compute_alphas(of.what, both, f"a label and {WORDS[of.what][1]}", seed),
-        disagreements=_list_disagreements(of.what, counted, leading),
+        disagreements=tuple(disagreements[:MOST]),
     )
 
 
@@ -145,13 +157,6 @@ def _write_sentence(what: What, majority: Held) -> str:
 
 def _list_given(votes: Votes) -> list[Value]:
     return [vote for vote in votes.values() if vote is not None]
-
-
-def _find_majority(votes: Votes) -> tuple[Value | None, bool]:
-    """Return the most frequent label, or None if several labels are tied, and whether they are."""
-    counts = Counter(_list_given(votes)).most_common(2)
-    tied = len(counts) > 1 and counts[0][1] == counts[1][1]
-    return (counts[0][0] if counts and not tied else None), tied
 
 
 def _compare(
@@ -205,16 +210,3 @@ def _explain_undefined_kappa(what: What, pairs: Sequence[tuple[int, int]]) -> st
 
 def _explain_too_few(tasks: int, rated: str) -> str:
     return f"{format_count(tasks, 'task has', 'tasks have')} {rated}: figures of agreement begin at {FEWEST}"
-
-
-def _list_disagreements(
-    what: What, counted: CountedLabels, leading: Mapping[int, tuple[Value | None, bool]]
-) -> tuple[LabelDisagreement, ...]:
-    found = [
-        LabelDisagreement(number=task.number, item=task.item, repeat=task.repeat, label=label, system=task.value)
-        for task in counted.tasks
-        for label, _ in [leading.get(task.number, (None, False))]
-        if label not in (None, task.value)
-    ]
-    found.sort(key=lambda each: -abs(find_position(what, each.label) - find_position(what, each.system)))
-    return tuple(found[:MOST])

@@ -249,7 +249,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from the first start to the last end of the calls made; null if none was executed."""
     device_s: float | None
     """Seconds of the device for all calls, made and reused: the duration of each call divided by the number of calls
-    that ran beside it. It is the stage's cost if nothing had been reused; null if no call has its times.
+    that its model was computing when it began, itself included, and so an estimate. It is the stage's cost if nothing
+    had been reused; null if no call has its times.
     """
     started_at: datetime | None
     ended_at: datetime | None
@@ -400,10 +401,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-OF_JOB = ("id", "name", "state", "reason", "created_at", "ended_at", "request_counts")
-"""Fields of the report that are those of the job."""
-
-
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A job's report."""
 
@@ -550,7 +547,13 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
         repeatability=repeatability,
         notes=notes(job, counts.tally.count_failures_as_wrong(), pinned.matched),
         settings=settings,
-        **{field: getattr(job, field) for field in OF_JOB},
+        id=job.id,
+        name=job.name,
+        state=job.state,
+        reason=job.reason,
+        created_at=job.created_at,
+        ended_at=job.ended_at,
+        request_counts=job.request_counts,
         **await to_thread.run_sync(counts.figures, grader),
         **msgspec.structs.asdict(work),
     )

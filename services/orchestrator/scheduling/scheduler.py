@@ -22,7 +22,6 @@ from services.orchestrator.scheduling.demands import (
 )
 from services.orchestrator.scheduling.routines import Routine
 from shared.calls import Lane
-from shared.errors import Unreadable
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
 from shared.lease.plan import Room, plan
@@ -42,7 +41,7 @@ from shared.lease.policy import (
 from shared.messages import redact
 from shared.plugins.loading import encode_usable_pins
 from shared.queue import Ticker, celery_app
-from shared.runtime.advance import JobSpec, JobSpecs, require_readable
+from shared.runtime.advance import JobSpecs, require_readable
 from shared.runtime.queue import any_ready, find_complete_samples, mark_ready_among
 from shared.settings import Device, Settings
 from shared.statistics.intervals import poisson_interval
@@ -86,27 +85,21 @@ class LivePlan:
 
     async def _plan(self, connection: AsyncConnection, jobs: dict[int, int]) -> Sequence[ModelGroup]:
         specs = await JobSpecs().load_each(connection, set(jobs), set())
-        found = [await _estimate_needs(connection, job, specs[job], total) for job, total in jobs.items()]
-        wanted = merge_needs([each for each in found if each is not None])
+        needs = []
+        for job, total in jobs.items():
+            try:
+                needs.append(await demands.estimate_live(connection, job, require_readable(specs[job]), total))
+            except SQLAlchemyError:  # the snapshot is lost for every job
+                raise
+            except Exception as error:  # noqa: BLE001 - the others are planned without it
+                _log.warning("job %d is left out of the plan: %s", job, redact(repr(error)))
+        wanted = merge_needs(needs)
         measured = {self._device.id: await self._measured_seconds.read(connection)}
         demanded = await load_demands(connection, self._models, wanted.wanted, measured)
         here = [demand for demand in demanded if demand.device == self._device.id]
         # Plan for an empty device: a plan that relies on what is resident takes turns with models that fit together.
         room = Room(device=self._device.id, budget_mib=self._device.models_mib)
         return plan(here, [room], order=wanted.order).groups.get(self._device.id, ())
-
-
-async def _estimate_needs(
-    connection: AsyncConnection, row: int, spec: JobSpec | Unreadable, samples: int
-) -> Needs | None:
-    """Return what one job needs; None if that is unknown, and the others are planned without it."""
-    try:
-        return await demands.estimate_live(connection, row, require_readable(spec), samples)
-    except Exception as error:
-        if isinstance(error, SQLAlchemyError):  # the snapshot is lost for every job
-            raise
-        _log.warning("job %d is left out of the plan: %s", row, redact(repr(error)))
-        return None
 
 
 def merge_needs(jobs: Sequence[Needs]) -> Needs:

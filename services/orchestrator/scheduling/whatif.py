@@ -98,7 +98,19 @@ class ModelWanted(BaseModel):
         Raises:
             Invalid: there is no such preset, or it lacks the quantisation.
         """
-        architecture = self.shape.architecture() if self.shape else _find_preset(self.preset or "", self.quantisation)
+        if self.shape is not None:
+            architecture = self.shape.architecture()
+        else:
+            name, quantisation = self.preset or "", self.quantisation
+            preset: Any = PRESETS.get(name.lower())
+            if preset is None:
+                listed = f"use one of {', '.join(sorted(PRESETS))}, or give a `shape`"
+                hint = make_hint(name, PRESETS, listed)
+                raise Invalid(f"`preset`: there is no preset {name!r}", hint=hint)
+            if quantisation.lower() not in preset.weights_bytes:
+                hint = f"use one of {', '.join(preset.weights_bytes)}"
+                raise Invalid(f"`quantisation`: {name} has no {quantisation!r}", hint=hint)
+            architecture = preset.with_quantisation(quantisation.lower())
         weights, tokens = architecture.weights_mib, self.tokens or TOKENS[self.role]
         memory = estimate_memory(
             declared_mib=0,
@@ -209,16 +221,3 @@ def make_rooms(devices: list[DeviceWanted]) -> list[Room]:
 def on_gpu(device: str) -> bool:
     """Return whether the device is a GPU, by its name."""
     return not device.startswith("cpu")
-
-
-def _find_preset(name: str, quantisation: str) -> Architecture:
-    found: Any = PRESETS.get(name.lower())
-    if found is None:
-        listed = f"use one of {', '.join(sorted(PRESETS))}, or give a `shape`"
-        raise Invalid(f"`preset`: there is no preset {name!r}", hint=make_hint(name, PRESETS, listed))
-    if quantisation.lower() not in found.weights_bytes:
-        raise Invalid(
-            f"`quantisation`: {name} has no {quantisation!r}", hint=f"use one of {', '.join(found.weights_bytes)}"
-        )
-    architecture: Architecture = found.with_quantisation(quantisation.lower())
-    return architecture

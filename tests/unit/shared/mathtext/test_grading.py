@@ -5,18 +5,15 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.mathtext import equations, mathematics
 from shared.mathtext.answers import LONGEST, extract, normal_form
 from shared.mathtext.equivalence import compare, family, shape
 from shared.mathtext.mathematics import equal_strict, grade, normalise
 from shared.mathtext.values import library_verdict
-from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.datasets import DATA, needs
 from tests.unit.grading.pairs import cases, differences, on_page, pairs
@@ -612,19 +609,6 @@ def test_nothing_that_looks_like_an_answer_raises() -> None:
         normal_form(one)
         assert grade(one, one).math_verify is True
         compare(one, other)
-
-
-@pytest.mark.parametrize("first", [mathematics, equations])
-def test_every_module_that_decides_a_verdict_is_part_of_the_version(first: ModuleType) -> None:
-    found, left = set(), [first.__name__.rpartition(".")[2]]
-    while left:
-        module = left.pop()
-        source = (REPOSITORY / "shared" / "mathtext" / f"{module}.py").read_text("utf-8")
-        found.add(module)
-        for line in (each.split() for each in source.splitlines() if each.strip().startswith("from shared.mathtext")):
-            names = [line[3]] if line[1] == "shared.mathtext" else [line[1].rpartition(".")[2]]
-            left += [name for name in names if name not in found]
-    assert found == set(first.SOURCES)
 
 
 def gold_answers() -> Iterator[tuple[str, str]]:
