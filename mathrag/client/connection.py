@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from mathrag.client.address import is_local
-from mathrag.client.address import url as url_of_stack
+from mathrag.client import address
 from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
 from mathrag.client.request import MOST_OF_A_PAGE, Page, Request, T
 from shared.bearer import authorization
@@ -48,7 +47,7 @@ def options(url: str, timeout_s: float, key: str | None) -> dict[str, Any]:
         "timeout": timeout_s,
         "headers": authorization(resolve_key(key)),
         # A proxy of the environment must not come between us and our own machine.
-        "trust_env": not is_local(url),
+        "trust_env": not address.is_local(url),
         # Reading the certificates of all authorities takes longer than a request that needs none of them.
         "verify": url.startswith("https:"),
     }
@@ -314,7 +313,7 @@ class Connection:
 
         from mathrag.client import dry_run
 
-        self.url = url.strip().rstrip("/") if url else url_of_stack()
+        self.url = url.strip().rstrip("/") if url else address.url()
         self.shows = (shown := dry_run.transport()) is not None
         """Whether requests are printed instead of sent."""
         self.retries = retries

@@ -24,14 +24,14 @@ BROKEN: dict[str, Any] = {"name": "broken", "version": "2", "vulns": [{"id": "CV
 
 
 def test_a_vulnerability_fails(advisories: ModuleType) -> None:
-    code, words = advisories.judged(report(SOUND, UNKNOWN, BROKEN), "")
+    code, words = advisories.judge(report(SOUND, UNKNOWN, BROKEN), "")
     assert code == 1
     assert "broken 2: CVE-1, mended in 3" in words
 
 
 def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) -> None:
-    assert advisories.judged(report(SOUND), "") == (0, "No known vulnerability in 1 packages")
-    assert advisories.judged(report(SOUND, UNKNOWN), "") == (0, "No known vulnerability in 1 packages; 1 NOT checked")
+    assert advisories.judge(report(SOUND), "") == (0, "No known vulnerability in 1 packages")
+    assert advisories.judge(report(SOUND, UNKNOWN), "") == (0, "No known vulnerability in 1 packages; 1 NOT checked")
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) 
     ],
 )
 def test_a_source_that_does_not_answer_is_said_to_be_skipped(advisories: ModuleType, output: str, errors: str) -> None:
-    code, words = advisories.judged(output, errors)
+    code, words = advisories.judge(output, errors)
     assert code == 0
     assert words.startswith("SKIPPED")
 
 
 def test_any_other_failure_is_one(advisories: ModuleType) -> None:
-    assert advisories.judged("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")
+    assert advisories.judge("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")

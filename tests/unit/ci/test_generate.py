@@ -36,7 +36,7 @@ def test_a_stale_file_is_named_by_the_check_and_then_written(
     file = tmp_path / "table.md"
     file.write_text("old")
     main = generator["main"]
-    main.__globals__.update(generated=lambda: [(file, "new")], REPOSITORY=tmp_path)
+    main.__globals__.update(list_files=lambda: [(file, "new")], REPOSITORY=tmp_path)
     assert main(["--check"]) == 1
     assert file.read_text() == "old"
     assert "table.md is not as the code says: make generate" in capsys.readouterr().out
@@ -52,14 +52,14 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     class More(settings.Settings):
         workers: Workers = Workers()
 
-    generated = generator["generated"].__globals__
+    generated = generator["list_files"].__globals__
     reference = generator["reference"]
     for module in (reference, generated["settings_example"], generated["config"]):
         monkeypatch.setattr(module, "Settings", More)
     monkeypatch.setattr(generator["answers"], "answers", str)
     monkeypatch.setattr(reference.api_pages, "pages", lambda: iter(()))
     monkeypatch.setattr(reference.commands, "page", str)
-    texts = {file.name: text for file, text in generator["generated"]()}
+    texts = {file.name: text for file, text in generator["list_files"]()}
     assert "\n  naps: 7 # Naps of a worker (docs/how-to/scaling.md).\n" in texts["mathrag.example.yaml"]
     assert (
         "| `workers.naps` | 7 | Naps of a worker ([Scale, back up, upgrade, size](../how-to/scaling.md)). |"
