@@ -1,4 +1,4 @@
-"""Known vulnerabilities of everything that is installed, by the lock files: exit 1 for one, 0 for none.
+"""Print known vulnerabilities of everything that the lock files install: exit 1 for one, 0 for none.
 
 pip-audit alone would say "none" where the source of advisories knows nothing of any package, or cannot be reached; here
 that is said to be a check that was skipped.
@@ -17,17 +17,17 @@ UNREACHABLE = ("ConnectionError", "Failed to resolve", "Max retries", "timed out
 
 
 def main() -> int:
-    """Ask, and say what was found."""
+    """Run pip-audit and print what it found."""
     command = [str(PROGRAM), "--disable-pip", "--require-hashes", "--progress-spinner=off", "--format=json"]
     locks = [part for lock in LOCKS for part in ("-r", f"requirements/{lock}")]
     done = subprocess.run([*command, *locks], cwd=REPOSITORY, capture_output=True, text=True, check=False)  # noqa: S603
-    code, words = judged(done.stdout, done.stderr)
+    code, words = judge(done.stdout, done.stderr)
     print(words)  # noqa: T201 - what a person reads
     return code
 
 
-def judged(output: str, errors: str) -> tuple[int, str]:
-    """Exit code and words for what pip-audit wrote."""
+def judge(output: str, errors: str) -> tuple[int, str]:
+    """Return exit code and words for what pip-audit wrote."""
     try:
         packages: list[dict[str, Any]] = json.loads(output)["dependencies"]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Writes build/site/llms.txt: what the documentation has, for language models, and every page as Markdown beside it.
+"""Write build/site/llms.txt: what the documentation has, for language models, and every page as Markdown beside it.
 
     python .ci/llms.py
 
@@ -23,26 +23,26 @@ PROSE = re.compile(r"[\w`\[]")
 
 
 def index() -> str:
-    """The text of llms.txt."""
+    """Return the text of llms.txt."""
     config = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text("utf-8"))
     sections = [f"# {config['site_name']}", f"> {config['site_description']}"]
     for entry in config["nav"]:
         ((title, inner),) = entry.items()
-        sections.append("\n".join([f"## {title}", "", *(f"- {_line(name)}" for name in _pages(inner))]))
+        sections.append("\n".join([f"## {title}", "", *(f"- {_make_line(name)}" for name in _list_pages(inner))]))
     return "\n\n".join(sections) + "\n"
 
 
-def _pages(entry: Any) -> Iterator[str]:
-    """The pages below an entry of the navigation."""
+def _list_pages(entry: Any) -> Iterator[str]:
+    """Yield the pages below an entry of the navigation."""
     if isinstance(entry, str):
         yield entry
     else:
         for inner in entry.values() if isinstance(entry, dict) else entry:
-            yield from _pages(inner)
+            yield from _list_pages(inner)
 
 
-def _line(name: str) -> str:
-    """The link to a page, with the first sentence above all headings."""
+def _make_line(name: str) -> str:
+    """Return the link to a page, with the first sentence above all headings."""
     title, _, text = (DOCS / name).read_text("utf-8").partition("\n")
     above, _, _ = text.partition("\n## ")
     paragraphs = (paragraph.strip() for paragraph in FENCE.sub("", above).split("\n\n"))

@@ -1,4 +1,4 @@
-"""Checks the built site: every link leads to a page and an anchor that are there, and nothing is loaded from elsewhere.
+"""Check the built site: every link leads to a page and an anchor that are there, and nothing is loaded from elsewhere.
 
     python .ci/site_links.py
 
@@ -40,7 +40,7 @@ def _read(file: Path) -> Page:
 
 
 def problem(file: Path, tag: str, address: str) -> str | None:
-    """What is wrong with an address on the page `file`; None: nothing."""
+    """Return what is wrong with an address on the page `file`; None if nothing is."""
     url = urlsplit(address)
     if url.scheme or url.netloc:
         return "is loaded from elsewhere" if tag in LOADED and url.scheme != "data" else None
@@ -53,7 +53,7 @@ def problem(file: Path, tag: str, address: str) -> str | None:
 
 
 def main() -> int:
-    """Print every dead link; returns the exit code."""
+    """Print every dead link, and return the exit code."""
     # The page for addresses that a server does not know names everything from the server's root.
     pages = [file for file in SITE.rglob("*.html") if file.name != "404.html"]
     dead = [

@@ -1,9 +1,9 @@
-"""Writes what repeats the code: schemas, the example of mathrag.yaml, tables of the documentation.
+"""Write what repeats the code: schemas, the example of mathrag.yaml, tables of the documentation.
 
     python .ci/generate            writes every file anew
     python .ci/generate --check    names the files that are not as the code says, and exits with 1
 
-It stands here because it is for work on the repository alone (`make generate`, `make lint`); the wheel needs it not.
+It is for work on the repository alone (`make generate`, `make lint`), so it is not in the wheel.
 """
 
 import subprocess
@@ -26,8 +26,8 @@ PYTHON = REPOSITORY / "docs" / "reference" / "python.md"
 GUIDE = REPOSITORY / "docs" / "how-to" / "add-a-pipeline.md"
 
 
-def generated() -> Iterator[tuple[Path, str]]:
-    """Every file that is generated, with the text that it should have."""
+def list_files() -> Iterator[tuple[Path, str]]:
+    """Yield every file that is generated, with the text that it should have."""
     yield REPOSITORY / "config-schema.json", config.schema() + "\n"
     yield REPOSITORY / "experiment-schema.json", experiments.schema() + "\n"
     yield REPOSITORY / "mathrag.example.yaml", settings_example.example()
@@ -39,9 +39,9 @@ def generated() -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check every file; returns the exit code."""
+    """Write or check every file, and return the exit code."""
     check = "--check" in arguments
-    stale = [(file, text) for file, text in generated() if not file.exists() or file.read_text("utf-8") != text]
+    stale = [(file, text) for file, text in list_files() if not file.exists() or file.read_text("utf-8") != text]
     for file, text in stale:
         if not check:
             file.parent.mkdir(parents=True, exist_ok=True)

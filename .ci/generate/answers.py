@@ -36,7 +36,7 @@ EXTENDED = 5
 
 
 def answers() -> str:
-    """The text of the module: structs by name, then those that extend another one."""
+    """Return the text of the module: structs by name, then those that extend another one."""
     document = build(Settings(database_url="unused")).openapi()
     schemas = document["components"]["schemas"]
     names = sorted(_find_answers(document["paths"], schemas))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from links import linked
+from links import link_pages
 from tables import table
 from typer.main import get_command
 
@@ -13,11 +13,11 @@ PAGE = "reference/cli.md"
 
 
 def page() -> str:
-    """Every command with its help, arguments and options."""
-    return "\n\n".join(_section(words, command) for words, command in _commands(get_command(app), ("mathrag",)))
+    """Return every command with its help, arguments and options."""
+    return "\n\n".join(_describe(words, command) for words, command in _walk(get_command(app), ("mathrag",)))
 
 
-def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     names = getattr(command, "commands", None)
     if names is None:
         yield words, command
@@ -25,12 +25,12 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str,
     context = command.make_context(words[-1], [], resilient_parsing=True)
     for name in names:
         _, inner, _ = command.resolve_command(context, [name])
-        yield from _commands(inner, (*words, name))
+        yield from _walk(inner, (*words, name))
 
 
-def _section(words: tuple[str, ...], command: Any) -> str:
-    given = " ".join(_given(each) for each in command.params if not each.opts[0].startswith("-"))
-    parts = [f"## {' '.join(words)}", linked(command.help or "", PAGE)]
+def _describe(words: tuple[str, ...], command: Any) -> str:
+    given = " ".join(_format_argument(each) for each in command.params if not each.opts[0].startswith("-"))
+    parts = [f"## {' '.join(words)}", link_pages(command.help or "", PAGE)]
     if given:
         parts.append(f"`{' '.join(words)} {given}`")
     rows = []
@@ -40,19 +40,19 @@ def _section(words: tuple[str, ...], command: Any) -> str:
             name = ", ".join(f"`{option}`" for option in (*each.opts, *each.secondary_opts)) if is_option else ""
             value = "" if not is_option or each.is_flag else f" `{each.metavar or each.name.upper()}`"
             again = " May be repeated." if each.multiple or each.nargs != 1 else ""
-            meaning = linked(" ".join((each.help or "").split()), PAGE)
-            rows.append(((name + value) or f"`{_given(each)}`", _default(each), meaning + again))
+            meaning = link_pages(" ".join((each.help or "").split()), PAGE)
+            rows.append(((name + value) or f"`{_format_argument(each)}`", _format_default(each), meaning + again))
     if rows:
         parts.append(table(("option", "default", "meaning"), iter(rows), PAGE))
     return "\n\n".join(filter(None, parts))
 
 
-def _given(argument: Any) -> str:
+def _format_argument(argument: Any) -> str:
     name = argument.metavar or argument.name.upper()
     return name if argument.required else f"[{name}]"
 
 
-def _default(parameter: Any) -> str:
+def _format_default(parameter: Any) -> str:
     if parameter.required:
         return "needed"
     value = parameter.default

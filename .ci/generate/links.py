@@ -11,15 +11,14 @@ DOCS = REPOSITORY / "docs"
 PAGE = re.compile(r"docs/([\w/-]+\.md)(?:#([\w-]+))?")
 
 
-def linked(text: str, page: str) -> str:
-    """`text` as it stands on `page` of docs/: every page that it names becomes a link, called by its title or
-    heading."""
+def link_pages(text: str, page: str) -> str:
+    """Return `text` for `page` of docs/, with a link, called by title or heading, for every page that it names."""
 
     def link(found: re.Match[str]) -> str:
         name, anchor = found[1], found[2]
-        said = anchor.replace("-", " ") if anchor else _title(name)
+        words = anchor.replace("-", " ") if anchor else _title(name)
         path = "" if name == page and anchor else relpath(name, PurePosixPath(page).parent)
-        return f"[{said}]({path}{'#' + anchor if anchor else ''})"
+        return f"[{words}]({path}{'#' + anchor if anchor else ''})"
 
     return PAGE.sub(link, text)
 

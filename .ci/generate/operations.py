@@ -1,6 +1,6 @@
 """The operations of the Python client as a page shows them: how each is called, what it answers, and what it does.
 
-They are descriptors, so whoever reads source without importing it sees no signature; here they are imported.
+They are descriptors, so a reader of the source sees no signature; here they are imported.
 """
 
 import inspect
@@ -18,7 +18,7 @@ ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 
 
 def operations() -> str:
-    """Every group with its operations, as Markdown."""
+    """Return every group with its operations, as Markdown."""
     parts = []
     with Client(UNUSED) as client:
         for group_name, attribute in vars(OperationGroups).items():
@@ -28,12 +28,12 @@ def operations() -> str:
                 for name, operation in vars(type(group)).items():
                     if isinstance(operation, Described):
                         call = MODULE.sub("", f"{name}{inspect.signature(getattr(group, name))}")
-                        parts += [f"```python\n{_wrapped(call)}\n```", _said(operation)]
+                        parts += [f"```python\n{_wrap(call)}\n```", _describe(operation)]
     return "\n\n".join(parts)
 
 
-def _wrapped(call: str) -> str:
-    """A call that is longer than a line has an argument on each."""
+def _wrap(call: str) -> str:
+    """Break a call that is longer than a line, with an argument on each."""
     if len(call) <= 100:
         return call
     head, _, rest = call.partition("(")
@@ -42,6 +42,6 @@ def _wrapped(call: str) -> str:
     return "\n".join([f"{head}(", *(f"    {part}," for part in parts), f") -> {answer}"])
 
 
-def _said(operation: Described[..., Any]) -> str:
+def _describe(operation: Described[..., Any]) -> str:
     first, _, arguments = inspect.cleandoc(operation.__doc__ or "").partition("\n\nArgs:\n")
     return first + ("\n\n" + ARGUMENT.sub(r"- `\1`: ", arguments) if arguments else "")

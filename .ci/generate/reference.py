@@ -1,4 +1,4 @@
-"""Pages of docs/reference/ that are generated as a whole: what they are called, and what stands on them."""
+"""Pages of docs/reference/ that are generated as a whole: their names, titles, texts and tables."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ KEYS = ("key", "default", "meaning")
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The name below docs/ and the whole text of every page."""
+    """Yield the name below docs/ and the whole text of every page."""
     yield from api_pages.pages()
     yield _page("settings", "Settings", SETTINGS, (KEYS, tables.settings(Settings)), "## A model",
                 "Under `models.NAME`:", (KEYS, tables.settings(Model)))  # fmt: skip

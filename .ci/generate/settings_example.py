@@ -28,35 +28,34 @@ HEADER = """\
 
 
 def example() -> str:
-    """The whole file."""
+    """Return the whole file."""
     lines = [HEADER]
     for name, field in Settings.model_fields.items():
-        lines += [*_setting(name, field, ""), *([""] if find_group(field) or name == "models" else [])]
+        lines += [*_list_setting(name, field, ""), *([""] if find_group(field) or name == "models" else [])]
     return "\n".join(lines).replace(f"{REPOSITORY}/", "").rstrip() + "\n"
 
 
-def _setting(name: str, field: FieldInfo, indent: str) -> Iterator[str]:
-    """The lines of one setting; of a section with those of its settings."""
+def _list_setting(name: str, field: FieldInfo, indent: str) -> Iterator[str]:
+    """Yield the lines of one setting; of a section also those of its settings."""
     inner = find_group(field)
     if inner is not None:
-        yield from _said(f"{indent}{name}:", describe_field(field))
+        yield from _explain(f"{indent}{name}:", describe_field(field))
         if field.examples:
-            yield f"{indent}  # For example {_flow(field.examples[0])}"
+            yield f"{indent}  # For example {_format_flow(field.examples[0])}"
         for each, held in inner.model_fields.items():
-            yield from _setting(each, held, indent + "  ")
+            yield from _list_setting(each, held, indent + "  ")
     elif isinstance(field.get_default(call_default_factory=True), dict) and field.examples:
-        yield from _said("", describe_field(field))
-        yield from (f"#{line}" for line in _models(name, field))
+        yield from _explain("", describe_field(field))
+        yield from (f"#{line}" for line in _list_models(name, field))
     else:
         default = field.get_default()
         mark = "#" if field.examples or str(default).startswith(str(REPOSITORY)) else ""
-        yield from _said(
-            f"{indent}{mark}{name}: {_flow(field.examples[0] if field.examples else default)}", describe_field(field)
-        )
+        value = _format_flow(field.examples[0] if field.examples else default)
+        yield from _explain(f"{indent}{mark}{name}: {value}", describe_field(field))
 
 
-def _models(name: str, field: FieldInfo) -> Iterator[str]:
-    """The shipped models, then one of each kind; a key is explained where it stands for the first time."""
+def _list_models(name: str, field: FieldInfo) -> Iterator[str]:
+    """Yield the shipped models, then one of each kind; a key is explained when it occurs for the first time."""
     kind: type[BaseModel] = get_args(field.annotation)[1]
     shipped = field.get_default(call_default_factory=True)
     models = {each: model.model_dump(mode="json", exclude_unset=True) for each, model in shipped.items()}
@@ -65,14 +64,14 @@ def _models(name: str, field: FieldInfo) -> Iterator[str]:
     for model, values in {**models, **field.examples[0]}.items():
         yield f"  {model}:"
         for key, value in values.items():
-            yield from _said(
-                f"    {key}: {_flow(value)}", "" if key in explained else describe_field(kind.model_fields[key])
+            yield from _explain(
+                f"    {key}: {_format_flow(value)}", "" if key in explained else describe_field(kind.model_fields[key])
             )
         explained |= set(values)
 
 
-def _said(line: str, text: str) -> Iterable[str]:
-    """`line` with `text` behind it where there is room, else above it."""
+def _explain(line: str, text: str) -> Iterable[str]:
+    """Return `line` with `text` behind it where there is room, else above it."""
     if len(line) + len(text) + 3 <= WIDTH and line:
         return [f"{line} # {text}" if text else line]
     indent = line[: len(line) - len(line.lstrip())] + "# "
@@ -80,8 +79,8 @@ def _said(line: str, text: str) -> Iterable[str]:
     return [*wrapped, *([line] if line else [])]
 
 
-def _flow(value: Any) -> str:
-    """A value on one line of YAML."""
+def _format_flow(value: Any) -> str:
+    """Return a value on one line of YAML."""
     if isinstance(value, float):
         return f"{value:.12g}"
     found = yaml.safe_dump(to_jsonable_python(value), default_flow_style=True, sort_keys=False, width=float("inf"))

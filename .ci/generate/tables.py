@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from fastapi.routing import iter_route_contexts
-from links import linked
+from links import link_pages
 from pydantic import BaseModel
 
 from mathrag.cli.output import CODES, Exit
@@ -23,28 +23,28 @@ Row = tuple[str, ...]
 
 
 def guide() -> str:
-    """The source of the pipeline that the guide builds."""
+    """Return the source of the pipeline that the guide builds."""
     return f"```python\n{GUIDE.read_text('utf-8')}```"
 
 
 def table(head: Row, rows: Iterator[Row], page: str) -> str:
-    """A table of Markdown as it stands on `page`: pages that its cells name are links."""
+    """Return a table of Markdown for `page`: pages that its cells name are links."""
     cells = [head, ("---",) * len(head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
-    return "\n".join(linked(f"| {' | '.join(row)} |", page) for row in cells)
+    return "\n".join(link_pages(f"| {' | '.join(row)} |", page) for row in cells)
 
 
 def settings(group: type[BaseModel], prefix: str = "") -> Iterator[Row]:
-    """Key, default and meaning of every setting."""
+    """Yield key, default and meaning of every setting."""
     for name, field in group.model_fields.items():
-        default = "needed" if field.is_required() else shown(field.get_default(call_default_factory=True))
+        default = "needed" if field.is_required() else format_default(field.get_default(call_default_factory=True))
         yield f"`{prefix}{name}`", default, describe_field(field)
         inner = find_group(field)
         if inner is not None:
             yield from settings(inner, f"{prefix}{name}.")
 
 
-def shown(value: Any) -> str:
-    """A default as the tables have it."""
+def format_default(value: Any) -> str:
+    """Return a default as the tables have it."""
     match value:
         case BaseModel():
             return ""
@@ -60,7 +60,7 @@ def shown(value: Any) -> str:
 
 
 def pipelines() -> Iterator[Row]:
-    """Every pipeline that a job may name, what it does, and the parameters that it reads."""
+    """Yield every pipeline that a job may name, what it does, and the parameters that it reads."""
     for name in registry.list_offered():
         found = registry.get(name)
         reads = ", ".join(f"`{path}`" for path in sorted(found.reads or ()))
@@ -68,7 +68,7 @@ def pipelines() -> Iterator[Row]:
 
 
 def parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
-    """Name, default and meaning of every parameter of a job."""
+    """Yield name, default and meaning of every parameter of a job."""
     texts = read_docstrings(type(group))
     for field in msgspec.structs.fields(group):
         value = getattr(group, field.name)
@@ -76,11 +76,11 @@ def parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
             yield f"`{prefix}{field.name}`", "", add_choices(texts.get(field.name) or type(value).__doc__ or "", None)
             yield from parameters(value, f"{prefix}{field.name}.")
         else:
-            yield f"`{prefix}{field.name}`", shown(value), add_choices(texts.get(field.name, ""), field.type)
+            yield f"`{prefix}{field.name}`", format_default(value), add_choices(texts.get(field.name, ""), field.type)
 
 
 def exit_codes() -> Iterator[Row]:
-    """Every exit code, what it means, and the kinds of error that end with it."""
+    """Yield every exit code, what it means, and the kinds of error that end with it."""
     texts = read_docstrings(Exit)
     for code in Exit:
         ending = [f"`{kind}`" for kind, given in CODES.items() if given is code]
@@ -88,7 +88,7 @@ def exit_codes() -> Iterator[Row]:
 
 
 def routes() -> Iterator[Row]:
-    """Method, path, scope and purpose of every route of the API."""
+    """Yield method, path, scope and purpose of every route of the API."""
     application = build(Settings())
     documented = application.openapi()["paths"]
     for each in iter_route_contexts(application.routes):
@@ -105,7 +105,7 @@ def routes() -> Iterator[Row]:
 
 
 def kinds() -> Iterator[Row]:
-    """Every kind of error of the API, its status and its meaning."""
+    """Yield every kind of error of the API, its status and its meaning."""
     found = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, Exception)]
     for error in sorted(found, key=lambda each: each.status):
         later = " Sent with `Retry-After`." if error.kind in RETRY_AFTER_S else ""

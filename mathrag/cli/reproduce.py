@@ -151,7 +151,13 @@ def math(
         with redirect_stdout(sys.stderr) if as_json else nullcontext(), _connect(chosen, out, keep=keep) as client:
             digests = _wait_for_models(client, chosen, name)
             place = _upload(client, corpus, asked)
-            documents = [_name({**body, "datasets": [place]}, key, digests, chosen) for key, body in bodies.items()]
+            documents = []
+            for key, body in bodies.items():
+                # The name depends on all that determines the answers, so that an earlier experiment with other models
+                # or another embedder is never continued.
+                document = {**body, "datasets": [place]}
+                known = canonical.digest([document, digests, chosen.configuration["retrieval"]]).hex()[:8]
+                documents.append({**document, "name": f"math-{UNNAMED.sub('-', key)[:30]}-{known}"})
             new = [each for each in documents if not _exists(client, each["name"])]
             if new:
                 _plan(client, new, yes=yes)
@@ -229,13 +235,6 @@ def _upload(client: Client, corpus: Path, asked: bytes) -> dict[str, str]:
     made = client.send(texts.upload("datasets", [asked], names["dataset"]))
     typer.echo(f"dataset {names['dataset']}: {made['items']} questions")
     return names
-
-
-def _name(body: dict[str, Any], name: str, digests: dict[str, str | None], preset: presets.Preset) -> dict[str, Any]:
-    """Return the experiment with a name that depends on all that determines its answers, so that an earlier experiment
-    with other models or another embedder is never continued."""
-    known = canonical.digest([body, digests, preset.configuration["retrieval"]]).hex()[:8]
-    return {**body, "name": f"math-{UNNAMED.sub('-', name)[:30]}-{known}"}
 
 
 def _exists(client: Client, name: str) -> bool:
@@ -370,7 +369,10 @@ def published(
         made = {each: _import(client, f"{name}-{each}{suffix}", name, grader, given) for each, given in answers.items()}
         methods = []
         for method, job in made.items():
-            _wait(client, job)
+            ended = progress.watch(client, job["id"], progress.Silent())
+            if ended["state"] != "completed":
+                message = f"job {ended['name']} is {ended['state']}: {ended['reason'] or 'no reason given'}"
+                raise Failed("unavailable", message, f"to import its answers again, {ANOTHER_NAME}")
             report = client.send(jobs.report(job["id"]))
             right = sum(each["score"] for each in answers[method])
             methods.append(
@@ -487,15 +489,3 @@ def _import(client: Client, name: str, dataset: str, grader: str, answers: list[
         raise Failed("conflict", message, ANOTHER_NAME)
     typer.echo(f"{name} is there already", err=True)
     return there
-
-
-def _wait(client: Client, job: Job) -> None:
-    """Wait until the job has completed.
-
-    Raises:
-        Failed: it failed or was cancelled.
-    """
-    ended = progress.watch(client, job["id"], progress.Silent())
-    if ended["state"] != "completed":
-        message = f"job {ended['name']} is {ended['state']}: {ended['reason'] or 'no reason given'}"
-        raise Failed("unavailable", message, f"to import its answers again, {ANOTHER_NAME}")

@@ -39,10 +39,7 @@ def evaluate(
             "against": against or [], "run": str(run) if run else None, "params": parse_parameters(settings or []),
         }  # fmt: skip
         found = run_request(request)
-        if as_json:
-            print_json(found)
-        else:
-            print_evaluation(found)
+        print_json(found) if as_json else print_evaluation(found)
 
 
 @retrieval.command()
@@ -67,10 +64,7 @@ def tune(
             "k": k, "metric": metric, "seed": seed, "params": parse_parameters(settings or []),
         }  # fmt: skip
         found = run_request(request)
-        if as_json:
-            print_json(found)
-        else:
-            print_tuning(found)
+        print_json(found) if as_json else print_tuning(found)
 
 
 def run_request(request: dict[str, Any]) -> Any:

@@ -25,8 +25,7 @@ from mathrag.client import address
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import control, privacy, redis
 from mathrag.stack.process import Child
-from mathrag.stack.supervisor import LOGS, Stack, Supervisor
-from mathrag.stack.supervisor import build_stack as build
+from mathrag.stack.supervisor import LOGS, Stack, Supervisor, build_stack
 from shared.errors import Conflict, Unavailable
 from shared.settings import Settings, load
 from shared.telemetry import logs
@@ -131,7 +130,7 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
                 raise Failed("invalid", f"port {wanted} can be used by root only", hint=hint)
             message = f"`host`: {settings.host!r} is not an address of this machine"
             raise Failed("invalid", message, hint="use 127.0.0.1, or 0.0.0.0 for all")
-    built = build(settings, data_dir=directory, port=wanted)
+    built = build_stack(settings, data_dir=directory, port=wanted)
     built.check_servers()
     return built
 

@@ -10,8 +10,6 @@ import msgspec
 from mathrag.client.errors import Failed, Unreachable
 from shared.places import DATA_DIR, config_file
 
-# Find the data directory without checking all settings.
-
 PREFIX = "mathrag_"
 NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "url", "api_key"))
 """Variables that do not require checking all settings to find the data directory."""
@@ -63,9 +61,8 @@ def _load_checked() -> Path:
     return load().data_dir
 
 
-# What the supervisor tells about itself: a file that is replaced at every change, without any secret in it.
-
 STATE_FILE = "state.json"
+"""What the supervisor tells about itself: a file that is replaced at every change, without any secret in it."""
 LOCK = "lock"
 """File that the supervisor holds locked while it runs."""
 
@@ -129,8 +126,6 @@ def is_left_behind(data_dir: Path) -> bool:
     return True
 
 
-# The address of the service.
-
 DEFAULT = "http://127.0.0.1:8080"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -155,17 +150,14 @@ def url(data_dir: Path | None = None) -> str:
         from shared.settings import load
 
         load()
-    if named:
-        raise _make_error(directory.absolute(), found)
-    return DEFAULT
-
-
-def _make_error(directory: Path, found: State | None) -> Unreachable:
+    if not named:
+        return DEFAULT
+    directory = directory.absolute()
     if found and found.phase == "starting":
         hint = f"wait until `mathrag status --data-dir {directory}` shows that it is running"
-        return Unreachable("unreachable", f"the stack on {directory} is not ready yet", hint=hint)
+        raise Unreachable("unreachable", f"the stack on {directory} is not ready yet", hint=hint)
     hint = f"mathrag up --detach --data-dir {directory}; for another stack set MATHRAG_DATA_DIR or MATHRAG_URL"
-    return Unreachable("unreachable", f"no stack runs on {directory}", hint=hint)
+    raise Unreachable("unreachable", f"no stack runs on {directory}", hint=hint)
 
 
 def is_local(address: str) -> bool:
@@ -179,9 +171,6 @@ def is_local(address: str) -> bool:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Failed(
-            "usage",
-            f"{address!r} is not the address of a server (from MATHRAG_URL, or given to the client)",
-            hint=f"use an address such as {DEFAULT}",
-        )
+        message = f"{address!r} is not the address of a server (from MATHRAG_URL, or given to the client)"
+        raise Failed("usage", message, hint=f"use an address such as {DEFAULT}")
     return parts.hostname in LOCAL

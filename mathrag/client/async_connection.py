@@ -9,7 +9,7 @@ import anyio
 import httpx2
 from anyio import to_thread
 
-from mathrag.client.address import url as url_of_stack
+from mathrag.client import address
 from mathrag.client.connection import (
     ANSWER_S,
     RETRIES,
@@ -43,7 +43,7 @@ class AsyncConnection:
         self, url: str | None = None, *, key: str | None = None, timeout_s: float = ANSWER_S, retries: int = RETRIES
     ) -> None:
         """Connect on the first request; the arguments are those of `Connection`."""
-        self.url = url.strip().rstrip("/") if url else url_of_stack()
+        self.url = url.strip().rstrip("/") if url else address.url()
         self.retries = retries
         self._has_answered = False
         with name_proxy_errors():

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from mathrag.client.groups.service import Configurations, Devices, Models, Pipelines, Plugins, Service
 
 
-# The groups of operations as attributes of a client; each is imported when it is first asked for.
-#
-# The command line has none of them: structs for all answers take longer to make than most commands.
-
-
 class OperationGroups(Generic[C]):
-    """Base of both clients: their groups of operations; `C` is the client itself."""
+    """Base of both clients: their groups of operations; `C` is the client itself.
+
+    Each group is imported when it is first asked for. The command line has none of them: structs for all answers take
+    longer to make than most commands.
+    """
 
     @property
     def _client(self) -> C:
@@ -134,9 +133,6 @@ class OperationGroups(Generic[C]):
         from mathrag.client.groups.service import Service
 
         return Service(self._client)
-
-
-# The synchronous client: `Client().jobs.get("first")`.
 
 
 class Client(Connection, OperationGroups[Connection]):

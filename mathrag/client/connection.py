@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from mathrag.client.address import is_local
-from mathrag.client.address import url as url_of_stack
+from mathrag.client import address
 from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
 from mathrag.client.request import MOST_OF_A_PAGE, Page, Request, T
 from shared.errors import MathragError
@@ -23,8 +22,6 @@ from shared.headers import authorization
 
 if TYPE_CHECKING:
     import httpx2
-
-# Options of the HTTP clients.
 
 ANSWER_S = 60.0
 SILENT_S = 45.0
@@ -50,7 +47,7 @@ def options(url: str, timeout_s: float, key: str | None) -> dict[str, Any]:
         "timeout": timeout_s,
         "headers": authorization(resolve_key(key)),
         # A proxy of the environment must not come between us and our own machine.
-        "trust_env": not is_local(url),
+        "trust_env": not address.is_local(url),
         # Reading the certificates of all authorities takes longer than a request that needs none of them.
         "verify": url.startswith("https:"),
     }
@@ -66,8 +63,6 @@ def name_proxy_errors() -> Iterator[None]:
         raise Failed("usage", f"the proxy of the environment cannot be used: {error}", hint=hint) from error
 
 
-# Retries of failed requests: only harmless ones, with exponential back-off or as the server's `Retry-After` says.
-
 RETRIES = 7
 """Number of retries; their waits add up to about 45 s, in which a restarted service is back."""
 FIRST_S = 0.5
@@ -80,7 +75,7 @@ BUSY = (502, 503, 504)
 
 
 class Tries:
-    """Counts the tries of one request.
+    """Counts the tries of one request, and tells after which pause it is tried again, if that is harmless.
 
     A server that has never answered is not waited for: its address is wrong, or it was not started.
     """
@@ -98,16 +93,14 @@ class Tries:
             Failed: `failed` itself, if there is none.
         """
         self._made += 1
-        wait = self._compute_backoff() if failed.retry_after_s is None else failed.retry_after_s
+        # Exponential back-off with random jitter, so that many clients do not return at once.
+        backoff = min(LONGEST_S, FIRST_S * 2.0 ** (self._made - 1)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        wait = backoff if failed.retry_after_s is None else failed.retry_after_s
         if self._made > self._left or wait > LONGEST_S or not self._may_repeat(failed):
             if self._made > 1:
                 failed.add_note(f"tried {self._made} times")
             raise failed
         return wait
-
-    def _compute_backoff(self) -> float:
-        """Return the exponential back-off with random jitter, so that many clients do not return at once."""
-        return min(LONGEST_S, FIRST_S * 2.0 ** (self._made - 1)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def _may_repeat(self, failed: Failed) -> bool:
         if self._request.has_gone:
@@ -136,12 +129,12 @@ def seconds_of(retry_after: str | None) -> float | None:
     return max(0.0, (aware - datetime.now(UTC)).total_seconds())
 
 
-# Write a file beside its place first, so that it is there whole or not at all.
-
-
 @contextmanager
 def replace_when_whole(file: Path) -> Iterator[Path]:
-    """Yield a new path in the folder of `file`; the file written there replaces `file`, or goes after an error."""
+    """Yield a new path in the folder of `file`; the file written there replaces `file`, or goes after an error.
+
+    So `file` is there whole or not at all.
+    """
     partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         yield partial
@@ -149,8 +142,6 @@ def replace_when_whole(file: Path) -> Iterator[Path]:
     finally:
         partial.unlink(missing_ok=True)
 
-
-# Decode answers for both clients: into a value, or into an exception with the problem's message.
 
 A = TypeVar("A")
 PREFIX = "urn:mathrag:"
@@ -268,24 +259,21 @@ class _Problem(msgspec.Struct):
 
 def read_problem(reply: Reply) -> Failed:
     """Return the exception for an answer that is a problem."""
-    found = _read_problem(reply)
-    found.retry_after_s = seconds_of(reply.headers.get("retry-after"))
-    return found
-
-
-def _read_problem(reply: Reply) -> Failed:
     if 300 <= reply.status < 400:
         to = reply.headers.get("location", "nowhere")
         message = f"{reply.url} redirects to {to}, where the API key must not be sent"
-        return of_status(reply.status, "redirected", message, hint="give the client the address of the service itself")
-    try:
-        problem = msgspec.json.decode(reply.content, type=_Problem)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return of_status(reply.status, "internal", f"{reply.url} answered {reply.status}", hint=NOT_OURS)
-    found = of_status(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
-    found.field = problem.field if isinstance(problem.field, str) else None
-    found.line = problem.line if isinstance(problem.line, int) else None
-    found.others = tuple(map(str, problem.others)) if isinstance(problem.others, list) else ()
+        found = of_status(reply.status, "redirected", message, hint="give the client the address of the service itself")
+    else:
+        try:
+            problem = msgspec.json.decode(reply.content, type=_Problem)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            found = of_status(reply.status, "internal", f"{reply.url} answered {reply.status}", hint=NOT_OURS)
+        else:
+            found = of_status(reply.status, problem.type.removeprefix(PREFIX), problem.detail, problem.hint)
+            found.field = problem.field if isinstance(problem.field, str) else None
+            found.line = problem.line if isinstance(problem.line, int) else None
+            found.others = tuple(map(str, problem.others)) if isinstance(problem.others, list) else ()
+    found.retry_after_s = seconds_of(reply.headers.get("retry-after"))
     return found
 
 
@@ -300,11 +288,6 @@ def read_events(reply: "httpx2.Response", url: str) -> "httpx2.EventSource":
     if not reply.headers.get("content-type", "").startswith(EVENTS):
         raise Failed("not_implemented", f"{url} has no stream of events")
     return httpx2.EventSource(reply)
-
-
-# Sends requests: `send` once, for the JSON value of the answer; `read` with retries, for a typed one.
-#
-# The HTTP library is imported by the first client: help needs none, and the import takes half the time of a command.
 
 
 class Connection:
@@ -325,11 +308,12 @@ class Connection:
             timeout_s: longest silence of the server.
             retries: how often a request that failed is sent again where that is harmless; `send` sends once.
         """
+        # Help needs no HTTP library, and its import takes half the time of a command.
         import httpx2
 
         from mathrag.client import dry_run
 
-        self.url = url.strip().rstrip("/") if url else url_of_stack()
+        self.url = url.strip().rstrip("/") if url else address.url()
         self.shows = (shown := dry_run.transport()) is not None
         """Whether requests are printed instead of sent."""
         self.retries = retries

@@ -7,8 +7,6 @@ from typing import Any
 
 from shared.errors import MathragError
 
-# Explain errors of the operating system: which file, why, and what to do.
-
 OTHER_FOLDER = "or take another folder: --data-dir DIR, MATHRAG_DATA_DIR"
 FIXES = {
     errno.EACCES: f"give this user the right to it (`ls -ld` shows whose it is), {OTHER_FOLDER}",
@@ -31,7 +29,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def explain(error: OSError) -> tuple[str, str] | None:
-    """Return the problem and its remedy; None for an error that an operator cannot fix."""
+    """Return the problem of an error of the operating system, and its remedy; None if an operator cannot fix it."""
     if error.errno == errno.ENOENT and not error.filename:
         return "the working directory no longer exists", "cd to an existing one"
     fix = FIXES.get(error.errno or 0)
@@ -39,9 +37,6 @@ def explain(error: OSError) -> tuple[str, str] | None:
         return None
     reason = os.strerror(error.errno or 0).lower()
     return f"`{os.fsdecode(error.filename)}`: {reason}" if error.filename else reason, fix
-
-
-# Why a request, or what a person asked for, could not be done: one exception with the words for it, and its kinds.
 
 
 class Failed(Exception):
@@ -175,9 +170,6 @@ def failure(error: Exception) -> Failed:
     if isinstance(error, OSError) and (words := explain(error)):
         return Failed("unavailable" if error.errno in NO_ROOM else "invalid", *words)
     return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
-
-
-# Packages that only some of the client's methods need.
 
 
 def require(package: str, method: str) -> Any:

@@ -149,7 +149,13 @@ class Upload:
 
     def count_left_out(self, request: Request[Any]) -> Request[Any]:
         """Return `request` like `on`, changed so that its answer also counts the lines that were not sent."""
-        return msgspec.structs.replace(request, explain=self._explain, complete=self._complete)
+
+        def complete(made: Any) -> Any:
+            found = self._sources.complete(msgspec.to_builtins(made))
+            lines = [{**each, "message": f"{each['source']}: {each['message']}"} for each in found["rejected_lines"]]
+            return msgspec.convert({**found, "rejected_lines": lines}, type(made))
+
+        return msgspec.structs.replace(request, explain=self._explain, complete=complete)
 
     def _tell(self, sent: int) -> None:
         if self._progress is not None:
@@ -163,12 +169,6 @@ class Upload:
         if failed.line is not None and 0 < failed.line <= self._sources.sent:
             failed.line = self._sources.where(failed.line)[1]
         return failed
-
-    def _complete(self, made: Any) -> Any:
-        """Replace the upload's line numbers in an answer, and add the lines that were not sent."""
-        found = self._sources.complete(msgspec.to_builtins(made))
-        lines = [{**each, "message": f"{each['source']}: {each['message']}"} for each in found["rejected_lines"]]
-        return msgspec.convert({**found, "rejected_lines": lines}, type(made))
 
 
 class File:

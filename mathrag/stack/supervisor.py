@@ -195,22 +195,20 @@ class Supervisor:
             if len(running) == wanted:
                 return
             if len(running) > wanted:
-                await self._remove(running[-1])
+                # It is in the state, and is stopped with the stack, until it has ended.
+                keeper = running[-1]
+                keeping = self._keeping[keeper.child.name]
+                keeping.cancel()
+                await asyncio.wait([keeping])
+                await keeper.stop()
+                self.keepers.remove(keeper)
+                self._write_state()
+                _log.info("%s: stopped", keeper.child.name)
             else:
                 child = self._workers[service](len(running) + 1)
                 position = self.keepers.index(running[-1]) + 1 if running else len(self.keepers)
                 keeper = self._make_keeper(child, position)
                 self._keeping[child.name] = tasks.create_task(keeper.start_and_keep(), name=child.name)
-
-    async def _remove(self, keeper: Keeper) -> None:
-        """Stop one child in the usual way; it is in the state, and is stopped with the stack, until it has ended."""
-        keeping = self._keeping[keeper.child.name]
-        keeping.cancel()
-        await asyncio.wait([keeping])
-        await keeper.stop()
-        self.keepers.remove(keeper)
-        self._write_state()
-        _log.info("%s: stopped", keeper.child.name)
 
     def _make_keeper(self, child: Child, position: int) -> Keeper:
         log = self.data_dir / LOGS / f"{child.name}.log"

@@ -66,6 +66,13 @@ class Reconciler:
             memory or make_meter(device), device, guard.clock, self._record_figures, sleep
         )
         self._machine = FlipMachine()
+        self._steps: dict[Effect, Callable[[], Awaitable[FlipEvent | None]]] = {
+            Effect.DRAIN: self._drain, Effect.CANCEL: self._cancel, Effect.CLOSE: self._close_row,
+            Effect.UNLOAD: self._unload, Effect.VERIFY_FREE: self._verify_free, Effect.LOAD: self._load,
+            Effect.VERIFY_RESIDENT: self._verify_resident, Effect.OPEN: self._open,
+            Effect.QUARANTINE: self._quarantine,
+        }  # fmt: skip
+        """What carries out each effect of the machine."""
         self._servers: dict[int, ModelServer] = {}
         self._registered: dict[int, ModelIdentityRow] = {}
         """The models that are resident or being loaded, by id."""
@@ -163,26 +170,12 @@ class Reconciler:
             for effect in effects:
                 try:
                     with traces.span(effect.value):
-                        pending = await self._carry_out(effect) or pending
+                        pending = await self._steps[effect]() or pending
                 except Exception as error:  # noqa: BLE001 - whatever fails in a step, the device ends in quarantine and says why
                     _log.exception("%s failed", effect.value)
                     self._reason = f"{effect.value}: {error}"
                     pending = FlipEvent.FAILED
                     break
-
-    async def _carry_out(self, effect: Effect) -> FlipEvent | None:
-        effects: dict[Effect, Callable[[], Awaitable[FlipEvent | None]]] = {
-            Effect.DRAIN: self._drain,
-            Effect.CANCEL: self._cancel,
-            Effect.CLOSE: self._close_row,
-            Effect.UNLOAD: self._unload,
-            Effect.VERIFY_FREE: self._verify_free,
-            Effect.LOAD: self._load,
-            Effect.VERIFY_RESIDENT: self._verify_resident,
-            Effect.OPEN: self._open,
-            Effect.QUARANTINE: self._quarantine,
-        }
-        return await effects[effect]()
 
     async def _drain(self) -> FlipEvent:
         self._guard.close()
@@ -286,7 +279,15 @@ class Reconciler:
 
     async def _open(self) -> None:
         wanted = self._require_wanted()
-        await self._close_older(wanted.epoch)
+        at = self._guard.clock.now()
+
+        async def close_older(connection: AsyncConnection) -> None:
+            """Close the rows of older residencies that ended while PostgreSQL was away."""
+            for left in await residencies.find_unclosed(connection, self._device.id):
+                if left.epoch < wanted.epoch:
+                    await residencies.set_state(connection, left.epoch, "closed", at, "interrupted")
+
+        await self._write(close_older)
         await self._move(wanted.epoch, "open")
         await self._write(partial(queue.end_outages, models=wanted.models))
         self._current, self._reason = wanted, None
@@ -294,35 +295,24 @@ class Reconciler:
         for model_id, server in self._servers.items():
             name = self._registered[model_id].name
             model = self._models[name]
-            slots = self._require_wanted().parallel(model_id) or model.parallel
+            slots = wanted.parallel(model_id) or model.parallel
             residents[model_id] = ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
         self._guard.open(wanted.epoch, residents)
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
-
-    async def _close_older(self, epoch: int) -> None:
-        """Close the rows of older residencies that ended while PostgreSQL was away."""
-        at = self._guard.clock.now()
-
-        async def close(connection: AsyncConnection) -> None:
-            for left in await residencies.find_unclosed(connection, self._device.id):
-                if left.epoch < epoch:
-                    await residencies.set_state(connection, left.epoch, "closed", at, "interrupted")
-
-        await self._write(close)
 
     async def _quarantine(self) -> None:
         wanted = self._require_wanted()
         if self._current is not None and self._current.epoch != wanted.epoch:
             await self._move(self._current.epoch, "closed", self._reason)
         await self._report_phase("quarantined", Phase.QUARANTINED)
-        await self._write(self._note_outage)
+        device, reason = self._device.id, self._reason or "it was interrupted"
 
-    async def _note_outage(self, connection: AsyncConnection) -> None:
-        """Record an outage of the models that could not be loaded: their calls wait until the device is tried again."""
-        reason = self._reason or "it was interrupted"
-        rest_s = policy.retry_wait_s(await residencies.count_failures(connection, self._device.id))
-        models = self._require_wanted().models
-        await queue.note_outage(connection, models, f"device {self._device.id}", reason, rest_s)
+        async def note_outage(connection: AsyncConnection) -> None:
+            """Record that the models could not be loaded: their calls wait until the device is tried again."""
+            rest_s = policy.retry_wait_s(await residencies.count_failures(connection, device))
+            await queue.note_outage(connection, wanted.models, f"device {device}", reason, rest_s)
+
+        await self._write(note_outage)
 
     async def _record_figures(self, figures: Mapping[str, object]) -> None:
         await self._write(partial(residencies.record_figures, epoch=self._require_wanted().epoch, figures=figures))

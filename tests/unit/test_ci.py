@@ -149,7 +149,7 @@ def test_a_stale_file_is_named_by_the_check_and_then_written(
     file = tmp_path / "table.md"
     file.write_text("old")
     main = generator["main"]
-    main.__globals__.update(generated=lambda: [(file, "new")], REPOSITORY=tmp_path)
+    main.__globals__.update(list_files=lambda: [(file, "new")], REPOSITORY=tmp_path)
     assert main(["--check"]) == 1
     assert file.read_text() == "old"
     assert "table.md is not as the code says: make generate" in capsys.readouterr().out
@@ -165,14 +165,14 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     class More(settings.Settings):
         workers: Workers = Workers()
 
-    generated = generator["generated"].__globals__
+    generated = generator["list_files"].__globals__
     reference = generator["reference"]
     for module in (reference, generated["settings_example"], generated["config"]):
         monkeypatch.setattr(module, "Settings", More)
     monkeypatch.setattr(generator["answers"], "answers", str)
     monkeypatch.setattr(reference.api_pages, "pages", lambda: iter(()))
     monkeypatch.setattr(reference.commands, "page", str)
-    texts = {file.name: text for file, text in generator["generated"]()}
+    texts = {file.name: text for file, text in generator["list_files"]()}
     assert "\n  naps: 7 # Naps of a worker (docs/how-to/scaling.md).\n" in texts["mathrag.example.yaml"]
     assert (
         "| `workers.naps` | 7 | Naps of a worker ([Scale, back up, upgrade, size](../how-to/scaling.md)). |"
@@ -336,14 +336,14 @@ BROKEN: dict[str, Any] = {"name": "broken", "version": "2", "vulns": [{"id": "CV
 
 
 def test_a_vulnerability_fails(advisories: ModuleType) -> None:
-    code, words = advisories.judged(report(SOUND, UNKNOWN, BROKEN), "")
+    code, words = advisories.judge(report(SOUND, UNKNOWN, BROKEN), "")
     assert code == 1
     assert "broken 2: CVE-1, mended in 3" in words
 
 
 def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) -> None:
-    assert advisories.judged(report(SOUND), "") == (0, "No known vulnerability in 1 packages")
-    assert advisories.judged(report(SOUND, UNKNOWN), "") == (0, "No known vulnerability in 1 packages; 1 NOT checked")
+    assert advisories.judge(report(SOUND), "") == (0, "No known vulnerability in 1 packages")
+    assert advisories.judge(report(SOUND, UNKNOWN), "") == (0, "No known vulnerability in 1 packages; 1 NOT checked")
 
 
 @pytest.mark.parametrize(
@@ -354,10 +354,10 @@ def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) 
     ],
 )
 def test_a_source_that_does_not_answer_is_said_to_be_skipped(advisories: ModuleType, output: str, errors: str) -> None:
-    code, words = advisories.judged(output, errors)
+    code, words = advisories.judge(output, errors)
     assert code == 0
     assert words.startswith("SKIPPED")
 
 
 def test_any_other_failure_is_one(advisories: ModuleType) -> None:
-    assert advisories.judged("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")
+    assert advisories.judge("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")

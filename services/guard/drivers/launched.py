@@ -293,21 +293,19 @@ class WatchedWeights:
 
     async def confirm(self) -> bool:
         """Tell whether the bytes are the same; they are hashed again only if size, times or inode differ."""
-        self.replaced = self.replaced or not await self._is_unchanged()
-        return not self.replaced
-
-    async def _is_unchanged(self) -> bool:
+        if self.replaced:
+            return False
         try:
             # A few `stat` calls for each reply: a thread would cost more.
             signature = files.read_signature(self._path)
             if signature != self._seen and await digest(self._path) != self._digest:
                 _log.error("%s was replaced while it was resident; its replies are discarded", self._path)
-                return False
+                self.replaced = True
+            self._seen = signature
         except (OSError, DriverError) as error:
             _log.error("%s cannot be read any more while it is resident: %s", self._path, error)
-            return False
-        self._seen = signature
-        return True
+            self.replaced = True
+        return not self.replaced
 
 
 async def watch_weights(path: Path) -> WatchedWeights:

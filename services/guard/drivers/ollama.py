@@ -402,7 +402,14 @@ class OllamaServer:
             return
         self._watcher.cancel()
         await asyncio.wait([self._watcher])
-        if await self._unload() or not self.alive:
+        try:
+            with suppress(OllamaFailed):  # a removed tag can only be watched
+                await self._api.unload(self._wanted.tag)
+            is_gone = await wait_until_gone(self._api, {self._wanted.pulled.digest}, self._patience_s)
+        except OllamaFailed as failed:
+            _log.warning("%s: cannot tell whether it is unloaded: %s", self._wanted.tag, failed)
+            is_gone = failed.away
+        if is_gone or not self.alive:
             self._stopped = True
             self._lost.set()
             _loaded[self._api.url].pop(self._wanted.tag, None)
@@ -410,16 +417,6 @@ class OllamaServer:
         else:
             self._patience_s = 0
             _log.error("%s is still loaded; `ollama stop %s`, or restart Ollama", self._wanted.tag, self._wanted.tag)
-
-    async def _unload(self) -> bool:
-        """Unload the model and return whether it, or its server, is gone; a removed tag can only be watched."""
-        try:
-            with suppress(OllamaFailed):
-                await self._api.unload(self._wanted.tag)
-            return await wait_until_gone(self._api, {self._wanted.pulled.digest}, self._patience_s)
-        except OllamaFailed as failed:
-            _log.warning("%s: cannot tell whether it is unloaded: %s", self._wanted.tag, failed)
-            return failed.away
 
     def memory_mib(self) -> float | None:
         """Return the memory that the server reported after the load."""

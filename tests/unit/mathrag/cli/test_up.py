@@ -195,7 +195,7 @@ def test_a_configuration_that_is_a_folder_is_named(tmp_path: Path, monkeypatch: 
 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
-    monkeypatch.setattr(up, "build", lambda *_, **__: pytest.fail("a stack was built"))
+    monkeypatch.setattr(up, "build_stack", lambda *_, **__: pytest.fail("a stack was built"))
     code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
     assert code == Exit.INVALID
     assert f"MATHRAG_CONFIG: there is no file `{tmp_path}/none.yaml`" in said
