@@ -33,8 +33,18 @@ from shared.storage.rules import ImportOrigin, RuleBank
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import EmptyDatabase
-from tests.integration.following import FollowingRules, add_bank, add_graph, ask_for
-from tests.integration.mining import StuckPool, mining_worker, request, seal, store_graph, work
+from tests.integration.rule_banks import (
+    FollowingRules,
+    StuckPool,
+    add_bank,
+    add_graph,
+    ask_for,
+    mining_worker,
+    request,
+    seal,
+    store_graph,
+    work,
+)
 from tests.integration.scene import SETTINGS, by_rule, drain, furnish, rows, scalar, submit_job
 
 pytestmark = pytest.mark.anyio

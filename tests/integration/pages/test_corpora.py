@@ -7,7 +7,7 @@ import pytest
 from shared.replies import CorpusRecord, Document
 from shared.storage import corpora, datasets
 from shared.storage.database import Database
-from tests.integration import mining
+from tests.integration import rule_banks
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, text, without_time
 
@@ -38,7 +38,7 @@ async def test_without_a_corpus_the_page_says_how_to_make_one(database: Database
 
 
 async def test_a_list_says_what_can_be_searched(api: Api, database: Database) -> None:
-    await mining.store_graph(database, "kin")
+    await rule_banks.store_graph(database, "kin")
     await store(database, "plain", Document(text="A passage."))
     found = [without_time(row) for row in rows(await text(api, "/corpora"))]
     assert found == [

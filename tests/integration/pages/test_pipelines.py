@@ -13,7 +13,7 @@ from shared.shapes import Scope
 from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin
-from tests.integration import mining, scene
+from tests.integration import rule_banks, scene
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, sign_in, text
 from tests.integration.test_search_api import HASHES, Retriever
@@ -117,13 +117,13 @@ async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, 
 
 
 async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, database: Database) -> None:
-    await mining.store_graph(database)
-    assert (await api.http.post("/v1/rules", json=mining.request())).status_code == 202
+    await rule_banks.store_graph(database)
+    assert (await api.http.post("/v1/rules", json=rule_banks.request())).status_code == 202
     assert rows(await text(api, "/rules"))[0].startswith("bank mining g amie")
     page = await text(api, "/rules/bank")
     assert "It is being mined" in page
     assert "mathrag job watch" in page
-    await mining.work(database)
+    await rule_banks.work(database)
     assert rows(await text(api, "/rules"))[0].startswith("bank ready g amie")
     page = await text(api, "/rules/bank")
     assert "mined from the graph g" in page
@@ -131,10 +131,10 @@ async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, datab
 
 
 async def test_a_bank_that_failed_says_why(api: Api, database: Database) -> None:
-    await mining.store_graph(database)
-    reply = await api.http.post("/v1/rules", json=mining.request())
+    await rule_banks.store_graph(database)
+    reply = await api.http.post("/v1/rules", json=rule_banks.request())
     await api.http.post(f"/v1/jobs/{reply.json()['job']}/cancel")
-    await mining.work(database)
+    await rule_banks.work(database)
     page = await text(api, "/rules/bank")
     assert "its job was cancelled" in page
     assert "mathrag rules mine --graph g --name bank" in page
