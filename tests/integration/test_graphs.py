@@ -190,7 +190,7 @@ async def test_a_database_without_room_is_answered_so_and_nothing_is_stored(
 ) -> None:
     with monkeypatch.context() as full:
         if where == "statement":
-            full.setattr(graphs, "INSERT", NO_ROOM)
+            full.setattr(stored_graphs, "INSERT", NO_ROOM)
         else:
             full.setattr(asyncpg.Connection, "copy_records_to_table", no_room)
         reply = await send(api, FACTS)
