@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from shared.samples import Extraction, Library, Outcome, Sample, Steps, Trace
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
@@ -399,14 +399,13 @@ PATH = "/v1/jobs/a-job/samples"
 
 
 @pytest.fixture
-async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def served(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, items=12)
     await scene.run_sql(
         database,
         "UPDATE items SET subject = (ARRAY['Algebra', 'Geometry'])[1 + ordinal % 2], level = (ordinal % 3)::text",
     )
-    async with serving(database, redis_url) as client:
-        yield client
+    return empty_api
 
 
 def answer(request: Request) -> Reply:

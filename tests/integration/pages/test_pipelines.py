@@ -14,7 +14,7 @@ from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin
 from tests.integration import rule_banks, scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.pages.browsing import look, next_page, rows, sign_in, text
 from tests.integration.test_search_api import HASHES, Retriever
 
@@ -111,9 +111,8 @@ async def store(database: Database, name: str, *found: Rule) -> None:
     await rules.create_imported(database, name, ImportOrigin("amie"), batches())
 
 
-async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as api:
-        assert "mathrag rules mine --graph NAME --name NAME --wait" in await text(api, "/rules")
+async def test_without_a_bank_the_page_says_how_to_mine_one(empty_api: Api) -> None:
+    assert "mathrag rules mine --graph NAME --name NAME --wait" in await text(empty_api, "/rules")
 
 
 async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, database: Database) -> None:
@@ -238,12 +237,11 @@ SEARCH_HOSTILE = Document(
 
 
 @pytest.fixture
-async def searched(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def searched(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 1)
-    async with serving(database, redis_url) as api:
-        ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
-        api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
-        yield api
+    ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
+    empty_api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
+    return empty_api
 
 
 def found(page: str) -> list[str]:
@@ -342,9 +340,8 @@ async def test_a_retriever_that_is_away_is_said_as_the_api_says_it(searched: Api
     assert "GET /readyz" in reply.text
 
 
-async def test_a_service_without_a_corpus_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as api:
-        page = await text(api, "/search")
+async def test_a_service_without_a_corpus_says_how_to_make_one(empty_api: Api) -> None:
+    page = await text(empty_api, "/search")
     assert "There is no corpus to search yet" in page
     assert "mathrag corpus create NAME FILE" in page
 
