@@ -44,6 +44,12 @@ async def right(plant: Plant, job: str, items: Iterable[int], *, repeat: int = 0
 
 @pytest.fixture
 def answered(api: Api, database: Database, plant: Plant) -> Answered:
+    return answering(api, database, plant)
+
+
+def answering(api: Api, database: Database, plant: Plant) -> Answered:
+    """Jobs by name, whose answers are right to these items."""
+
     async def answer(**right_items: Iterable[int]) -> None:
         for name in right_items:
             await api.job(name=name)
