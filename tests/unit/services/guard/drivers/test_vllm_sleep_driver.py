@@ -32,9 +32,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 @pytest.fixture
-async def make(
-    tmp_path: Path, programs: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Make]:
+async def make(tmp_path: Path, programs: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     trees: list[ProcessTree] = []
     start = launched.start
 
