@@ -23,6 +23,7 @@ from tests.integration.scene import (
     ScriptedExecutor,
     advance,
     claim_some,
+    die_before_commit,
     drain,
     furnish,
     job_states,
@@ -291,12 +292,7 @@ async def test_another_process_goes_on_where_one_was_killed(
     monkeypatch.setattr(lifecycle, "FINALISED_AT_ONCE", 2)
     assert await finish_due_jobs(database) == []
     assert await finish_due_jobs(database) == []
-    async with processes(database, 1) as [other]:
-        held = HeldDatabase(other, first=1)
-        finishing = asyncio.create_task(finish_due_jobs(held))
-        await held.reached.wait()
-        finishing.cancel()
-        await asyncio.gather(finishing, return_exceptions=True)
+    await die_before_commit(database, finish_due_jobs, first=1)
     assert await job_states(database) == ["finalizing"]
     assert await scalar(database, "SELECT count(*) FROM records") == 4
     assert await finish_whole(database) == [job]
