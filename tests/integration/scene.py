@@ -5,9 +5,10 @@ import math
 import struct
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -57,6 +58,8 @@ DOCUMENTS = [
 _REQUEST = msgspec.json.Decoder(Request)
 
 Answer = Callable[[Request], Reply]
+T = TypeVar("T")
+U = TypeVar("U")
 OPEN = DeviceLease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
 """Grants everything."""
 
@@ -335,6 +338,36 @@ class Uncommitted(Database):
         """As the fixture `plant`: a statement of the owner, with the triggers off that refuse changes."""
         changed = await force_on(self.connection, sql, **values)
         assert changed > 0 or not counted
+
+
+async def die_before_commit(
+    database: Database, do: Callable[[Database], Coroutine[Any, Any, object]], *, first: int = 0
+) -> None:
+    """Another process does this, and is killed before a commit; the `first` ones pass."""
+    async with processes(database, 1) as [other]:
+        held = HeldDatabase(other, first=first)
+        dying = asyncio.create_task(do(held))
+        await held.reached.wait()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+
+
+async def commit_while_waited_for(
+    database: Database,
+    do: Callable[[Database], Coroutine[Any, Any, T]],
+    wait: Callable[[Database], Coroutine[Any, Any, U]],
+    *,
+    first: int = 0,
+) -> tuple[T, U]:
+    """One process commits once another is seen to wait for it; the `first` commits pass. Returns both results."""
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one, first=first)
+        doing = asyncio.create_task(do(held))
+        await held.reached.wait()
+        waiting = asyncio.create_task(wait(two))
+        await somebody_waits(database)
+        held.go.set()
+        return await doing, await waiting
 
 
 async def somebody_waits(database: Database, backends: int = 1) -> None:

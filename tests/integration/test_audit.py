@@ -23,7 +23,7 @@ from shared.settings import Workers
 from shared.storage.database import Database
 from tests.integration.api import Api
 from tests.integration.conftest import Plant
-from tests.integration.following import add_bank
+from tests.integration.rule_banks import add_bank
 from tests.integration.scene import (
     Answer,
     ScriptedExecutor,

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from shared.replies import Generated, Hit, Reply, Retrieved
 from shared.storage import jobs
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish
 from tests.integration.test_audit import staged
@@ -44,6 +44,12 @@ async def right(plant: Plant, job: str, items: Iterable[int], *, repeat: int = 0
 
 @pytest.fixture
 def answered(api: Api, database: Database, plant: Plant) -> Answered:
+    return answering(api, database, plant)
+
+
+def answering(api: Api, database: Database, plant: Plant) -> Answered:
+    """Jobs by name, whose answers are right to these items."""
+
     async def answer(**right_items: Iterable[int]) -> None:
         for name in right_items:
             await api.job(name=name)
@@ -223,12 +229,11 @@ WIDE, NARROW = 5, 1
 
 
 @pytest.fixture
-async def sums_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def sums_api(database: Database, empty_api: Api) -> Api:
     await furnish(database)
-    async with serving(database, redis_url) as started:
-        made = await started.upload("datasets", "sums", SUMS, grader="f1")
-        assert made.status_code == 201
-        yield started
+    made = await empty_api.upload("datasets", "sums", SUMS, grader="f1")
+    assert made.status_code == 201
+    return empty_api
 
 
 def world(request: Request) -> Reply:

@@ -17,7 +17,7 @@ from shared.samples import Item
 from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import furnish, rows, scalar
 
 pytestmark = pytest.mark.anyio
@@ -146,11 +146,10 @@ QUERY = "SELECT query FROM items i JOIN datasets d ON d.id = i.dataset_id WHERE 
 
 
 @pytest.fixture
-async def graph_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        reply = await serving_api.http.post("/v1/graphs", params={"name": "g"}, content=GRAPH)
-        assert reply.status_code == 201, reply.text
-        yield serving_api
+async def graph_api(empty_api: Api) -> Api:
+    reply = await empty_api.http.post("/v1/graphs", params={"name": "g"}, content=GRAPH)
+    assert reply.status_code == 201, reply.text
+    return empty_api
 
 
 async def make(graph_api: Api, content: bytes = FACTS, name: str = "q", **query: Any) -> httpx2.Response:
@@ -258,13 +257,12 @@ OTHER_RULES = RULES.replace("met", "sued")
 
 
 @pytest.fixture
-async def mined_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        await send(serving_api, "/v1/graphs", ACQUAINTANCES, name="g")
-        await send(serving_api, "/v1/rules/import", RULES, name="bank")
-        await send(serving_api, "/v1/rules/import", OTHER_RULES, name="other")
-        await send(serving_api, "/v1/datasets/from-graph", FACTS_TO_LEARN, name="led", graph="g", rules="bank")
-        yield serving_api
+async def mined_api(empty_api: Api) -> Api:
+    await send(empty_api, "/v1/graphs", ACQUAINTANCES, name="g")
+    await send(empty_api, "/v1/rules/import", RULES, name="bank")
+    await send(empty_api, "/v1/rules/import", OTHER_RULES, name="other")
+    await send(empty_api, "/v1/datasets/from-graph", FACTS_TO_LEARN, name="led", graph="g", rules="bank")
+    return empty_api
 
 
 async def send(mined_api: Api, path: str, content: str, **query: str) -> None:
@@ -350,21 +348,20 @@ TEN = "one two three four five six seven eight nine ten"
 
 
 @pytest.fixture
-async def leaking_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    async with serving(database, redis_url) as serving_api:
-        lines = [
-            {"id": "near", "problem": f"{TEN} here", "text": "so it is"},
-            {"id": "other", "problem": "What is music?", "text": "sound"},
-            {"id": "passage", "text": TEN},
-            {"id": "same", "problem": " what is 2 + 2?", "text": "4"},
-            {"id": "again", "problem": "What is 2 + 2?", "text": "it is 4"},
-            {"id": "late", "problem": " ", "text": "a passage, too"},
-        ]
-        await serving_api.upload("corpora", "mine", lines)
-        await serving_api.upload(
-            "datasets", "asked", [{"question": q, "answer": "4"} for q in (TEN, "Why?", "What is 2 + 2?", "No.")]
-        )
-        yield serving_api
+async def leaking_api(empty_api: Api) -> Api:
+    lines = [
+        {"id": "near", "problem": f"{TEN} here", "text": "so it is"},
+        {"id": "other", "problem": "What is music?", "text": "sound"},
+        {"id": "passage", "text": TEN},
+        {"id": "same", "problem": " what is 2 + 2?", "text": "4"},
+        {"id": "again", "problem": "What is 2 + 2?", "text": "it is 4"},
+        {"id": "late", "problem": " ", "text": "a passage, too"},
+    ]
+    await empty_api.upload("corpora", "mine", lines)
+    await empty_api.upload(
+        "datasets", "asked", [{"question": q, "answer": "4"} for q in (TEN, "Why?", "What is 2 + 2?", "No.")]
+    )
+    return empty_api
 
 
 @pytest.mark.parametrize(("block", "batch"), [(5000, 250), (1, 1), (2, 5)])

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,12 +17,13 @@ from shared.samples import Extraction, Library, Outcome, Sample, Steps, Trace
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import (
     HeldDatabase,
     ScriptedExecutor,
     advance,
     claim_some,
+    die_before_commit,
     drain,
     furnish,
     job_states,
@@ -291,12 +292,7 @@ async def test_another_process_goes_on_where_one_was_killed(
     monkeypatch.setattr(lifecycle, "FINALISED_AT_ONCE", 2)
     assert await finish_due_jobs(database) == []
     assert await finish_due_jobs(database) == []
-    async with processes(database, 1) as [other]:
-        held = HeldDatabase(other, first=1)
-        finishing = asyncio.create_task(finish_due_jobs(held))
-        await held.reached.wait()
-        finishing.cancel()
-        await asyncio.gather(finishing, return_exceptions=True)
+    await die_before_commit(database, finish_due_jobs, first=1)
     assert await job_states(database) == ["finalizing"]
     assert await scalar(database, "SELECT count(*) FROM records") == 4
     assert await finish_whole(database) == [job]
@@ -399,14 +395,13 @@ PATH = "/v1/jobs/a-job/samples"
 
 
 @pytest.fixture
-async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def served(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, items=12)
     await scene.run_sql(
         database,
         "UPDATE items SET subject = (ARRAY['Algebra', 'Geometry'])[1 + ordinal % 2], level = (ordinal % 3)::text",
     )
-    async with serving(database, redis_url) as client:
-        yield client
+    return empty_api
 
 
 def answer(request: Request) -> Reply:

@@ -13,8 +13,8 @@ from shared.storage.database import Database
 from tests import golden
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
-from tests.integration.mining import request, store_graph, work
 from tests.integration.pages.browsing import look, send, statements
+from tests.integration.rule_banks import request, store_graph, work
 from tests.integration.test_experiments import PAIR, submitted
 
 pytestmark = pytest.mark.anyio

@@ -1,3 +1,5 @@
+"""Graphs: over REST, in the database, and as what rules are found over."""
+
 import errno
 import gzip
 import hashlib
@@ -14,6 +16,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
+from services.judge import graphs as judge_graphs
 from services.judge.executors import NO_BANK, NO_PHRASES, RulesExecutor
 from shared.calls import FindRules, RuleChoice
 from shared.errors import Conflict, NotFound
@@ -25,14 +28,12 @@ from shared.runtime import pins
 from shared.runtime import purge as purging
 from shared.runtime.queue import ClaimedCall
 from shared.settings import Limits
-from shared.storage import graphs
 from shared.storage import graphs as stored_graphs
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
-from tests.integration.following import BANK, PHRASES, add_bank, add_graph, rule
+from tests.integration.rule_banks import BANK, PHRASES, add_bank, add_graph, rule
 from tests.integration.scene import SETTINGS, furnish, run_sql, scalar
-from tests.integration.stored_graph import loaded
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, TIMED
 
 # Graphs over REST: stored with their corpus or not at all, and usable when the upload is answered.
@@ -189,7 +190,7 @@ async def test_a_database_without_room_is_answered_so_and_nothing_is_stored(
 ) -> None:
     with monkeypatch.context() as full:
         if where == "statement":
-            full.setattr(graphs, "INSERT", NO_ROOM)
+            full.setattr(stored_graphs, "INSERT", NO_ROOM)
         else:
             full.setattr(asyncpg.Connection, "copy_records_to_table", no_room)
         reply = await send(api, FACTS)
@@ -403,6 +404,15 @@ def _random(count: int) -> Sequence[FindRules]:
 
 
 # Graphs in the database: arrays and names come back as they were, whatever the blocks.
+
+
+async def loaded(database: Database, graph: int, folder: Path) -> Graph:
+    """The graph with this row id, as a process that mines it sees it: written into `folder` and mapped from there."""
+    async with database.transaction() as connection:
+        await judge_graphs.write_graph(connection, graph, folder)
+    found = judge_graphs.map_graph(folder)
+    return found._replace(entities=list(found.entities), relations=list(found.relations))
+
 
 STATIC = Graph(
     triples=np.array([[0, 0, 1], [1, 0, 2], [2, 1, 0]], np.int32),

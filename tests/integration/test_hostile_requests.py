@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 import string
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import httpx2
@@ -22,7 +22,7 @@ from shared.storage.database import Database
 from tests.api_document import api_document
 from tests.faults.recording import Seen
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ WITH_BODY = [
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     async def wait(*_: object) -> None:
         """In vain."""
 
@@ -82,8 +82,7 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     await lifecycle.submit_once(database, scene.SETTINGS, asked, None, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
-    async with serving(database, redis_url) as serving_api:
-        yield serving_api
+    return empty_api
 
 
 def parameters(method: str, path: str, place: str) -> list[dict[str, Any]]:

@@ -29,6 +29,8 @@ from tests.integration.scene import (
     answer_preparations,
     claim,
     claim_some,
+    commit_while_waited_for,
+    die_before_commit,
     drain,
     furnish,
     job_states,
@@ -76,12 +78,7 @@ async def test_a_cancel_whose_process_died_half_way_is_finished_by_the_next(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await queue_job(database)
-    async with processes(database, 1) as [other]:
-        held = HeldDatabase(other, first=1)
-        dying = asyncio.create_task(cancel(held, job))
-        await held.reached.wait()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await die_before_commit(database, lambda held: cancel(held, job), first=1)
     assert await scalar(database, "SELECT count(*) FROM queue") == 2
     assert await sample_states(database) == [4, 4]
     await cancel(database, job)
@@ -199,14 +196,7 @@ async def test_a_cancel_waits_for_the_advance_that_holds_the_samples_and_undoes_
     await furnish(database, items=2)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
-    async with processes(database, 2) as [one, two]:
-        held = HeldDatabase(one)
-        advancing = asyncio.create_task(Advancer(held).advance())
-        await held.reached.wait()
-        cancelling = asyncio.create_task(cancel(two, job))
-        await somebody_waits(database)
-        held.go.set()
-        await asyncio.gather(advancing, cancelling)
+    await commit_while_waited_for(database, lambda held: Advancer(held).advance(), lambda two: cancel(two, job))
     assert await scalar(database, "SELECT count(*) FROM calls") == 2
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
     assert await sample_states(database) == [4, 4]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -29,11 +28,10 @@ HIDDEN = ("system", "rating", "correct", "judge", "model", "score")
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        await judged(serving_api, database)
-        yield serving_api
+    await judged(empty_api, database)
+    return empty_api
 
 
 async def judged(api: Api, database: Database, **fields: Any) -> None:
@@ -277,12 +275,11 @@ def with_nul(request: Request) -> Reply:
     return Rated(rating=reply.rating, text="\x00[[3]]") if isinstance(reply, Rated) else reply
 
 
-async def test_a_judge_that_writes_nul_can_be_labelled(database: Database, redis_url: str) -> None:
+async def test_a_judge_that_writes_nul_can_be_labelled(database: Database, empty_api: Api) -> None:
     await scene.furnish(database)
-    async with serving(database, redis_url) as api:
-        await api.job("mathrag-gate", params={"quality": "judge"})
-        await scene.drain(database, scene.ScriptedExecutor(with_nul))
-        assert (await make(api))["tasks"] > 0
+    await empty_api.job("mathrag-gate", params={"quality": "judge"})
+    await scene.drain(database, scene.ScriptedExecutor(with_nul))
+    assert (await make(empty_api))["tasks"] > 0
 
 
 # A judge that is calibrated by labels: a job takes what its ratings are worth, and keeps it.
@@ -293,14 +290,13 @@ JUDGEMENTS = "SELECT count(*) FROM calls WHERE role = 'judge'"
 
 
 @pytest.fixture
-async def labelled_api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def labelled_api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        await serving_api.job("mathrag-gate", params=JUDGED)
-        await finished(database)
-        reply = await serving_api.http.post(SETS, json={"name": "set", "job": "a-job", "size": 1000})
-        assert reply.status_code == 201
-        yield serving_api
+    await empty_api.job("mathrag-gate", params=JUDGED)
+    await finished(database)
+    reply = await empty_api.http.post(SETS, json={"name": "set", "job": "a-job", "size": 1000})
+    assert reply.status_code == 201
+    return empty_api
 
 
 async def say(labelled_api: Api, number: int, value: int, *, blind: bool = True) -> None:

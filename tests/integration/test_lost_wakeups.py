@@ -31,6 +31,7 @@ from tests.integration.scene import (
     answered,
     claim,
     claim_some,
+    commit_while_waited_for,
     furnish,
     install,
     job_states,
@@ -260,14 +261,10 @@ async def test_two_jobs_that_ask_at_the_same_moment_share_one_call(database: Dat
     await without_gold(database)
     await submit_job(database, "closed-book")
     await submit_job(database, "closed-book")
-    async with processes(database, 2) as [one, two]:
-        held = HeldDatabase(one)
-        first = asyncio.create_task(Advancer(held).advance(limit=1))
-        await held.reached.wait()
-        second = asyncio.create_task(Advancer(two).advance(limit=1))
-        await somebody_waits(database)
-        held.go.set()
-        assert [(await first).samples, (await second).samples] == [1, 1]
+    first, second = await commit_while_waited_for(
+        database, lambda held: Advancer(held).advance(limit=1), lambda two: Advancer(two).advance(limit=1)
+    )
+    assert [first.samples, second.samples] == [1, 1]
     assert await scalar(database, "SELECT count(*) FROM calls") == 1
     assert sorted(await rows(database, "SELECT created FROM steps")) == [(False,), (True,)]
     taken = await claim_some(database)

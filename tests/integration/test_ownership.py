@@ -1,7 +1,6 @@
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from shared.settings import Device, Settings
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration import scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.scene import run_sql, scalar
 
 # One guard per device, whatever dies and wherever the other one runs.
@@ -193,11 +192,10 @@ JOB = {"name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": "close
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        await serving_api.job()
-        yield serving_api
+    await empty_api.job()
+    return empty_api
 
 
 async def test_a_submit_with_a_mistyped_name_is_refused_with_the_right_one(api: Api, subtests: pytest.Subtests) -> None:

@@ -33,6 +33,8 @@ from tests.integration.scene import (
     answer_preparations,
     claim,
     claim_some,
+    commit_while_waited_for,
+    die_before_commit,
     drain,
     furnish,
     install,
@@ -44,7 +46,6 @@ from tests.integration.scene import (
     run_sql,
     sample_states,
     scalar,
-    somebody_waits,
     stuck,
     submit_job,
     two_questions,
@@ -197,14 +198,7 @@ async def test_a_pause_waits_for_the_advance_that_holds_the_samples_and_parks_it
     await furnish(database, items=2)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
-    async with processes(database, 2) as [one, two]:
-        held = HeldDatabase(one)
-        advancing = asyncio.create_task(Advancer(held).advance())
-        await held.reached.wait()
-        pausing = asyncio.create_task(pause(two, job))
-        await somebody_waits(database)
-        held.go.set()
-        await asyncio.gather(advancing, pausing)
+    await commit_while_waited_for(database, lambda held: Advancer(held).advance(), lambda two: pause(two, job))
     assert await scalar(database, "SELECT count(*) FROM calls") == 2
     assert await scalar(database, QUEUED) == 0
     assert await sample_states(database) == [1, 1]
@@ -240,12 +234,7 @@ async def test_a_resume_that_comes_while_the_pause_parks_brings_every_call_back(
 
 async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
     job = await queue_job(database)
-    async with processes(database, 1) as [other]:
-        held = HeldDatabase(other, first=1)
-        dying = asyncio.create_task(pause(held, job))
-        await held.reached.wait()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await die_before_commit(database, lambda held: pause(held, job), first=1)
     assert (await job_states(database), await scalar(database, QUEUED)) == (["paused"], 2)
     assert await sweep(database, "sweeper") == set()
     assert await scalar(database, QUEUED) == 0
@@ -254,12 +243,7 @@ async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(da
 async def test_a_resume_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
     job = await queue_job(database)
     await pause(database, job)
-    async with processes(database, 1) as [other]:
-        held = HeldDatabase(other, first=2)
-        dying = asyncio.create_task(resume(held, job))
-        await held.reached.wait()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await die_before_commit(database, lambda held: resume(held, job), first=2)
     assert (await job_states(database), await scalar(database, QUEUED)) == (["running"], 0)
     assert await sweep(database, "sweeper") != set()
     await completes(database, ["completed"])

@@ -85,11 +85,10 @@ async def test_replies_without_token_counts_leave_the_cost_unknown(
     assert first["cost"] == {"made": None, "all": None, "models": {"a-judge": None, "a-generator": None}}
 
 
-async def test_a_job_that_no_model_has_answered_has_no_cost(database: Database, redis_url: str) -> None:
+async def test_a_job_that_no_model_has_answered_has_no_cost(database: Database, empty_api: Api) -> None:
     await scene.furnish(database)
-    async with serving(database, redis_url) as api:
-        await api.job(name="one")
-        assert (await api.get("/v1/jobs/one/report"))["cost"] is None
+    await empty_api.job(name="one")
+    assert (await empty_api.get("/v1/jobs/one/report"))["cost"] is None
 
 
 # Plans of jobs that run: of a gate at each of its stages, on one device and on two, of jobs that share calls.

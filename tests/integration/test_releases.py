@@ -24,7 +24,7 @@ from tests import servers
 from tests.faults.recording import Seen
 from tests.integration.api import Api, serving
 from tests.integration.releases.make import PLACE
-from tests.integration.scene import ScriptedExecutor, drain, furnish, let_claims_expire, run_sql
+from tests.integration.scene import ScriptedExecutor, drain, let_claims_expire, run_sql
 from tests.integration.test_audit import DEVICE, Device, staged
 
 pytestmark = pytest.mark.anyio
@@ -86,68 +86,58 @@ async def continued(database: Database) -> None:
 
 
 async def test_a_job_with_a_parameter_that_was_removed_is_listed_continued_reported_exported_and_audited(
-    database: Database, redis_url: str
+    database: Database, api: Api
 ) -> None:
-    await furnish(database)
-    async with serving(database, redis_url) as api:
-        await api.job("mathrag-gate", params={"quality": "verifier"})
-        await run_sql(
-            database,
-            "UPDATE jobs SET params = convert_to(left(convert_from(params, 'UTF8'), -1) || :verify, 'UTF8')",
-            verify=',"verify":{"modulus":97}}',
-        )
-        await staged(database)
-        assert await listed(api) == {"a-job": ("completed", 5, 0)}
-        (job,) = (await api.get("/v1/jobs"))["data"]
-        assert (job["params"]["quality"], "verify" in job["params"]) == ("verifier", False)
-        assert sum((await api.get("/v1/jobs/a-job/report"))["endings"].values()) == 5
-        head = (await api.http.get("/v1/jobs/a-job/provenance")).text.splitlines()[0]
-        assert json.loads(json.loads(head)["record"])["params"]["verify"] == {"modulus": 97}
-        (own_change,) = (await api.get("/v1/jobs/a-job/audit"))["violations"]
-        assert (own_change["invariant"], own_change["message"]) == ("I21", "changed a final value")
-        requeued = await api.http.post("/v1/jobs/a-job/requeue")
-        assert (requeued.status_code, "verify" in requeued.json()["params"]) == (202, False)
+    await api.job("mathrag-gate", params={"quality": "verifier"})
+    await run_sql(
+        database,
+        "UPDATE jobs SET params = convert_to(left(convert_from(params, 'UTF8'), -1) || :verify, 'UTF8')",
+        verify=',"verify":{"modulus":97}}',
+    )
+    await staged(database)
+    assert await listed(api) == {"a-job": ("completed", 5, 0)}
+    (job,) = (await api.get("/v1/jobs"))["data"]
+    assert (job["params"]["quality"], "verify" in job["params"]) == ("verifier", False)
+    assert sum((await api.get("/v1/jobs/a-job/report"))["endings"].values()) == 5
+    head = (await api.http.get("/v1/jobs/a-job/provenance")).text.splitlines()[0]
+    assert json.loads(json.loads(head)["record"])["params"]["verify"] == {"modulus": 97}
+    (own_change,) = (await api.get("/v1/jobs/a-job/audit"))["violations"]
+    assert (own_change["invariant"], own_change["message"]) == ("I21", "changed a final value")
+    requeued = await api.http.post("/v1/jobs/a-job/requeue")
+    assert (requeued.status_code, "verify" in requeued.json()["params"]) == (202, False)
 
 
 async def test_a_call_with_a_field_that_was_removed_is_shown_reported_exported_and_audited(
-    database: Database, redis_url: str
+    database: Database, api: Api
 ) -> None:
-    await furnish(database)
-    async with serving(database, redis_url) as api:
-        await api.job("mathrag-gate", params={"quality": "verifier"})
-        await drain(database, ScriptedExecutor())
-        await run_sql(
-            database,
-            "UPDATE calls SET request = convert_to(left(convert_from(request, 'UTF8'), -1) || :modulus, 'UTF8')"
-            " WHERE role = 'verify'",
-            modulus=',"modulus":97}',
-        )
-        for part in ("samples/0", "report", "results", "provenance", "audit"):
-            reply = await api.http.get(f"/v1/jobs/a-job/{part}")
-            assert reply.status_code == 200, reply.text
+    await api.job("mathrag-gate", params={"quality": "verifier"})
+    await drain(database, ScriptedExecutor())
+    await run_sql(
+        database,
+        "UPDATE calls SET request = convert_to(left(convert_from(request, 'UTF8'), -1) || :modulus, 'UTF8')"
+        " WHERE role = 'verify'",
+        modulus=',"modulus":97}',
+    )
+    for part in ("samples/0", "report", "results", "provenance", "audit"):
+        reply = await api.http.get(f"/v1/jobs/a-job/{part}")
+        assert reply.status_code == 200, reply.text
 
 
-async def test_a_new_job_with_a_parameter_that_was_removed_is_refused(database: Database, redis_url: str) -> None:
-    await furnish(database)
+async def test_a_new_job_with_a_parameter_that_was_removed_is_refused(api: Api) -> None:
     body = {"name": "n", "dataset": "items", "pipeline": "closed-book", "params": {"verify": {"modulus": 97}}}
-    async with serving(database, redis_url) as api:
-        reply = await api.http.post("/v1/jobs", json=body)
+    reply = await api.http.post("/v1/jobs", json=body)
     assert reply.status_code == 422
     assert "`params.verify`: there is no such field" in reply.json()["detail"]
 
 
-async def test_a_configuration_with_a_parameter_that_was_removed_refuses_no_job(
-    database: Database, redis_url: str
-) -> None:
-    await furnish(database)
+async def test_a_configuration_with_a_parameter_that_was_removed_refuses_no_job(database: Database, api: Api) -> None:
     await run_sql(
         database,
         "INSERT INTO configurations (version, document, changed_by) VALUES (1, CAST(:document AS json), 'operator')",
         document='{"params":{"candidates":7,"verify":{"modulus":97}}}',
     )
-    async with serving(database, redis_url) as api:
-        assert (await api.job("dense"))["params"]["candidates"] == 7
-        assert (await api.get("/v1/configuration"))["params"] == {"candidates": 7}
+    assert (await api.job("dense"))["params"]["candidates"] == 7
+    assert (await api.get("/v1/configuration"))["params"] == {"candidates": 7}
 
 
 async def listed(api: Api) -> dict[str, tuple[str, int, int]]:

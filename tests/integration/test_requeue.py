@@ -26,6 +26,7 @@ from tests.integration.scene import (
     by_rule,
     claim,
     claim_some,
+    commit_while_waited_for,
     drain,
     furnish,
     job_states,
@@ -404,30 +405,17 @@ async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Datab
 async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet(database: Database) -> None:
     await queue_job(database)
     await suspect(database, 1)
-    async with processes(database, 2) as [one, two]:
-        held = HeldDatabase(one)
-        ordinary = asyncio.create_task(claim(held))
-        await held.reached.wait()
-        beside = asyncio.create_task(claim(two, who="worker-2"))
-        await somebody_waits(database)
-        held.go.set()
-        taken = await ordinary
-        assert taken is not None
-        assert len(taken.calls) == 1
-        assert await beside is None
+    taken, beside = await commit_while_waited_for(database, claim, lambda two: claim(two, who="worker-2"))
+    assert taken is not None
+    assert len(taken.calls) == 1
+    assert beside is None
 
 
 async def test_two_claimers_take_one_suspect_between_them(database: Database) -> None:
     await queue_job(database)
     await suspect(database, 2)
-    async with processes(database, 2) as [one, two]:
-        held = HeldDatabase(one, first=1)
-        first = asyncio.create_task(claim(held))
-        await held.reached.wait()
-        second = asyncio.create_task(claim(two, who="worker-2"))
-        await somebody_waits(database)
-        held.go.set()
-        taken = [each for each in await asyncio.gather(first, second) if each is not None]
+    both = await commit_while_waited_for(database, claim, lambda two: claim(two, who="worker-2"), first=1)
+    taken = [each for each in both if each is not None]
     assert [len(each.calls) for each in taken] == [1]
     assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NOT NULL") == 1
 

@@ -32,8 +32,8 @@ from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import chat_server
 from tests.doubles.retrieval_server import RetrievalServer
 from tests.doubles.search_server import SearchServer, search_server
-from tests.integration.api import serving
-from tests.integration.scene import furnish, run_sql
+from tests.integration.api import Api
+from tests.integration.scene import run_sql
 
 pytestmark = pytest.mark.anyio
 
@@ -804,10 +804,8 @@ POINTED = """
     FROM corpora d WHERE d.name = 'docs' AND corpora.name = 'mine'"""
 
 
-async def test_the_same_upload_again_has_the_files_of_its_indexes_looked_at(database: Database, redis_url: str) -> None:
-    await furnish(database)
-    async with serving(database, redis_url) as api:
-        assert (await api.upload("corpora", "mine", [{"text": "A passage."}])).status_code == 201
-        await run_sql(database, POINTED)
-        assert (await api.upload("corpora", "mine", [{"text": "A passage."}])).status_code == 200
-        assert len(api.asked) == 2
+async def test_the_same_upload_again_has_the_files_of_its_indexes_looked_at(database: Database, api: Api) -> None:
+    assert (await api.upload("corpora", "mine", [{"text": "A passage."}])).status_code == 201
+    await run_sql(database, POINTED)
+    assert (await api.upload("corpora", "mine", [{"text": "A passage."}])).status_code == 200
+    assert len(api.asked) == 2

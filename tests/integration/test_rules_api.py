@@ -33,8 +33,18 @@ from shared.storage.rules import ImportOrigin, RuleBank
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import EmptyDatabase
-from tests.integration.following import FollowingRules, add_bank, add_graph, ask_for
-from tests.integration.mining import StuckPool, mining_worker, request, seal, store_graph, work
+from tests.integration.rule_banks import (
+    FollowingRules,
+    StuckPool,
+    add_bank,
+    add_graph,
+    ask_for,
+    mining_worker,
+    request,
+    seal,
+    store_graph,
+    work,
+)
 from tests.integration.scene import SETTINGS, by_rule, drain, furnish, rows, scalar, submit_job
 
 pytestmark = pytest.mark.anyio
@@ -166,52 +176,49 @@ async def test_a_relation_in_work_is_given_up_when_its_job_is_cancelled(
     [("out of memory", "`workers.mining_mib`"), ("refused", "no such relation"), ("ends", "exit status 3")],
 )
 async def test_a_relation_that_cannot_be_mined_fails_the_bank_in_words(
-    database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch, relation: str, words: str
+    database: Database, empty_api: Api, monkeypatch: pytest.MonkeyPatch, relation: str, words: str
 ) -> None:
     monkeypatch.setattr("shared.runtime.queue.BACKOFF_S", (0.0, 0.0))
     await store_graph(database, relations=["likes 3", relation])
-    async with serving(database, redis_url) as api:
-        await post(api, 202)
-        await work(database)
-        bank = await api.get("/v1/rules/bank")
-        assert (bank["state"], bank["hash"], bank["rules"]) == ("failed", None, 0)
-        assert relation in bank["reason"]
-        assert words in bank["reason"]
-        assert "mine it again" in bank["reason"]
-        tries = await scene.scalar(database, ATTEMPTS)
-        assert tries == (4 if relation == "ends" else 2)
-        await post(api, 202)
-        await work(database)
-        assert await scene.scalar(database, ATTEMPTS) == (tries if relation == "refused" else 2 * tries - 1)
+    await post(empty_api, 202)
+    await work(database)
+    bank = await empty_api.get("/v1/rules/bank")
+    assert (bank["state"], bank["hash"], bank["rules"]) == ("failed", None, 0)
+    assert relation in bank["reason"]
+    assert words in bank["reason"]
+    assert "mine it again" in bank["reason"]
+    tries = await scene.scalar(database, ATTEMPTS)
+    assert tries == (4 if relation == "ends" else 2)
+    await post(empty_api, 202)
+    await work(database)
+    assert await scene.scalar(database, ATTEMPTS) == (tries if relation == "refused" else 2 * tries - 1)
 
 
 async def test_a_mining_job_of_a_miner_that_is_gone_is_shown_reported_and_audited_and_ends_in_words(
-    database: Database, redis_url: str
+    database: Database, empty_api: Api
 ) -> None:
     await store_graph(database, timed=True)
     asked = BankRequest(name="old", graph="g", mining=TemporalSimple())  # type: ignore[arg-type] # as it was submitted
     job = (await mine(database, scene.SETTINGS, asked)).bank.job
     assert job is not None
-    async with serving(database, redis_url) as api:
-        assert (await api.get(f"/v1/jobs/{job}"))["params"]["mining"]["window"] == 50
-        await work(database)
-        bank = await api.get("/v1/rules/old")
-        assert (bank["state"], bank["miner"]) == ("failed", "temporal-simple")
-        assert "this release has no miner temporal-simple" in bank["reason"]
-        for path in (f"/jobs/{job}", f"/jobs/{job}/samples", f"/v1/jobs/{job}/report", "/rules", "/rules/old"):
-            reply = await api.http.get(path)
-            assert reply.status_code == 200, (path, reply.text)
+    assert (await empty_api.get(f"/v1/jobs/{job}"))["params"]["mining"]["window"] == 50
+    await work(database)
+    bank = await empty_api.get("/v1/rules/old")
+    assert (bank["state"], bank["miner"]) == ("failed", "temporal-simple")
+    assert "this release has no miner temporal-simple" in bank["reason"]
+    for path in (f"/jobs/{job}", f"/jobs/{job}/samples", f"/v1/jobs/{job}/report", "/rules", "/rules/old"):
+        reply = await empty_api.http.get(path)
+        assert reply.status_code == 200, (path, reply.text)
     assert await check(database, job) == []
 
 
-async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: str) -> None:
+async def test_a_relation_of_any_name_is_mined(database: Database, empty_api: Api) -> None:
     names = ['"likes" 1', "属于 1", "--name 1", "a\\b' 1"]
     await store_graph(database, relations=names)
-    async with serving(database, redis_url) as api:
-        await post(api, 202)
-        await work(database)
-        found = (await api.get("/v1/rules/bank/rules"))["data"]
-        assert sorted(rule["head"][0] for rule in found) == sorted(names)
+    await post(empty_api, 202)
+    await work(database)
+    found = (await empty_api.get("/v1/rules/bank/rules"))["data"]
+    assert sorted(rule["head"][0] for rule in found) == sorted(names)
 
 
 async def test_what_cannot_be_mined_is_refused(api: Api, subtests: pytest.Subtests) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +14,12 @@ from tests.integration import scene
 from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.scene import (
-    HeldDatabase,
     ScriptedExecutor,
     advance,
     answer,
     claim,
     claim_some,
+    die_before_commit,
     drain,
     ended,
     furnish,
@@ -312,12 +311,7 @@ async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
 
 async def test_an_advance_that_dies_leaves_nothing_behind(database: Database) -> None:
     await submitted(database, "closed-book", items=3)
-    async with processes(database, 1) as [other]:
-        held = HeldDatabase(other)
-        dying = asyncio.create_task(Advancer(held).advance())
-        await held.reached.wait()
-        dying.cancel()
-        await asyncio.gather(dying, return_exceptions=True)
+    await die_before_commit(database, lambda held: Advancer(held).advance())
     assert await scalar(database, "SELECT count(*) FROM calls") == 0
     assert await sample_states(database) == [0, 0, 0]
     assert await advance(database) == 3

@@ -1,7 +1,7 @@
 """`POST /v1/search`: what the retriever finds, fused as the pipelines do, shown with the corpus's own ids."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -46,7 +46,7 @@ class Retriever:
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 1)
     await scene.run_sql(
         database,
@@ -56,9 +56,8 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
         hashes=[bytes.fromhex(hash_) for hash_ in HASHES],
     )
     ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
-    async with serving(database, redis_url) as api:
-        api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
-        yield api
+    empty_api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
+    return empty_api
 
 
 async def search(api: Api, **fields: Any) -> Any:

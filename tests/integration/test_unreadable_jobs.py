@@ -1,5 +1,4 @@
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from shared.samples import Library, Outcome, Sample, Steps
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration import scene
-from tests.integration.api import Api, finished, serving
+from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -48,13 +47,12 @@ SAID = "its parameters cannot be read by this release: Object contains unknown f
 
 
 @pytest.fixture
-async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database)
-    async with serving(database, redis_url) as serving_api:
-        for name in ("old", "new"):
-            await serving_api.job("mathrag-gate", name=name, repeats=2, params={"gate": {"min_pairs": 5}})
-        await finished(database)
-        yield serving_api
+    for name in ("old", "new"):
+        await empty_api.job("mathrag-gate", name=name, repeats=2, params={"gate": {"min_pairs": 5}})
+    await finished(database)
+    return empty_api
 
 
 async def rename_parameter(database: Database) -> None:

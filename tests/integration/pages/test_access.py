@@ -16,7 +16,7 @@ from shared.shapes import Scope, prefix_of
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, serving
+from tests.integration.api import Api
 from tests.integration.pages.browsing import HTML, field_errors, look, rows, send, sign_in, text, token
 
 # Who gets a page: sessions of people who signed in, what their forms may do, and what strangers see.
@@ -157,16 +157,12 @@ async def test_no_session_can_be_made_of_what_the_database_holds(keyed: Api, dat
         assert (await look(keyed, "/jobs", cookie=cookie)).status_code == 303
 
 
-async def test_a_page_from_elsewhere_gets_nothing_where_no_keys_are_asked_for(
-    database: Database, redis_url: str
-) -> None:
-    await scene.furnish(database)
-    async with serving(database, redis_url) as open_api:
-        assert (await look(open_api, "/jobs", host="evil.example")).status_code == 403
-        for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
-            reply = await open_api.http.post("/sign-out", headers=headers)
-            assert reply.status_code == 403, headers
-        assert (await look(open_api, "/sign-in")).status_code == 303
+async def test_a_page_from_elsewhere_gets_nothing_where_no_keys_are_asked_for(api: Api) -> None:
+    assert (await look(api, "/jobs", host="evil.example")).status_code == 403
+    for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        reply = await api.http.post("/sign-out", headers=headers)
+        assert reply.status_code == 403, headers
+    assert (await look(api, "/sign-in")).status_code == 303
 
 
 async def test_what_goes_wrong_is_a_page_for_people_and_a_problem_for_programs(keyed: Api, database: Database) -> None:

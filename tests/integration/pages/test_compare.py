@@ -11,9 +11,7 @@ from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
 from tests.integration.pages import browsing
 from tests.integration.pages.browsing import look, rows, text
-from tests.integration.test_comparison import Answered, answered, right
-
-__all__ = ["answered"]
+from tests.integration.test_comparison import Answered, answering, right
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +23,11 @@ ITEMS = 40
 async def comparing_api(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, ITEMS)
     return empty_api
+
+
+@pytest.fixture
+def answered(comparing_api: Api, database: Database, plant: Plant) -> Answered:
+    return answering(comparing_api, database, plant)
 
 
 async def test_the_headline_ranks_only_what_is_separable(comparing_api: Api, answered: Answered) -> None:

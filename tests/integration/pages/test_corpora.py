@@ -7,8 +7,8 @@ import pytest
 from shared.replies import CorpusRecord, Document
 from shared.storage import corpora, datasets
 from shared.storage.database import Database
-from tests.integration import mining
-from tests.integration.api import Api, serving
+from tests.integration import rule_banks
+from tests.integration.api import Api
 from tests.integration.pages.browsing import look, next_page, rows, text, without_time
 
 # Corpora: what is searched, its indexes and documents, and questions whose answers stand in them.
@@ -32,13 +32,12 @@ def hash_of(page: str) -> str:
     return found[1]
 
 
-async def test_without_a_corpus_the_page_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as api:
-        assert "mathrag corpus create NAME --from PATH" in await text(api, "/corpora")
+async def test_without_a_corpus_the_page_says_how_to_make_one(empty_api: Api) -> None:
+    assert "mathrag corpus create NAME --from PATH" in await text(empty_api, "/corpora")
 
 
 async def test_a_list_says_what_can_be_searched(api: Api, database: Database) -> None:
-    await mining.store_graph(database, "kin")
+    await rule_banks.store_graph(database, "kin")
     await store(database, "plain", Document(text="A passage."))
     found = [without_time(row) for row in rows(await text(api, "/corpora"))]
     assert found == [
@@ -156,9 +155,8 @@ VARIED = [
 ]
 
 
-async def test_without_a_dataset_the_page_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as api:
-        assert "mathrag dataset create NAME --from PATH" in await text(api, "/datasets")
+async def test_without_a_dataset_the_page_says_how_to_make_one(empty_api: Api) -> None:
+    assert "mathrag dataset create NAME --from PATH" in await text(empty_api, "/datasets")
 
 
 async def test_a_list_says_how_answers_are_graded(api: Api) -> None:

@@ -487,10 +487,9 @@ async def test_a_label_that_cannot_be_used_is_refused(
 
 
 async def test_who_may_only_read_sees_no_button_and_may_not_label(
-    database: Database, redis_url: str, keyed: Api
+    database: Database, empty_api: Api, keyed: Api
 ) -> None:
-    async with serving(database, redis_url) as open_api:
-        await drawn(open_api, database)
+    await drawn(empty_api, database)
     await sign_in(keyed, database, Scope.READ)
     page = await text(keyed, "/labels/set")
     assert "data-press" not in page

@@ -13,8 +13,8 @@ from shared.shapes import Scope
 from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin
-from tests.integration import mining, scene
-from tests.integration.api import Api, serving
+from tests.integration import rule_banks, scene
+from tests.integration.api import Api
 from tests.integration.pages.browsing import look, next_page, rows, sign_in, text
 from tests.integration.test_search_api import HASHES, Retriever
 
@@ -111,19 +111,18 @@ async def store(database: Database, name: str, *found: Rule) -> None:
     await rules.create_imported(database, name, ImportOrigin("amie"), batches())
 
 
-async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as api:
-        assert "mathrag rules mine --graph NAME --name NAME --wait" in await text(api, "/rules")
+async def test_without_a_bank_the_page_says_how_to_mine_one(empty_api: Api) -> None:
+    assert "mathrag rules mine --graph NAME --name NAME --wait" in await text(empty_api, "/rules")
 
 
 async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, database: Database) -> None:
-    await mining.store_graph(database)
-    assert (await api.http.post("/v1/rules", json=mining.request())).status_code == 202
+    await rule_banks.store_graph(database)
+    assert (await api.http.post("/v1/rules", json=rule_banks.request())).status_code == 202
     assert rows(await text(api, "/rules"))[0].startswith("bank mining g amie")
     page = await text(api, "/rules/bank")
     assert "It is being mined" in page
     assert "mathrag job watch" in page
-    await mining.work(database)
+    await rule_banks.work(database)
     assert rows(await text(api, "/rules"))[0].startswith("bank ready g amie")
     page = await text(api, "/rules/bank")
     assert "mined from the graph g" in page
@@ -131,10 +130,10 @@ async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, datab
 
 
 async def test_a_bank_that_failed_says_why(api: Api, database: Database) -> None:
-    await mining.store_graph(database)
-    reply = await api.http.post("/v1/rules", json=mining.request())
+    await rule_banks.store_graph(database)
+    reply = await api.http.post("/v1/rules", json=rule_banks.request())
     await api.http.post(f"/v1/jobs/{reply.json()['job']}/cancel")
-    await mining.work(database)
+    await rule_banks.work(database)
     page = await text(api, "/rules/bank")
     assert "its job was cancelled" in page
     assert "mathrag rules mine --graph g --name bank" in page
@@ -238,12 +237,11 @@ SEARCH_HOSTILE = Document(
 
 
 @pytest.fixture
-async def searched(database: Database, redis_url: str) -> AsyncIterator[Api]:
+async def searched(database: Database, empty_api: Api) -> Api:
     await scene.furnish(database, 1)
-    async with serving(database, redis_url) as api:
-        ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
-        api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
-        yield api
+    ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
+    empty_api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
+    return empty_api
 
 
 def found(page: str) -> list[str]:
@@ -342,9 +340,8 @@ async def test_a_retriever_that_is_away_is_said_as_the_api_says_it(searched: Api
     assert "GET /readyz" in reply.text
 
 
-async def test_a_service_without_a_corpus_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as api:
-        page = await text(api, "/search")
+async def test_a_service_without_a_corpus_says_how_to_make_one(empty_api: Api) -> None:
+    page = await text(empty_api, "/search")
     assert "There is no corpus to search yet" in page
     assert "mathrag corpus create NAME FILE" in page
 

@@ -211,9 +211,8 @@ async def test_hostile_values_are_texts(api: Api) -> None:
     assert huge.status_code == 413
 
 
-async def test_an_empty_service_says_how_to_begin(database: Database, redis_url: str) -> None:
-    async with serving(database, redis_url) as bare:
-        page = await text(bare, "/submit")
+async def test_an_empty_service_says_how_to_begin(empty_api: Api) -> None:
+    page = await text(empty_api, "/submit")
     assert "mathrag dataset create NAME FILE" in page
     assert "mathrag corpus create NAME FILE" in page
 
