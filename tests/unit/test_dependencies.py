@@ -44,13 +44,14 @@ def list_requirements() -> list[Requirement]:
 
 def list_imports() -> Iterator[str]:
     """Yield each imported module that is neither ours nor of the standard library."""
+    known = {*sys.stdlib_module_names, *NEWER_STANDARD_LIBRARY, *OWN}
     for file in (file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             modules = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 modules = [f"{node.module}.{each.name}" for each in node.names]
             for module in modules:
-                if module.partition(".")[0] not in {*sys.stdlib_module_names, *NEWER_STANDARD_LIBRARY, *OWN}:
+                if module.partition(".")[0] not in known:
                     yield module
 
 
