@@ -88,6 +88,9 @@ integration-pages: TESTS := $(PAGES)
 integration-schema: TESTS := $(SCHEMA)
 integration-retrieval: TESTS := $(RETRIEVAL)
 
+# Half a second in each process, and of use where the API is tried with whatever its document allows.
+$(filter-out integration-schema,$(GROUPS)) integration: PLUGINS := -p no:schemathesis
+
 test: $(STAMP) ## Unit and integration tests; T=tests/unit/shared/rag runs a part of them
 	@failed=0; $(if $(T),\
 		$(BIN)/python -m pytest $(T) $(SELECTED) || failed=1,\
@@ -95,10 +98,10 @@ test: $(STAMP) ## Unit and integration tests; T=tests/unit/shared/rag runs a par
 		$(MAKE) --no-print-directory integration || failed=1); exit $$failed
 
 $(GROUPS): $(STAMP)
-	$(BIN)/python -m pytest $(TESTS) $(SELECTED)
+	$(BIN)/python -m pytest $(TESTS) $(SELECTED) $(PLUGINS)
 
 integration: $(STAMP)
-	$(BIN)/python -m pytest tests/integration $(addprefix --ignore=,$(PAGES) $(SCHEMA) $(RETRIEVAL)) $(SELECTED) $(XDIST)
+	$(BIN)/python -m pytest tests/integration $(addprefix --ignore=,$(PAGES) $(SCHEMA) $(RETRIEVAL)) $(SELECTED) $(PLUGINS) $(XDIST)
 
 affected: $(STAMP) ## The tests nearest to what changed since the last commit on main; ALL=1 for all that import it; T=tests/unit
 	@tests=$$($(BIN)/python .ci/affected.py $(if $(ALL),--all) $(T)) && \
