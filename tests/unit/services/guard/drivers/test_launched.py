@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,6 @@ from shared.models.chat import BY_BACKEND, ChatFailed
 from shared.models.commands import TGI, VLLM
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Device, Model
-from tests.doubles.programs import program
 
 pytestmark = pytest.mark.anyio
 
@@ -38,11 +36,6 @@ DOUBLES = {"tgi": "tgi_server", "vllm": "vllm_server"}
 GGUF = REPOSITORY / "models" / "world-judge-f16.gguf"
 
 Make = Callable[..., ExternalProgramDriver]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    return cache(partial(program, tmp_path_factory.mktemp("programs")))
 
 
 @pytest.fixture

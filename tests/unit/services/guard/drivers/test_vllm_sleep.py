@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,11 @@ from services.guard.memory import MemoryReading, Verification
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.settings import Device, Model
-from tests.doubles.programs import program
 from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio
 
 Make = Callable[..., VllmSleepDriver]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    return cache(partial(program, tmp_path_factory.mktemp("programs")))
 
 
 @pytest.fixture
