@@ -280,7 +280,7 @@ async def test_the_program_knows_no_secret_but_its_key_and_strangers_do_not_know
     process = psutil.Process(found.pid)
     environment, arguments = process.environ(), process.cmdline()
     async with httpx2.AsyncClient(trust_env=False) as stranger:
-        refusal = await stranger.get(f"{found._client.base_url}/v1/models")
+        refusal = await stranger.get(f"http://127.0.0.1:{arguments[arguments.index('--port') + 1]}/v1/models")
     await found.stop()
     assert "MATHRAG_DATABASE_URL" not in environment
     assert environment["VLLM_API_KEY"] not in " ".join(arguments)

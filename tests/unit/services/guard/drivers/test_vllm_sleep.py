@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import psutil
 import pytest
 
 from services.guard.drivers import launched, vllm_sleep
@@ -46,16 +47,21 @@ async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServe
     return found
 
 
-def http(server: AwakeServer) -> httpx2.AsyncClient:
-    return server._server._client
+async def ask(server: AwakeServer, method: str, path: str, **request: Any) -> httpx2.Response:
+    program = psutil.Process(server.pid)
+    arguments, key = program.cmdline(), program.environ()["VLLM_API_KEY"]
+    address = f"http://127.0.0.1:{arguments[arguments.index('--port') + 1]}"
+    headers = {"Authorization": f"Bearer {key}"}
+    async with httpx2.AsyncClient(base_url=address, headers=headers, trust_env=False) as http:
+        return await http.request(method, path, **request)
 
 
 async def told(server: AwakeServer, how: str) -> None:
-    assert (await http(server).post("/double/misbehave", json={"how": how})).status_code == 200
+    assert (await ask(server, "POST", "/double/misbehave", json={"how": how})).status_code == 200
 
 
 async def loads(server: AwakeServer) -> list[str]:
-    found: list[str] = (await http(server).get("/double")).json()["loads"]
+    found: list[str] = (await ask(server, "GET", "/double")).json()["loads"]
     return found
 
 
@@ -115,7 +121,7 @@ async def test_a_prompt_that_was_broken_off_is_waited_for(make: Make) -> None:
     await told(found, "hang")
     call = asyncio.create_task(found.complete("1 + 2 =", Decoding(max_tokens=9), 1))
     with anyio.fail_after(60):
-        while 'm"} 1.0' not in await found._server.read_text("/metrics"):  # noqa: ASYNC110
+        while 'm"} 1.0' not in (await ask(found, "GET", "/metrics")).text:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     call.cancel()
     await asyncio.wait([call])
