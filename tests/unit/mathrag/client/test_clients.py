@@ -26,6 +26,7 @@ from tests.unit.cases import named
 from tests.unit.commands import JOB, Server, refuses, says
 
 pytestmark = pytest.mark.anyio
+
 # Both clients send the same requests and read the same answers.
 
 ADDRESS = "http://127.0.0.1:1"

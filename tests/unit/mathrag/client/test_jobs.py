@@ -19,11 +19,10 @@ from mathrag.client.waiting import RETURN_S, follow_job
 from services.orchestrator import reports
 from services.orchestrator.api.samples import RESULT, SAMPLE
 from tests.unit.commands import JOB, Handler, Server, job, refuses, says
-from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
+from tests.unit.mathrag.client.both import ADDRESS, by_both
 from tests.unit.mathrag.client.test_connection import BUSY, VIEW, in_turn, lost
 
 pytestmark = pytest.mark.anyio
-__all__ = ["slept"]
 ENDED_AT = "2026-11-21T09:00:00Z"
 ENDED = says({**VIEW, "state": "completed", "ended_at": ENDED_AT})
 
