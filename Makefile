@@ -66,18 +66,17 @@ compose: ## Build and start everything in containers; `docker compose down` stop
 # Tests in groups, each in a process of its own, two at a time: one process for all would be three times as large. What a
 # group prints is shown when it ends. The largest group comes last, in two processes.
 GROUPS := unit-shared integration-pages integration-schema integration-retrieval unit-texts unit-retriever unit-services \
-	unit-commands unit-figures unit-others
+	unit-commands unit-others
 SELECTED := -m "not e2e and not faults and not slow"
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 TEXTS := $(addprefix tests/unit/shared/,ingest mathtext questions rag rules)
-FIGURES := tests/unit/shared/pages tests/unit/mathrag/test_report.py tests/unit/tools
+HANDS := tests/unit/mathrag/cli tests/unit/mathrag/test_report.py tests/unit/shared/pages tests/unit/tools
 unit-texts: TESTS := $(TEXTS)
-unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(FIGURES))
+unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(HANDS))
 unit-retriever: TESTS := tests/unit/services/retriever
 unit-services: TESTS := tests/unit/services --ignore=tests/unit/services/retriever
-unit-commands: TESTS := tests/unit/mathrag/cli
-unit-figures: TESTS := $(FIGURES)
-unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/test_report.py tools)
+unit-commands: TESTS := $(HANDS)
+unit-others: TESTS := tests/unit $(addprefix --ignore=,tests/unit/shared tests/unit/services $(HANDS))
 
 # The doctor's tests build an index, and this group has the memory to spare.
 PAGES := tests/integration/pages tests/integration/test_doctor.py
@@ -88,6 +87,9 @@ integration-pages: TESTS := $(PAGES)
 integration-schema: TESTS := $(SCHEMA)
 integration-retrieval: TESTS := $(RETRIEVAL)
 
+# Half a second in each process, and of use where the API is tried with whatever its document allows.
+$(filter-out integration-schema,$(GROUPS)) integration: PLUGINS := -p no:schemathesis
+
 test: $(STAMP) ## Unit and integration tests; T=tests/unit/shared/rag runs a part of them
 	@failed=0; $(if $(T),\
 		$(BIN)/python -m pytest $(T) $(SELECTED) || failed=1,\
@@ -95,10 +97,10 @@ test: $(STAMP) ## Unit and integration tests; T=tests/unit/shared/rag runs a par
 		$(MAKE) --no-print-directory integration || failed=1); exit $$failed
 
 $(GROUPS): $(STAMP)
-	$(BIN)/python -m pytest $(TESTS) $(SELECTED)
+	$(BIN)/python -m pytest $(TESTS) $(SELECTED) $(PLUGINS)
 
 integration: $(STAMP)
-	$(BIN)/python -m pytest tests/integration $(addprefix --ignore=,$(PAGES) $(SCHEMA) $(RETRIEVAL)) $(SELECTED) $(XDIST)
+	$(BIN)/python -m pytest tests/integration $(addprefix --ignore=,$(PAGES) $(SCHEMA) $(RETRIEVAL)) $(SELECTED) $(PLUGINS) $(XDIST)
 
 affected: $(STAMP) ## The tests nearest to what changed since the last commit on main; ALL=1 for all that import it; T=tests/unit
 	@tests=$$($(BIN)/python .ci/affected.py $(if $(ALL),--all) $(T)) && \

@@ -3,12 +3,20 @@
 from functools import cache
 from typing import Any
 
+from fastapi import FastAPI
+
 from services.orchestrator.app import build
 from shared.settings import Settings
 
 
 @cache
+def application() -> FastAPI:
+    """Return the API without a database; it keeps its document, which takes a second to build."""
+    return build(Settings(database_url="unused"))
+
+
+@cache
 def api_document() -> dict[str, Any]:
-    """Return the OpenAPI document; building it takes a second."""
-    document: dict[str, Any] = build(Settings(database_url="unused")).openapi()
+    """Return the OpenAPI document."""
+    document: dict[str, Any] = application().openapi()
     return document

@@ -28,6 +28,7 @@ from shared.telemetry import logs, traces
 from tests.unit.tracing import tracing
 
 pytestmark = pytest.mark.anyio
+
 # Spans: nothing when off, and the ids, links and failures that others rely on.
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

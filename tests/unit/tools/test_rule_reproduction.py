@@ -218,7 +218,7 @@ def test_nothing_is_higher_or_lower_that_the_corrected_test_does_not_tell_apart(
 
 
 def test_a_claim_names_graphs_and_measures_by_what_was_found() -> None:
-    found = results(SETTING, {("icl", "standard"): 0.1})
+    found = invented_results(SETTING, {("icl", "standard"): 0.1})
     del found["graphs"]["icews14"]
     found["graphs"]["kinship"]["pairs"] = {
         measure: {**pairs, "standard": {**pairs["standard"], "icl": pair(value)}}
@@ -233,7 +233,7 @@ def test_a_claim_names_graphs_and_measures_by_what_was_found() -> None:
 
 
 def test_arms_that_do_not_help_are_named() -> None:
-    found = results(SETTING, {("icl", "standard"): 0.1, ("dense", "standard"): -0.1})
+    found = invented_results(SETTING, {("icl", "standard"): 0.1, ("dense", "standard"): -0.1})
     assert "icl" not in rule_findings.never_higher(found, "standard")
     assert {"dense", "sparse"} <= set(rule_findings.never_higher(found, "standard"))
     assert rule_findings.sometimes_lower(found, "standard") == ["dense"]
@@ -241,32 +241,32 @@ def test_arms_that_do_not_help_are_named() -> None:
 
 
 def test_an_arm_that_was_left_out_is_neither_help_nor_harm() -> None:
-    found = results(SETTING, {("ft", "standard"): None})
+    found = invented_results(SETTING, {("ft", "standard"): None})
     assert "ft" not in rule_findings.arms(found)
     assert "ft" not in rule_findings.never_higher(found, "standard")
     assert "not measured" in rule_findings.tabulate_published(found)
 
 
 def test_gains_stand_beside_those_of_the_authors() -> None:
-    text = rule_findings.tabulate_published(results(SETTING, {("icl", "standard"): 0.101}))
+    text = rule_findings.tabulate_published(invented_results(SETTING, {("icl", "standard"): 0.101}))
     assert "| RuleQA-I (ICEWS14) | 14.1 → 24.2 (+10.1), 5.2 → 9.8 (+4.6) | 14.1 → 45.1 (+31.0)," in text
     assert "| **Kinship**, here | 30.0 → 30.0 (+10.1, +8.1 to +12.1)," in text
 
 
 def test_the_number_of_rules_is_compared_among_arms_that_differ_in_nothing_else() -> None:
-    counted = rule_findings.list_numbered_arms(results(SETTING))
+    counted = rule_findings.list_numbered_arms(invented_results(SETTING))
     assert counted == [("plain", 0), ("one", 1), ("icl", 3), ("five", 5)]
 
 
 def test_a_score_without_a_spread_has_no_interval() -> None:
-    found = results(SETTING)
+    found = invented_results(SETTING)
     found["graphs"]["kinship"]["scores"]["score"]["icl"] |= {"low": None, "high": None}
     assert "| 30.0 |" in rule_findings.scores(found)
     assert list(rule_findings.figures(found))
 
 
 def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
-    found = results(SETTING)
+    found = invented_results(SETTING)
     assert "settings of commit def" in rule_findings.run(found)
     assert "not as they were committed" not in rule_findings.run(found)
     found["about"]["settings_changed"] = True
@@ -276,11 +276,11 @@ def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
 def test_every_block_of_the_page_is_computed_and_every_computed_block_is_on_it() -> None:
     text = PAGE.read_text()
     assert sorted(find_block_names(text)) == sorted(rule_findings.BLOCKS)
-    assert "Nothing was measured yet" not in rewrite_blocks(text, rule_findings.blocks(results(SETTING)))
+    assert "Nothing was measured yet" not in rewrite_blocks(text, rule_findings.blocks(invented_results(SETTING)))
 
 
 def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
-    found = results(SETTING)
+    found = invented_results(SETTING)
     shown = re.findall(r"\]\(figures/([^)]+)\.svg\)", "".join(rule_findings.blocks(found).values()))
     assert set(shown) == set(write_all(rule_findings.figures(found), tmp_path))
     assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".json"}

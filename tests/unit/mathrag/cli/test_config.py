@@ -27,6 +27,8 @@ EXAMPLE = REPOSITORY / "mathrag.example.yaml"
 def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "mathrag.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MATHRAG_CONFIG", "")  # a command sets it; after the test it is as it was
+    monkeypatch.delenv("MATHRAG_CONFIG")
 
 
 def written(folder: Path, text: str) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -26,16 +24,4 @@ async def by_both(call: By, **options: Any) -> list[Any]:
             found.append(await call(other))
         except Failed as failed:
             found.append(failed)
-    return found
-
-
-@pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    found: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        found.append(seconds)
-
-    monkeypatch.setattr(Client, "sleep", staticmethod(found.append))
-    monkeypatch.setattr(AsyncClient, "sleep", staticmethod(sleep))
     return found

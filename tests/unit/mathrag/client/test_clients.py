@@ -3,7 +3,7 @@
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import pytest
 from mathrag.client import answers, graphs, jobs, service, texts
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client, OperationGroups
-from mathrag.client.errors import Failed, Unreachable
+from mathrag.client.errors import Unreachable
 from mathrag.client.groups.jobs import AsyncPipeline, Pipeline
 from mathrag.client.job import AsyncJob, AsyncSamples, Job, JobListing, LocalGrades, Report, Samples, Verdict
 from mathrag.client.operations import Described, Download, Listing
@@ -24,11 +24,12 @@ from mathrag.client.uploads import Progress
 from tests.api_document import api_document
 from tests.unit.cases import named
 from tests.unit.commands import JOB, Server, refuses, says
+from tests.unit.mathrag.client.both import ADDRESS, by_both
 
 pytestmark = pytest.mark.anyio
+
 # Both clients send the same requests and read the same answers.
 
-ADDRESS = "http://127.0.0.1:1"
 REQUESTS: tuple[Request[Any], ...] = (
     jobs.get("a/b"), jobs.list_jobs(state="running").limited(5), jobs.submit({"name": "n"}, "key"),
     jobs.cancel("first"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), service.models(),
@@ -36,29 +37,14 @@ REQUESTS: tuple[Request[Any], ...] = (
 )  # fmt: skip
 
 
-async def by_both(request: Request[Any]) -> list[Any]:
-    found: list[Any] = []
-    with Client(ADDRESS) as client:
-        found.append(_tried(lambda: client.send(request)))
-    async with AsyncClient(ADDRESS) as other:
-        try:
-            found.append(await other.send(request))
-        except Failed as failed:
-            found.append((failed.kind, failed.message, failed.hint))
-    return found
-
-
-def _tried(send: Callable[[], Any]) -> Any:
-    try:
-        return send()
-    except Failed as failed:
-        return failed.kind, failed.message, failed.hint
+async def sent_by_both(request: Request[Any]) -> list[Any]:
+    return await by_both(lambda client: client.send(request))
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: f"{each.method} {each.path}")
 async def test_both_send_the_same(server: Server, request_: Request[Any]) -> None:
     requests = server(says(JOB))
-    assert await by_both(request_) == [JOB, JOB]
+    assert await sent_by_both(request_) == [JOB, JOB]
     first, second = ((each.method, each.url, each.content, dict(each.headers)) for each in requests)
     assert first == second
 
@@ -83,13 +69,14 @@ def test_many_lines_are_few_pieces() -> None:
 
 async def test_both_say_a_problem_in_the_servers_words(server: Server) -> None:
     server(refuses(404, "not_found", "no job 'x'", "mathrag job list"))
-    first, second = await by_both(jobs.get("x"))
-    assert first == second == ("not_found", "no job 'x'", "mathrag job list")
+    first, second = await sent_by_both(jobs.get("x"))
+    for failed in (first, second):
+        assert (failed.kind, failed.message, failed.hint) == ("not_found", "no job 'x'", "mathrag job list")
 
 
 async def test_both_read_what_a_server_that_is_not_ready_says(server: Server) -> None:
     server(says({"checks": []}, 503))
-    assert await by_both(service.readiness()) == [{"checks": []}] * 2
+    assert await sent_by_both(service.readiness()) == [{"checks": []}] * 2
 
 
 async def test_both_go_through_all_pages(server: Server) -> None:

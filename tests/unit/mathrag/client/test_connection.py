@@ -29,12 +29,12 @@ from mathrag.client.errors import (
     Unreachable,
 )
 from tests.unit.commands import JOB, Handler, Server, refuses, says
-from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
+from tests.unit.mathrag.client.both import ADDRESS, by_both
 
 pytestmark = pytest.mark.anyio
+
 # What is sent again, when, and what a caller learns in the end.
 
-__all__ = ["slept"]
 VIEW = {
     **JOB, "repeats": 1, "reuse": "all", "rank": 100, "version": 1, "created_at": "2026-11-21T08:00:00Z",
     "links": {"self": "/v1/jobs/1", **dict.fromkeys(("events", "samples", "results", "report", "provenance"), "/")},

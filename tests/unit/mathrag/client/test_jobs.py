@@ -18,7 +18,7 @@ from mathrag.client.request import Request
 from mathrag.client.waiting import RETURN_S, follow_job
 from services.orchestrator.api.examples import make_example
 from tests.unit.commands import JOB, Handler, Server, job, refuses, says
-from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
+from tests.unit.mathrag.client.both import ADDRESS, by_both
 from tests.unit.mathrag.client.test_connection import BUSY, VIEW, in_turn, lost
 
 REPORT = make_example("Report")
@@ -26,7 +26,6 @@ SAMPLE = make_example("SampleRow")
 RESULT = make_example("ResultRow")
 
 pytestmark = pytest.mark.anyio
-__all__ = ["slept"]
 ENDED_AT = "2026-11-21T09:00:00Z"
 ENDED = says({**VIEW, "state": "completed", "ended_at": ENDED_AT})
 

@@ -21,6 +21,7 @@ from tests.unit.mathrag.client.both import ADDRESS
 from tests.unit.mathrag.client.test_connection import VIEW
 
 pytestmark = pytest.mark.anyio
+
 # Uploads by the clients: what is sent, what a caller learns of it, and of which line of which file.
 
 MADE = {"id": 1, "name": "c", "hash": "1", "documents": 2, "indexed": True, "created_at": "", "skipped": 0,

@@ -31,15 +31,15 @@ from services.orchestrator.access.identity import (
 from services.orchestrator.access.limits import ConcurrencyLimit, SecurityHeaders
 from services.orchestrator.api import routes
 from services.orchestrator.api.routes import route
-from services.orchestrator.app import build
 from shared import shapes
 from shared.access.filters import OPENAI
 from shared.errors import Unavailable
-from shared.settings import Limits, Settings
+from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.keys import ValidKey
 from tests.api_document import api_document
+from tests.api_document import application as the_api
 from tests.unit.asgi import ask, reached
 
 pytestmark = pytest.mark.anyio
@@ -96,7 +96,7 @@ async def asked(scopes: Sequence[Scope] | None, method: str, path: str, key: str
 def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
     return {
         (method, str(each.path)): get_declared_scope(each.endpoint)
-        for each in iter_route_contexts(build(Settings()).routes)
+        for each in iter_route_contexts(the_api().routes)
         for method in each.methods or ()
         if each.endpoint is not None and each.endpoint.__module__.startswith("services.orchestrator.web") is pages
     }
@@ -367,21 +367,21 @@ async def test_tls_is_insisted_on_only_where_there_is_tls(base: str, told: bool)
 
 @pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/docs", "/openapi.json"])
 async def test_the_whole_api_sends_them(path: str) -> None:
-    headers = (await ask(lambda _: build(Settings()), path=path)).headers
+    headers = (await ask(lambda _: the_api(), path=path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert "default-src 'none'" in headers["content-security-policy"]
 
 
 async def test_there_is_no_cross_origin_access() -> None:
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
-    answer = await ask(lambda _: build(Settings()), "OPTIONS", "/v1/jobs", headers=asked)
+    answer = await ask(lambda _: the_api(), "OPTIONS", "/v1/jobs", headers=asked)
     assert answer.status_code == 405
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 async def test_the_documentation_is_one_page_without_a_script() -> None:
-    answer = await ask(lambda _: build(Settings()), path="/docs")
-    document = (await ask(lambda _: build(Settings()), path="/openapi.json")).json()
+    answer = await ask(lambda _: the_api(), path="/docs")
+    document = (await ask(lambda _: the_api(), path="/openapi.json")).json()
     assert "<script" not in answer.text
     assert "://" not in answer.text.split("</h1>")[0]
     assert all(path in answer.text for path in document["paths"])

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,6 @@ from shared.models.chat import BY_BACKEND, ChatFailed
 from shared.models.commands import TGI, VLLM
 from shared.replies import FailureKind
 from shared.settings import REPOSITORY, Device, Model
-from tests.doubles.model_server import program
 
 pytestmark = pytest.mark.anyio
 
@@ -38,11 +36,6 @@ DOUBLES = {"tgi": "tgi_server", "vllm": "vllm_server"}
 GGUF = REPOSITORY / "models" / "world-judge-f16.gguf"
 
 Make = Callable[..., ExternalProgramDriver]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    return cache(partial(program, tmp_path_factory.mktemp("programs")))
 
 
 @pytest.fixture
@@ -287,7 +280,7 @@ async def test_the_program_knows_no_secret_but_its_key_and_strangers_do_not_know
     process = psutil.Process(found.pid)
     environment, arguments = process.environ(), process.cmdline()
     async with httpx2.AsyncClient(trust_env=False) as stranger:
-        refusal = await stranger.get(f"{found._client.base_url}/v1/models")
+        refusal = await stranger.get(f"http://127.0.0.1:{arguments[arguments.index('--port') + 1]}/v1/models")
     await found.stop()
     assert "MATHRAG_DATABASE_URL" not in environment
     assert environment["VLLM_API_KEY"] not in " ".join(arguments)

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
+import psutil
 import pytest
 
 from services.guard.drivers import launched, vllm_sleep
@@ -18,17 +18,11 @@ from services.guard.memory import MemoryReading, Verification
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.settings import Device, Model
-from tests.doubles.model_server import program
 from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio
 
 Make = Callable[..., VllmSleepDriver]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    return cache(partial(program, tmp_path_factory.mktemp("programs")))
 
 
 @pytest.fixture
@@ -66,16 +60,21 @@ async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServe
     return found
 
 
-def http(server: AwakeServer) -> httpx2.AsyncClient:
-    return server._server._client
+async def ask(server: AwakeServer, method: str, path: str, **request: Any) -> httpx2.Response:
+    program = psutil.Process(server.pid)
+    arguments, key = program.cmdline(), program.environ()["VLLM_API_KEY"]
+    address = f"http://127.0.0.1:{arguments[arguments.index('--port') + 1]}"
+    headers = {"Authorization": f"Bearer {key}"}
+    async with httpx2.AsyncClient(base_url=address, headers=headers, trust_env=False) as http:
+        return await http.request(method, path, **request)
 
 
 async def told(server: AwakeServer, how: str) -> None:
-    assert (await http(server).post("/double/misbehave", json={"how": how})).status_code == 200
+    assert (await ask(server, "POST", "/double/misbehave", json={"how": how})).status_code == 200
 
 
 async def loads(server: AwakeServer) -> list[str]:
-    found: list[str] = (await http(server).get("/double")).json()["loads"]
+    found: list[str] = (await ask(server, "GET", "/double")).json()["loads"]
     return found
 
 
@@ -135,7 +134,7 @@ async def test_a_prompt_that_was_broken_off_is_waited_for(make: Make) -> None:
     await told(found, "hang")
     call = asyncio.create_task(found.complete("1 + 2 =", Decoding(max_tokens=9), 1))
     with anyio.fail_after(60):
-        while 'm"} 1.0' not in await found._server.read_text("/metrics"):  # noqa: ASYNC110
+        while 'm"} 1.0' not in (await ask(found, "GET", "/metrics")).text:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     call.cancel()
     await asyncio.wait([call])
