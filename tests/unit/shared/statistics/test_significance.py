@@ -49,7 +49,9 @@ def test_a_difference_is_scipys_paired_t_test() -> None:
 
 def test_randomisation_finds_the_same() -> None:
     differences = np.asarray(LEFT) - RIGHT
-    drawn = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=0)
+    drawn = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=20_000, batch=500, rng=0
+    )
     assert compared(LEFT, RIGHT).p == pytest.approx(drawn.pvalue, abs=0.01)
 
 
