@@ -24,7 +24,6 @@ from shared.calls import Lane
 from shared.experiments import EXAMPLE as EXPERIMENT
 from shared.experiments import Experiment
 from shared.replies import Hit, Retrieved
-from shared.runtime import submit
 from shared.settings import Access, Settings
 from shared.storage import labels
 from shared.storage.database import Database
@@ -161,7 +160,8 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait(*_: object) -> None:
         """In vain."""
 
-    monkeypatch.setattr(submit, "wait_for_job", wait)
+    for chat in ("services.orchestrator.api.chat", "services.orchestrator.openai.chat"):
+        monkeypatch.setattr(f"{chat}.wait_for_job", wait)
 
 
 @DOCUMENT.parametrize()

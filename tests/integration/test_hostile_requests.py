@@ -17,7 +17,6 @@ from services.orchestrator.experiments import lifecycle
 from shared.experiments import EXAMPLE as EXPERIMENT
 from shared.experiments import Experiment
 from shared.params import Params
-from shared.runtime import submit
 from shared.storage.database import Database
 from tests.api_document import api_document
 from tests.faults.recording import Seen
@@ -71,7 +70,8 @@ async def api(database: Database, empty_api: Api, monkeypatch: pytest.MonkeyPatc
     async def wait(*_: object) -> None:
         """In vain."""
 
-    monkeypatch.setattr(submit, "wait_for_job", wait)
+    for chat in ("services.orchestrator.api.chat", "services.orchestrator.openai.chat"):
+        monkeypatch.setattr(f"{chat}.wait_for_job", wait)
     await scene.furnish(database, 3, "math-500")
     await scene.add_dataset(database, 3, "math")
     for name in ("first", "second"):
