@@ -37,6 +37,7 @@ LINKS = (
     NavigationLink("Experiments", "/experiments"),
     NavigationLink("Corpora", "/corpora"),
     NavigationLink("Datasets", "/datasets"),
+    NavigationLink("Prompts", "/prompts"),
     NavigationLink("Models", "/models"),
     NavigationLink("Pipelines", "/pipelines"),
     NavigationLink("Rules", "/rules"),

@@ -19,6 +19,7 @@ from services.orchestrator.web import (
     keys,
     labels,
     now,
+    prompts,
     sample,
     search,
 )
@@ -77,7 +78,9 @@ def _make_drawer(answer: Answer) -> Answer:
     return draw
 
 
-PARTS = (compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search)
+PARTS = (
+    compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, prompts, sample, search
+)  # fmt: skip
 
 
 def add_pages(app: FastAPI) -> None:
