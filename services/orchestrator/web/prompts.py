@@ -92,11 +92,15 @@ async def _show_prompt(
         shown = await load_prompt(connection, f"{name}@{query.version}") if query.version else versions[0]
         other = await load_prompt(connection, query.other) if query.other else None
     trial = await deps.job_views.get(deps.database, query.trial) if query.trial else None
+    if values is None:
+        values = _list_values(shown)
+    if trial is not None:
+        values = {"dataset": trial.dataset, "corpus": trial.corpus or "", "pipeline": trial.pipeline, **values}
     return visit.show(
         "prompts/one.html", title=f"Prompt {name}", json=f"/v1/prompts/{name}", status=tried.status, shown=shown,
         versions=versions, difference=None if other is None else make_difference(other, shown), trial=trial,
         questions=[] if trial is None else await _load_trial(deps, trial),
-        **await _make_editor(deps, _list_values(shown) if values is None else values, tried),
+        **await _make_editor(deps, values, tried),
     )  # fmt: skip
 
 
