@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
-from shared.errors import Conflict, Invalid, NotFound
+from shared.errors import Conflict, Invalid, NotFound, TooLarge
 from shared.messages import make_hint
 from shared.rag.prompts import (
     ANSWER_SLOTS,
@@ -39,6 +39,8 @@ INSERT = text("""
     VALUES (:name, :version, :hash, :content, :actor)""")
 
 Origin = Literal["stored", "shipped", "file"]
+MOST_BYTES = 64 << 10
+"""Upper bound of a prompt's content, as JSON; lists return up to 1,000 of them."""
 LONGEST_VERSION = 9
 """Digits of a version number; a longer reference is a hash."""
 
@@ -106,9 +108,13 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
 
     Raises:
         Invalid: the name or the content cannot be used.
+        TooLarge: the content has more than `MOST_BYTES`.
         Conflict: a prompt that is shipped, or is a file, has this name.
     """
-    made = content.to_template()
+    made, encoded = content.to_template(), canonical.encode(content)
+    if len(encoded) > MOST_BYTES:
+        hint = "shorten its texts, or leave examples out"
+        raise TooLarge(f"the prompt has {len(encoded)} bytes, and it may have {MOST_BYTES}", hint=hint)
     if check_name(name) in list_template_ids():
         raise Conflict(f"the prompt {name!r} is not a stored one", hint="choose another name: mathrag prompt list")
     async with database.transaction() as connection:
@@ -118,7 +124,7 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
             return newest, False
         version = 1 if newest is None else newest.version + 1
         values = {"name": name, "version": version, "hash": bytes.fromhex(made.hash), "actor": actor}
-        await connection.execute(INSERT, {**values, "content": canonical.encode(content)})
+        await connection.execute(INSERT, {**values, "content": encoded})
         await record_operation(connection, actor, "prompt", f"{name} version {version}")
         stored = await _find(connection, name)
     if stored is None:

@@ -91,6 +91,7 @@ async def test_versions_are_compared_line_by_line(api: Api) -> None:
         ({"examples": [{"question": "What?"}]}, 422, "answer"),
         ({"examples": [{"question": "q", "answer": "a"}] * 33}, 422, "examples"),
         ({"system": "x" * 20_000}, 422, "system"),
+        ({"examples": [{"question": "q" * 9_000, "answer": "a"}] * 8}, 413, "shorten its texts"),
     ],
 )
 async def test_a_prompt_that_cannot_be_used_is_refused(
