@@ -3,6 +3,7 @@
 import base64
 import gzip
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -178,9 +179,22 @@ def format_query(query: Mapping[str, object]) -> str:
 
 
 def format_pairs(values: Mapping[str, object]) -> str:
-    """Return for example "correct 120, logic 50"."""
-    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in values.items()}
-    return ", ".join(f"{name} {'not known' if value is None else value}" for name, value in shown.items())
+    """Return for example "correct 120, logic 50"; a value with values of its own is shown as JSON."""
+    return ", ".join(f"{name} {_format_one(value)}" for name, value in values.items())
+
+
+def _format_one(value: object) -> str:
+    match value:
+        case None:
+            return "not known"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case dict() | list():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)
 
 
 def format_number(value: float | None) -> str:

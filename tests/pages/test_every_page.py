@@ -1,4 +1,4 @@
-"""What holds for every page: it is quiet, accessible, fits its window in both themes, and needs no script."""
+"""What holds for every page: it is quiet, accessible, legible, fits its window in both themes, and needs no script."""
 
 import re
 from typing import Any
@@ -30,6 +30,7 @@ PAGES = {
     "sample-hostile": "/jobs/hostile/samples/0",
     "sample-long": "/jobs/hostile/samples/1",
     "compare-choose": "/compare",
+    "compare-one": "/compare?jobs=gate",
     "compare": "/compare?jobs=gate&jobs=dense&jobs=closed",
     "compare-changed": "/compare/changed?left=gate&right=dense",
     "compare-sample": "/compare/sample?left=gate&right=dense&index=0",
@@ -77,7 +78,7 @@ def went_wrong(window: Seen, path: str) -> list[str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_quiet_accessible_and_fits(
+def test_a_page_is_quiet_accessible_legible_and_fits(
     browser: Browser, stack: RunningStack, name: str, size: str, theme: Any
 ) -> None:
     with looking(browser, stack.url, viewport={"width": SIZES[size], "height": 900}, color_scheme=theme) as window:
@@ -87,6 +88,8 @@ def test_a_page_is_quiet_accessible_and_fits(
         assert went_wrong(window, PAGES[name]) == []
         assert window.too_wide() == []
         assert window.inaccessible() == []
+        assert window.misplaced() == []
+        assert window.unworded() == []
         assert "owned" not in page.title()
         assert page.locator("h1").count() == 1
 
@@ -102,7 +105,11 @@ def test_a_page_says_the_same_without_scripts(browser: Browser, stack: RunningSt
 @pytest.mark.parametrize("width", [360, 2560])
 def test_pages_fit_the_smallest_and_the_largest_window(browser: Browser, stack: RunningStack, width: int) -> None:
     with looking(browser, stack.url, viewport={"width": width, "height": 900}) as window:
-        wide = {name: found for name, path in PAGES.items() if window.open(path) and (found := window.too_wide())}
+        wide = {
+            name: found
+            for name, path in PAGES.items()
+            if window.open(path) and (found := [*window.too_wide(), *window.misplaced()])
+        }
     assert wide == {}
 
 

@@ -132,12 +132,33 @@ def test_samples_are_filtered_and_one_is_opened(seen: Seen) -> None:
     page.wait_for_url(lambda url: url != before)
 
 
+def test_a_job_is_compared_from_its_page(seen: Seen) -> None:
+    page = seen.open("/jobs/gate")
+    page.get_by_role("navigation", name="Of this job").get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("checkbox", name="gate", exact=True)).to_be_checked()
+    page.get_by_role("checkbox", name="dense", exact=True).check()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("n = ")
+
+
 def test_jobs_are_chosen_and_compared(seen: Seen) -> None:
     page = seen.open("/compare?dataset=world")
     for name in ("gate", "dense"):
         page.get_by_role("checkbox", name=re.compile(rf"^{name}\b")).first.check()
     page.get_by_role("button", name=re.compile("Compare")).click()
     expect(page.locator("h1")).to_contain_text("n = ")
+
+
+def test_neither_side_of_a_difference_has_the_colour_of_a_verdict(seen: Seen) -> None:
+    """The one on the left may have won: its lines are not red, and the other's are not green."""
+    page = seen.open("/compare/sample?left=gate&right=dense&index=0")
+    for side in ("left", "right"):
+        ground = page.locator(f"table.difference tr.{side}").first.evaluate(
+            "(e) => getComputedStyle(e).backgroundColor"
+        )
+        red, green, blue = map(float, re.findall(r"[\d.]+", ground)[:3])
+        assert red <= 1.02 * max(green, blue)
+        assert green <= 1.005 * max(red, blue)
 
 
 def test_a_document_is_labelled_by_a_key(seen: Seen, stack: RunningStack) -> None:

@@ -28,8 +28,10 @@ from shared.pages.lines import (
     describe_rules,
     describe_scoring_problems,
     name_rules,
+    summarise_reply,
 )
 from shared.pages.pages import format_query, rewrite_blocks
+from shared.replies import Graded, Marked
 from shared.samples import Decision
 from tests.unit.cases import named
 
@@ -365,6 +367,24 @@ def test_a_sample_names_the_document_that_almost_repeats_its_question() -> None:
 
 
 # Ends of addresses.
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Graded(math_verify=True, strict=False), "math-verify right, strict wrong"),
+        (Graded(math_verify=None, strict=False), "math-verify none, strict wrong"),
+        (Marked(correct=False), "wrong"),
+        (Marked(correct=True, strict=False, score=2 / 3), "right, strict wrong, score 0.667"),
+    ],
+)
+def test_a_verdict_is_said_in_words(verdict: Graded | Marked, said: str) -> None:
+    assert summarise_reply(verdict, None) == said
+
+
+def test_pairs_have_no_values_of_a_programming_language() -> None:
+    found = {"dirty": False, "image": None, "share": 0.25, "count": 3, "index": {"hash": None}}
+    assert pages.format_pairs(found) == 'dirty no, image not known, share 0.25, count 3, index {"hash": null}'
 
 
 def test_what_is_not_set_is_left_out_and_0_is_a_value() -> None:
