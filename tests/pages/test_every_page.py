@@ -13,7 +13,8 @@ from tests.pages.browser import Seen, looking
 from tests.running import RunningStack
 
 PAGES = {
-    "now": "/",
+    "start": "/",
+    "now": "/now",
     "jobs": "/jobs",
     "jobs-filtered": "/jobs?state=completed&pipeline=dense",
     "jobs-none": "/jobs?name=nobody",

@@ -56,7 +56,7 @@ SOON = 60_000
 
 
 def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningStack) -> None:
-    page = seen.open("/")
+    page = seen.open("/now")
     expect(page.locator("#jobs")).to_contain_text("No job runs")
     job = world.submit(stack, "appears", repeats=4, reuse="none")
     expect(page.locator("#jobs")).to_contain_text("appears", timeout=SOON)
@@ -67,7 +67,7 @@ def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningSt
 
 def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack: RunningStack) -> None:
     with looking(browser, stack.url) as window:
-        page = window.open("/")
+        page = window.open("/now")
         expect(page.locator("#jobs")).to_contain_text("No job runs")
         page.context.set_offline(True)
         stack.restart("orchestrator")
@@ -79,7 +79,30 @@ def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack:
         expect(page.locator("#jobs")).to_contain_text("No job runs", timeout=SOON)
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs"])
+@pytest.mark.parametrize(
+    ("distance", "words"), [("00:05:10", r"^\d+ min ago$"), ("05:30:00", "^5 h ago$"), ("99:00:00", "^4 days ago$")]
+)
+def test_times_grow_on_a_page_that_stays_open(seen: Seen, distance: str, words: str) -> None:
+    seen.page.clock.install()
+    page = seen.open("/datasets")
+    time = page.locator("time").first
+    page.clock.fast_forward(distance)
+    expect(time).to_have_text(re.compile(words))
+    expect(time).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_on_a_phone_every_page_is_in_the_menu(browser: Browser, stack: RunningStack, scripts: bool) -> None:
+    options = {"viewport": {"width": 400, "height": 900}, "java_script_enabled": scripts}
+    with looking(browser, stack.url, **options) as window:
+        page = window.open("/")
+        expect(page.get_by_role("link", name="Doctor")).to_have_count(0)
+        page.get_by_text("Menu", exact=True).click()
+        page.get_by_role("navigation", name="Menu").get_by_role("link", name="Doctor").click()
+        page.wait_for_url("**/doctor")
+
+
+@pytest.mark.parametrize("path", ["/", "/now", "/jobs"])
 def test_pages_are_small(seen: Seen, stack: RunningStack, path: str) -> None:
     session = seen.page.context.new_cdp_session(seen.page)
     session.send("Network.enable")
@@ -178,7 +201,7 @@ def test_a_plan_follows_the_slider(seen: Seen) -> None:
 
 
 def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> None:
-    page = seen.open("/")
+    page = seen.open("/now")
     page.get_by_text("Drain…").click()
     page.get_by_role("button", name=re.compile("until it is released$")).click()
     expect(page.locator("main")).to_contain_text("Drained by an operator")
@@ -190,7 +213,7 @@ def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> 
 
 
 def test_a_walk_from_now_to_a_sample_takes_no_mouse(seen: Seen) -> None:
-    page = seen.open("/")
+    page = seen.open("/now")
     page.keyboard.press("Tab")
     while page.evaluate("document.activeElement.textContent") != "Jobs":
         page.keyboard.press("Tab")

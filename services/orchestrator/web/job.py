@@ -1,6 +1,7 @@
 """Serves `/jobs`: the list, a job with its progress, its report and its audit; lists and jobs change live."""
 
 import asyncio
+import re
 import shlex
 import time
 import uuid
@@ -53,6 +54,8 @@ class Fragment(NamedTuple):
     """Whether this is final: nothing will change any more."""
 
 
+_AGE = re.compile(r"(?<=Z\" title=\")([^\"]*)\">[^<]*</time>")
+"""The words of a time, such as "5 min ago": they change by themselves, and the page's script keeps them up to date."""
 Draw = Callable[[], Awaitable[Fragment]]
 
 
@@ -74,12 +77,12 @@ def stream(deps: Deps, key: Hashable, draw: Draw) -> Response:
         return drawn
 
     async def stream_events() -> AsyncIterator[str]:
-        last_html, silent = "", 0
+        last_shown, silent = "", 0
         while True:
             fragment = await deps.polls.wait_for_next(("page", key), draw_and_rest)
             silent += 1
-            if fragment.html != last_html:
-                last_html, silent = fragment.html, 0
+            if (shown := _AGE.sub("", fragment.html)) != last_shown:
+                last_shown, silent = shown, 0
                 yield ("".join(f"data: {line}\n" for line in fragment.html.splitlines()) + "\n")
             elif silent >= SILENT_POLLS:
                 silent = 0

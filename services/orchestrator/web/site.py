@@ -21,6 +21,7 @@ from services.orchestrator.web import (
     now,
     sample,
     search,
+    start,
 )
 from services.orchestrator.web.page import Visit, page
 from shared.errors import NotFound
@@ -77,7 +78,7 @@ def _make_drawer(answer: Answer) -> Answer:
     return draw
 
 
-PARTS = (compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search)
+PARTS = (compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search, start)
 
 
 def add_pages(app: FastAPI) -> None:
