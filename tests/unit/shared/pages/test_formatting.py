@@ -387,8 +387,8 @@ def test_a_verdict_is_said_in_words(verdict: Graded | Marked, said: str) -> None
     ("seconds", "words"),
     [
         (0, "just now"), (59, "just now"), (-59, "just now"), (60, "1 min ago"), (3599, "59 min ago"),
-        (3600, "1 h ago"), (86_399, "23 h ago"), (86_400, "1 day ago"), (2 * 86_400, "2 days ago"), (61 * 86_400, "2026-09-28"),
-        (-7200, "in 2 h"), (-2 * 86_400, "in 2 days"),
+        (3600, "1 h ago"), (86_399, "23 h ago"), (86_400, "1 day ago"), (2 * 86_400, "2 days ago"),
+        (61 * 86_400, "2026-09-28"), (-7200, "in 2 h"), (-2 * 86_400, "in 2 days"),
     ],
 )  # fmt: skip
 def test_a_time_is_said_as_its_distance_with_the_full_one_as_title(seconds: int, words: str) -> None:
