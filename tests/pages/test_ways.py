@@ -80,13 +80,14 @@ def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack:
 
 
 @pytest.mark.parametrize(
-    ("distance", "words"), [("00:05:10", r"^\d+ min ago$"), ("05:30:00", "^5 h ago$"), ("99:00:00", "^4 days ago$")]
+    ("hours", "words"),
+    [(0.5, r"^\d+ min ago$"), (5.5, "^[56] h ago$"), (99, "^4 days ago$"), (9999, r"^\d{4}-\d\d-\d\d$")],
 )
-def test_times_grow_on_a_page_that_stays_open(seen: Seen, distance: str, words: str) -> None:
+def test_times_grow_on_a_page_that_stays_open(seen: Seen, hours: float, words: str) -> None:
     seen.page.clock.install()
     page = seen.open("/datasets")
     time = page.locator("time").first
-    page.clock.fast_forward(distance)
+    page.clock.fast_forward(int(3_600_000 * hours))
     expect(time).to_have_text(re.compile(words))
     expect(time).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
 
@@ -180,7 +181,7 @@ def test_neither_side_of_a_difference_has_the_colour_of_a_verdict(seen: Seen) ->
             "(e) => getComputedStyle(e).backgroundColor"
         )
         red, green, blue = map(float, re.findall(r"[\d.]+", ground)[:3])
-        assert red <= 1.02 * max(green, blue)
+        assert red <= 1.04 * max(green, blue)
         assert green <= 1.005 * max(red, blue)
 
 
