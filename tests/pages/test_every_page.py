@@ -64,6 +64,10 @@ PAGES = {
     "submit-again": "/submit?from=gate",
     "doctor": "/doctor",
     "doctor-everything": "/doctor/everything",
+    "find": "/find",
+    "find-found": "/find?text=gate",
+    "find-hostile": "/find?text=script",
+    "find-nothing": "/find?text=zzz%3Cscript%3E",
     "not-found": "/jobs/nobody",
 }
 """Address by the name of its screenshots; what stands in no list is said by the last test."""

@@ -41,6 +41,17 @@ def test_a_slash_goes_to_the_filter_and_letters_typed_there_are_letters(seen: Se
     expect(page.locator("tr.current")).to_have_count(0)
 
 
+def test_control_k_goes_to_the_search_box_which_finds_a_job(seen: Seen) -> None:
+    page = seen.open("/submit")
+    page.get_by_label("Name", exact=True).focus()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("gat")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/find?text=gat")
+    page.get_by_role("link", name="gate", exact=True).click()
+    expect(page.locator("h1")).to_have_text("gate")
+
+
 def test_a_question_mark_lists_the_keys(seen: Seen) -> None:
     page = seen.open("/doctor")
     page.keyboard.press("?")

@@ -14,6 +14,7 @@ from services.orchestrator.web import (
     configuration,
     corpora,
     experiments,
+    find,
     job,
     job_form,
     keys,
@@ -78,7 +79,22 @@ def _make_drawer(answer: Answer) -> Answer:
     return draw
 
 
-PARTS = (compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, sample, search, start)
+PARTS = (
+    compare,
+    configuration,
+    corpora,
+    now,
+    experiments,
+    find,
+    job,
+    keys,
+    labels,
+    catalog,
+    job_form,
+    sample,
+    search,
+    start,
+)
 
 
 def add_pages(app: FastAPI) -> None:

@@ -557,6 +557,46 @@ async def test_the_navigation_has_what_a_key_allows(keyed: Api, database: Databa
     assert operator[: len(operator) // 2] == operator[len(operator) // 2 :], "the menu of phones has the same links"
 
 
+# The search box of every page.
+
+
+def hits(page: str) -> dict[str, list[str]]:
+    parts = re.findall(r"<h2>(.*?)</h2>\s*<ul class=\"plain\">(.*?)</ul>", page, re.DOTALL)
+    return {kind: re.findall(r'<a href="[^"]*">(.*?)</a>', found) for kind, found in parts}
+
+
+async def test_the_search_box_finds_jobs_samples_collections_pages_and_parameters(api: Api, database: Database) -> None:
+    for name in ("first-ITEM", "second"):
+        await api.job("dense", name=name)
+    await finished(database)
+    found = hits(await text(api, "/find?text=item"))
+    assert found["Jobs"] == ["first-ITEM"]
+    assert found["Corpora and datasets"] == ["items"]
+    assert found["Documents"] == ["Search docs"]
+    found = hits(await text(api, "/find?text=3+plus+3"))
+    assert found["Samples of the newest 3 results"] == ["second, sample 3", "first-ITEM, sample 3"]
+    found = hits(await text(api, "/find?text=doctor"))
+    assert found["Pages"] == ["Doctor"]
+    found = hits(await text(api, "/find?text=gate.tau"))
+    assert found["Settings"] == ["gate.tau"]
+    assert "Settings" not in hits(await text(api, "/find?text=second"))
+
+
+@pytest.mark.parametrize("value", ["%3Cscript%3Ealert(1)", "%25", "%E2%80%AE"])
+async def test_what_is_not_found_is_said_and_does_not_act(api: Api, value: str) -> None:
+    page = await text(api, f"/find?text={value}")
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert not hits(page).keys() - {"Documents"}
+
+
+async def test_a_reader_finds_no_settings_of_the_service(keyed: Api, database: Database) -> None:
+    await sign_in(keyed, database, Scope.READ)
+    assert "Settings" not in hits(await text(keyed, "/find?text=limits.idle_s"))
+    await sign_in(keyed, database, Scope.READ, Scope.OPERATE)
+    assert hits(await text(keyed, "/find?text=limits.idle_s"))["Settings"] == ["limits.idle_s"]
+
+
 # The page "Now": devices, lanes, jobs that run.
 
 OPEN = sqlalchemy_text("""
