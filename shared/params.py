@@ -312,8 +312,8 @@ class GenerateParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=
     """How the generator is prompted, and how it samples."""
 
     template: str = ""
-    """Name of a prompt of `plugins.templates` that replaces the shipped prompt for answers
-    (docs/how-to/plugins.md#prompts-and-rubrics)."""
+    """Prompt for answers (docs/how-to/prompts.md): `NAME`, `NAME@2` for a version, or a shipped one. By default the
+    shipped prompt that asks for what the grader reads."""
 
     @property
     def decoding(self) -> Decoding:

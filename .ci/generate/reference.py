@@ -21,8 +21,8 @@ What a job may set: `--set name=value` of `mathrag job submit`, or `params` in i
 ROUTES = """\
 How to call them: [REST API](../how-to/api.md). Each group has a page with parameters, bodies and examples:
 [jobs](api/jobs.md), [datasets](api/datasets.md), [corpora](api/corpora.md), [experiments](api/experiments.md),
-[search](api/search.md), [chat](api/chat.md), [plans](api/plans.md), [labels](api/labels.md), [graphs](api/graphs.md),
-[rules](api/rules.md), [devices](api/gpus.md), [models and pipelines](api/catalog.md),
+[search](api/search.md), [chat](api/chat.md), [plans](api/plans.md), [prompts](api/prompts.md), [labels](api/labels.md),
+[graphs](api/graphs.md), [rules](api/rules.md), [devices](api/gpus.md), [models and pipelines](api/catalog.md),
 [configuration](api/configuration.md), [health](api/health.md); and all [schemas](api/schemas.md)."""
 CLI = """\
 `mathrag COMMAND --help` shows the same. Every command but `demo` takes `--json`: one document on stdout, and errors as

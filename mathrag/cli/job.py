@@ -33,9 +33,11 @@ from mathrag.cli.references import (
     JobReference,
     Jobs,
     Measure,
+    PromptOption,
     QuestionLimit,
     Repeats,
     RequiredPipelineOption,
+    parse_prompts,
 )
 from mathrag.cli.uploads import Delimiter, FormatOption, OnErrorOption, send
 from mathrag.client import jobs
@@ -80,6 +82,7 @@ def submit(
     grader: Annotated[
         str | None, typer.Option(help="Grader of the answers, such as text or rubric (default: the dataset's).")
     ] = None,
+    prompt: PromptOption = None,
     settings: Set = None,
     model: Model = None,
     rank: Annotated[int, typer.Option(help="Priority; jobs with a smaller rank run first.")] = 100,
@@ -97,7 +100,7 @@ def submit(
         body = {
             "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
             "reuse": reuse, **({} if limit is None else {"limit": limit}),
-            "params": parse_parameters([*(settings or []), *chosen]),
+            "params": parse_parameters([*(settings or []), *chosen, *parse_prompts(prompt)]),
             "models": split_pairs(model, "--model"), "rank": rank,
             "metadata": split_pairs(metadata, "--metadata"),
         }  # fmt: skip

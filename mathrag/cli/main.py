@@ -94,6 +94,7 @@ ENTRIES = (
     CommandEntry("experiment", "Run grids of jobs from a YAML file, and compare them."),
     CommandEntry("sample", "Inspect single answers with everything they are based on."),
     CommandEntry("label", "Label documents and answers, and compare the labels with the judge or the grader."),
+    CommandEntry("prompt", "Store, show and compare prompts: how models are asked for answers."),
     CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
     CommandEntry("model", "List the models that jobs can use.", module="catalog"),
     CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),

@@ -16,7 +16,7 @@ from mathrag.cli.output import (
     split_pair,
     split_pairs,
 )
-from mathrag.cli.references import QuestionLimit, Repeats
+from mathrag.cli.references import PromptOption, QuestionLimit, Repeats, parse_prompts
 from mathrag.client import jobs, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -44,6 +44,7 @@ def plan(
     corpus: Annotated[str | None, typer.Option(help="Corpus that the job searches.")] = None,
     limit: QuestionLimit = None,
     repeats: Repeats = 1,
+    prompt: PromptOption = None,
     settings: Set = None,
     model: Model = None,
     models: Models = None,
@@ -73,9 +74,10 @@ def plan(
         if reference is not None:
             found = client.send(jobs.plan(reference))
         else:
+            params = parse_parameters([*(settings or []), *parse_prompts(prompt)])
             job = {
                 "name": "plan", "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
-                "params": parse_parameters(settings or []), "models": split_pairs(model, "--model"),
+                "params": params, "models": split_pairs(model, "--model"),
                 **({} if limit is None else {"limit": limit}),
             }  # fmt: skip
             devices = [{"id": f"gpu:{number}", "budget_mib": mib} for number, mib in enumerate(budget or [])]

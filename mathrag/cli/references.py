@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from mathrag.client import graphs, jobs, service, texts
+from mathrag.client import graphs, jobs, prompts, service, texts
 from mathrag.client.client import Client
+from mathrag.client.errors import Failed
 from mathrag.client.request import Request
 
 OFFERED_S = 1.0
@@ -55,6 +57,7 @@ _DATASETS = _complete_names_of(texts.list_datasets())
 _CORPORA = _complete_names_of(texts.list_corpora())
 _GRAPHS = _complete_names_of(graphs.list_graphs())
 _PIPELINES = _complete_names_of(service.pipelines())
+PROMPTS = _complete_names_of(prompts.list_prompts())
 Dataset = Annotated[str, typer.Argument(metavar="NAME", help="Name of the dataset.", autocompletion=_DATASETS)]
 Corpus = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.", autocompletion=_CORPORA)]
 Graph = Annotated[str, typer.Argument(metavar="NAME", help="Name of the graph.", autocompletion=_GRAPHS)]
@@ -67,3 +70,26 @@ QuestionLimit = Annotated[
     int | None, typer.Option("--limit", min=1, help="Number of questions, from the first (default: all).")
 ]
 Repeats = Annotated[int, typer.Option("--repeats", help="How often each question is asked.")]
+PromptOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prompt", metavar="generate=NAME", autocompletion=PROMPTS,
+        help="Prompt for answers, such as generate=short; see `mathrag prompt` (default: by the grader).",
+    ),
+]  # fmt: skip
+
+
+def parse_prompts(chosen: list[str] | None) -> list[str]:
+    """Return the parameters that choose these prompts, as `--set` takes them.
+
+    Raises:
+        Failed: one is not for the generator.
+    """
+    found = []
+    for text in chosen or []:
+        role, separator, name = text.rpartition("=")
+        if not name or (separator and role != "generate"):
+            hint = "write --prompt generate=NAME; what a judge rates by is set with --set grading.rubric=TEXT"
+            raise Failed("usage", f"--prompt {text}: only the generator's prompt can be chosen", hint=hint)
+        found.append(f"generate.template={msgspec.json.encode(name).decode()}")
+    return found

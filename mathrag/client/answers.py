@@ -44,6 +44,20 @@ class Alphas(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class AnswerPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt for answers: a stored one, a shipped one, or a file of the folder `plugins.templates`."""
+
+    name: str
+    version: int
+    hash: str
+    text: str
+    system: str = ""
+    examples: tuple[Example, ...] = ()
+    origin: str = "stored"
+    created_by: str | None = None
+    created_at: str | None = None
+
+
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Results of a job; all cells that share the job show the same."""
 
@@ -521,6 +535,14 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     basis: str
     source: str
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A worked example (few-shot): a question as the prompt's text shows it, and the answer that the model gave."""
+
+    question: str
+    answer: str
+    context: str = ""
 
 
 class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True):
@@ -1312,6 +1334,14 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     loads_back: int
     calls: dict[str, int] = {}
     calls_before: int
+
+
+class PromptComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two prompts, and the lines that only one of them has."""
+
+    left: AnswerPrompt
+    right: AnswerPrompt
+    difference: PromptDifference
 
 
 class PromptDifference(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mathrag.client.groups.graphs import Graphs
     from mathrag.client.groups.jobs import Comparisons, Jobs, Pipeline
     from mathrag.client.groups.labels import Labels
+    from mathrag.client.groups.prompts import Prompts
     from mathrag.client.groups.questions import Questions
     from mathrag.client.groups.rules import Rules
     from mathrag.client.groups.service import Configurations, Devices, Models, Pipelines, Plugins, Service
@@ -91,6 +92,13 @@ class OperationGroups(Generic[C]):
         from mathrag.client.groups.questions import Questions
 
         return Questions(self._client)
+
+    @cached_property
+    def prompts(self) -> "Prompts[C]":
+        """Prompts: how models are asked for answers."""
+        from mathrag.client.groups.prompts import Prompts
+
+        return Prompts(self._client)
 
     @cached_property
     def models(self) -> "Models[C]":

@@ -29,6 +29,7 @@ from services.orchestrator.api import (
     models,
     pipelines,
     plans,
+    prompts,
     routes,
     rules,
     samples,
@@ -115,8 +116,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         corpora.router, corpora.orphans_router, datasets.router, datasets.questions_router, datasets.training_router,
         graphs.router, rules.router, rules.files_router, jobs.imports_router, jobs.router, samples.router,
         jobs.events_router, samples.provenance_router, comparison.router, search.router, chat.router, plans.router,
-        experiments.router, labels.router, gpus.router, gpus.now_router, pipelines.router, models.router,
-        models.plugins_router, configuration.router, configuration.settings_router, health.router,
+        experiments.router, labels.router, prompts.router, gpus.router, gpus.now_router, pipelines.router,
+        models.router, models.plugins_router, configuration.router, configuration.settings_router, health.router,
         health.reference_router,
     ):  # fmt: skip
         app.include_router(router)

@@ -235,10 +235,15 @@ def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     sampled = decoding.temperature > 0 or bool(binding.nonce)
     # Draw 0 of a repeat is the repeat's number, as before calls had draws, so that keys of stored replies still match.
     draw = repeat + MOST_REPEATS * _check_draw(call.draw) if sampled else 0
-    # The call's template, or the job's own if the call uses one of the shipped prompts for answers.
-    own = binding.params.generate.template
-    answer_template = localised(own, call.question) if own and call.template in ANSWERING else call.template
-    request = _build_prompt_request("generate", answer_template, values, decoding, draw)
+    # The call's template, or the job's own if the call uses one of the shipped prompts for answers. A stored prompt is
+    # named by its hash alone, so that its name does not matter.
+    own = binding.params.generate.template if call.template in ANSWERING else ""
+    _, stored, hash_ = own.partition("@")
+    if stored:
+        request = Request(role="generate", model="", template=f"@{hash_}", values=values, decoding=decoding, draw=draw)
+    else:
+        answer_template = localised(own, call.question) if own else call.template
+        request = _build_prompt_request("generate", answer_template, values, decoding, draw)
     return msgspec.structs.replace(request, logprobs=call.logprobs)
 
 

@@ -7,12 +7,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from shared import canonical
-from shared.calls import DocumentRef, Judge, Prompt, Request
+from shared.calls import DocumentRef, Judge, Message, Prompt, Request
 from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams
 from shared.rag.text import list_prose
@@ -34,6 +34,20 @@ class TemplateError(ValueError):
     """A template, or a use of one, is wrong: the message names the template, the slot and the fix."""
 
 
+LONGEST_TEXT = 16_384
+"""Upper bound of a stored prompt's text, of its system prompt, and of each text of its examples, in characters."""
+ExampleText = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TEXT)]
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A worked example (few-shot): a question as the prompt's text shows it, and the answer that the model gave."""
+
+    question: ExampleText
+    answer: ExampleText
+    context: Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)] = ""
+    """Text in the place of the documents."""
+
+
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A prompt with named slots. An optional slot that is not given takes its default, or nothing at all."""
 
@@ -41,9 +55,14 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     version: int
     """Raised by hand when documents are rendered differently: the text alone would not show it."""
     text: str
+    """The last message, from the user; the only one unless there are a system prompt or examples."""
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     defaults: dict[str, str] = {}
+    system: str = ""
+    """The system prompt, word for word."""
+    examples: tuple[Example, ...] = ()
+    """Each becomes a message of the user, in the form of `text`, and the reply of the assistant."""
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -52,8 +71,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def hash(self) -> str:
-        """Return the SHA-256 in hex over id, version, text and defaults in canonical form."""
-        return canonical.digest([self.id, self.version, self.text, self.defaults]).hex()
+        """Return the SHA-256 in hex over id, version, text and defaults, and over system prompt and examples if it has
+        any, in canonical form."""
+        around = [self.system, self.examples] if self.system or self.examples else []
+        return canonical.digest([self.id, self.version, self.text, self.defaults, *around]).hex()
 
     def __post_init__(self) -> None:
         """Raise TemplateError unless the text uses exactly the declared slots."""
@@ -147,16 +168,18 @@ class TemplateChanged(Exception):
     """The installed template differs from the one that a queued call names."""
 
 
-def render_request(request: Request, library: Mapping[str, Document]) -> Prompt:
-    """Return the prompt of a request.
+def render_request(request: Request, library: Mapping[str, Document], stored: Mapping[str, Template]) -> Prompt:
+    """Return the prompt of a request; `stored` has the prompts that users have stored, by hash.
 
     Raises:
         TemplateChanged: the installed template is not the one that the request names.
+        KeyError: a document, or a stored prompt, is missing.
+        TemplateError: the prompt cannot be filled with the request's values.
     """
     if request.messages:
         return request.messages
-    name = request.template.partition("@")[0]
-    if make_template_reference(name) != request.template:
+    name, _, hash_ = request.template.partition("@")
+    if name and make_template_reference(name) != request.template:
         raise TemplateChanged(f"the request names {request.template}, installed is {make_template_reference(name)}")
     values: dict[str, Value] = {}
     for slot, value in request.values.items():
@@ -164,7 +187,51 @@ def render_request(request: Request, library: Mapping[str, Document]) -> Prompt:
             values[slot] = value
         elif value is not None:
             values[slot] = library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
-    return render(template(name), values)
+    return render_messages(template(name) if name else stored[hash_], values)
+
+
+def render_messages(template: Template, values: Mapping[str, Value]) -> Prompt:
+    """Fill the template: its text, or a conversation if it has a system prompt or examples.
+
+    Raises:
+        TemplateError: as `render`.
+    """
+    asked = render(template, values)
+    if not template.system and not template.examples:
+        return asked
+    messages = [Message(role="system", content=template.system)] if template.system else []
+    for example in template.examples:
+        shown = {"question": example.question, "context": f"{example.context}\n\n" if example.context else ""}
+        text = render(template, {slot: value for slot, value in shown.items() if slot in template.slots})
+        messages += [Message(role="user", content=text), Message(role="assistant", content=example.answer)]
+    return (*messages, Message(role="user", content=asked))
+
+
+# Prompts for answers. Users store their own (shared/storage/prompts.py), each as a template whose id is empty: its hash
+# is that of the content alone, so the same content under two names makes the same calls.
+
+ANSWER_SLOTS = ("question", "context")
+SHIPPED_ANSWERS = ("cot", "choice", "short-answer", "answer")
+"""Shipped prompts for answers: mathematics, a choice, a few words, and free text."""
+MOST_EXAMPLES = 32
+
+
+def make_answer_prompt(text: str, system: str = "", examples: Sequence[Example] = ()) -> Template:
+    """Make the template of a user's prompt.
+
+    Raises:
+        TemplateError: it does not show the question, or uses a placeholder that does not exist.
+    """
+    used = set(_SLOT.findall(text))
+    if unknown := sorted(used - set(ANSWER_SLOTS)):
+        there = "{{question}} and {{context}}"
+        raise TemplateError(f"`text` uses {{{{{unknown[0]}}}}}; the placeholders are {there}")
+    if "question" not in used:
+        raise TemplateError("`text` has no {{question}}, so the model would not see the question")
+    optional = ("context",) if "context" in used else ()
+    return Template(
+        id="", version=1, text=text, required=("question",), optional=optional, system=system, examples=tuple(examples)
+    )
 
 
 def list_references(request: Request) -> list[DocumentRef]:

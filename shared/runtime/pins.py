@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
 from shared.calls import MATHEMATICAL, Request
-from shared.errors import Conflict, Invalid, Unavailable, Unreadable
+from shared.errors import Conflict, Invalid, NotFound, Unavailable, Unreadable
 from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import equations, mathematics
 from shared.messages import format_count, make_hint
@@ -28,8 +28,16 @@ from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
 from shared.plugins.loading import explain_unusable, get_usable
 from shared.rag.crag import SHIPPED_VECTORS, Calibration, ListAction, TooFewObservations, calibrate
-from shared.rag.grading import TEXT_VERSION, get_grader
-from shared.rag.prompts import make_template_reference, template
+from shared.rag.grading import (
+    TEXT_VERSION,
+    Extract,
+    extract_choice,
+    extract_final,
+    get_grader,
+    grader_of_results,
+    take_whole,
+)
+from shared.rag.prompts import ANSWER_SLOTS, make_template_reference, template
 from shared.replies import Failure, FailureKind
 from shared.rules import MINERS_VERSION
 from shared.runtime.parameters import check_thresholds
@@ -40,6 +48,7 @@ from shared.statistics.intervals import fit_monotone
 from shared.storage import jobs, rules
 from shared.storage.database import try_decode_params
 from shared.storage.labels import count_labels, get_set
+from shared.storage.prompts import AnswerPrompt, load_prompt
 from shared.storage.samples import SampleWithOutcome, list_labelled_items, read_gold_documents, stream_with_outcomes_in
 
 # Rows of models: what answers calls. A row's identity never changes; a changed model is another row.
@@ -231,7 +240,6 @@ async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> di
 
 # What a job uses of plug-ins, and of the operator's prompts and rubrics: checked and pinned at its submission.
 
-ANSWER_SLOTS = frozenset({"question", "context"})
 _REQUEST = msgspec.json.Decoder(Request)
 
 
@@ -244,20 +252,50 @@ def pins_of(pipeline: Registered, params: Params, calls: Iterable[Bound]) -> lis
     return [*(plugin for plugin in used if plugin is not None), *[plugin.pin for plugin in found if plugin is not None]]
 
 
-def check_prompt(name: str) -> None:
-    """Return if the operator's prompt of this name can ask for an answer; "" is the shipped one.
+PROMPTS: Mapping[Extract, str] = {
+    extract_choice: "choice",
+    extract_final: "short-answer",
+    take_whole: "answer",
+}
+"""Shipped prompts, by how graders find the answer in a reply; all others are asked for mathematics (`cot`)."""
+
+
+def choose_prompt(grader: str) -> str:
+    """Return the shipped prompt that asks for what this grader reads; "" for mathematics."""
+    return PROMPTS.get(grader_of_results(grader).extract, "")
+
+
+async def pin_prompt(connection: AsyncConnection, reference: str) -> AnswerPrompt:
+    """Find the prompt that a job names.
 
     Raises:
         Invalid: there is none, it cannot be used, or it needs something else than an answer is asked for with.
     """
-    if not name:
-        return
-    if get_usable(Kind.TEMPLATE, name) is None:
-        problem = explain_unusable(Kind.TEMPLATE, name) or f"no prompt {name!r} is in the folder `plugins.templates`"
+    if problem := explain_unusable(Kind.TEMPLATE, reference):
         raise Invalid(f"`params.generate.template`: {problem}", hint="mathrag plugin list")
-    if strange := sorted(set(template(name).required) - ANSWER_SLOTS):
-        problem = f"prompt {name!r} needs {strange}, and answers are asked for with `question` and `context`"
+    if get_usable(Kind.TEMPLATE, reference) and (strange := {*template(reference).required} - {*ANSWER_SLOTS}):
+        listed = ", ".join(sorted(strange))
+        problem = f"prompt {reference!r} needs {listed}, and answers are asked for with `question` and `context`"
         raise Invalid(f"`params.generate.template`: {problem}", hint="correct the file, then restart the stack")
+    try:
+        return await load_prompt(connection, reference)
+    except NotFound as error:
+        raise Invalid(f"`params.generate.template`: {error}", hint=error.hint) from error
+
+
+def check_shows_documents(prompt: AnswerPrompt | None, calls: Iterable[Bound]) -> None:
+    """Check that the prompt has a place for documents, if the calls of the dry run have any.
+
+    Raises:
+        Invalid: it has none, so the search would be for nothing.
+    """
+    if prompt is None or "{{context}}" in prompt.text:
+        return
+    requests = (_REQUEST.decode(bound.body) for bound in calls)
+    if any("context" in request.values for request in requests):
+        problem = f"prompt {prompt.name!r} has no {{{{context}}}}, so the model would not see the documents"
+        hint = "add {{context}} to its text, or choose a pipeline without documents, such as zero-shot"
+        raise Invalid(f"`params.generate.template`: {problem}", hint=hint)
 
 
 def with_rubric(grading: GradingParams) -> GradingParams:

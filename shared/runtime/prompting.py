@@ -9,7 +9,7 @@ import msgspec
 from shared.calls import Completion, End, ModelCall, Prompt, Request, seed_of, text_of
 from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
-from shared.rag.prompts import PARSERS, TemplateChanged, list_references, parse_rating, render_request
+from shared.rag.prompts import PARSERS, TemplateChanged, TemplateError, parse_rating, render_request
 from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Lapse, Release, Wait
@@ -53,8 +53,7 @@ class PromptExecutor:
         """Return the model calls by id, and failures for those whose template or document is missing."""
         requests = {call.id: _REQUEST.decode(call.request) for call in calls}
         async with self._database.statement() as connection:
-            hashes = {ref.doc for request in requests.values() for ref in list_references(request)}
-            documents = await self._library.documents(connection, hashes)
+            documents, templates = await self._library.load_texts(connection, requests.values())
         prompts, refused = {}, []
         for call in calls:
             request = requests[call.id]
@@ -64,12 +63,12 @@ class PromptExecutor:
                 prompts[call.id] = ModelCall(
                     id=call.id,
                     model_id=call.model_id,
-                    prompt=render_request(request, documents),
+                    prompt=render_request(request, documents, templates),
                     decoding=request.decoding,
                     seed=seed_of(call.key),
                     logprobs=request.logprobs,
                 )
-            except (TemplateChanged, KeyError) as error:
+            except (TemplateChanged, TemplateError, KeyError) as error:
                 now = datetime.now(UTC)
                 reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=repr(error))
                 receipt = Receipt(started_at=now, ended_at=now)

@@ -38,7 +38,8 @@ from shared.runtime.lifecycle import make_next_name
 from shared.runtime.parameters import check_grader, check_grading
 from shared.runtime.pins import (
     bank_identity,
-    check_prompt,
+    check_shows_documents,
+    choose_prompt,
     grader_identity,
     miner_identity,
     pin_built_in,
@@ -47,6 +48,7 @@ from shared.runtime.pins import (
     pin_indexes,
     pin_judge_calibration,
     pin_model,
+    pin_prompt,
     pin_reranker,
     pin_rulerag,
     pin_thresholds,
@@ -69,6 +71,7 @@ from shared.storage.database import (
     try_decode_params,
 )
 from shared.storage.jobs import JOB_COLUMNS, JOB_FIELDS, SELECTED_FIELDS, JobFields
+from shared.storage.prompts import AnswerPrompt
 from shared.telemetry import traces
 
 
@@ -201,7 +204,7 @@ class Drafting:
         submission = _complete_grading(submission, grader)
         if questions is None:
             check_grading(submission.given, submission.params)
-        check_prompt(submission.params.generate.template)
+        submission, prompt = await self._with_prompt(pipeline, submission)
         items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._look_up_once(_find_corpus, submission.corpus)
         pins = await self._pin_roles(submission, corpus)
@@ -213,6 +216,7 @@ class Drafting:
         submission = await self._with_guidance(pipeline, submission, corpus, has_judge="judge" in pins)
         # An experiment has up to a thousand drafts, and the schedulers share this event loop.
         spec, calls = await to_thread.run_sync(_dry_run, submission, pins)
+        check_shows_documents(prompt, calls)
         if pipeline.prepare is not None and corpus is not None:
             _check_calibration(submission.params, items, await self._look_up_once(_count_documents, corpus))
         code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
@@ -226,6 +230,24 @@ class Drafting:
         return Draft(
             submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
         )
+
+    async def _with_prompt(
+        self, pipeline: registry.Registered, submission: Submission
+    ) -> tuple[Submission, AnswerPrompt | None]:
+        """Pin the prompt that the job names, else choose the shipped one that its grader reads; a repeated job keeps
+        the one that it had.
+        """
+        if pipeline.ignores("generate.template") or submission.imported is not None:
+            return submission, None
+        generate, prompt = submission.params.generate, None
+        if generate.template:
+            prompt = await self._look_up_once(pin_prompt, generate.template)
+            pinned = prompt.pinned if prompt.origin == "stored" else prompt.name
+        else:
+            repeated = submission.requeued_from is not None
+            pinned = "" if repeated else choose_prompt(submission.params.grading.grader)
+        params = msgspec.structs.replace(submission.params, generate=msgspec.structs.replace(generate, template=pinned))
+        return msgspec.structs.replace(submission, params=params), prompt
 
     async def _with_judge(self, pipeline: registry.Registered, submission: Submission, pin: Pin | None) -> Submission:
         """Add the judge's calibration by labels; a repeated job keeps the calibration that it has."""

@@ -496,8 +496,9 @@ KNOWN_NAMES = {
     "rules": text("SELECT name FROM rule_banks ORDER BY id DESC LIMIT :most"),
     "graph": text("SELECT name FROM graphs ORDER BY id DESC LIMIT :most"),
     "label": text("SELECT name FROM label_sets ORDER BY id DESC LIMIT :most"),
+    "prompt": text("SELECT name FROM prompts ORDER BY id DESC LIMIT :most"),
 }
-Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules", "label"]
+Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules", "label", "prompt"]
 CALLED = {"rules": "rule bank", "label": "label set"}
 """Kinds whose name differs from their command."""
 

@@ -1,7 +1,7 @@
 """The provenance of samples: records, calls with their texts, documents, residencies and results."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,25 +17,29 @@ from shared.mathtext.equations import arithmetic
 from shared.params import Params
 from shared.pipelines.imported import IMPORTED
 from shared.rag.grading import Extract, grader_of_results
-from shared.rag.prompts import TemplateChanged, list_references, render_request
+from shared.rag.prompts import Template, TemplateChanged, TemplateError, list_references, render_request
 from shared.rag.provenance import find_scorer
 from shared.recent import LruCache
 from shared.replies import Document, Generated, Rated, Reply, Retrieved
 from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
+from shared.storage.prompts import find_templates
 from shared.storage.samples import find_sample, read_gold_documents
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 CAPACITY = 50_000
 """Number of cached documents; MATH's 7,500 take about 7 MB."""
+MOST_TEMPLATES = 20
+"""Number of cached stored prompts; one may take several megabytes."""
 
 
 class LibraryCache:
-    """An LRU cache of documents. Documents never change, so nothing is ever invalidated."""
+    """An LRU cache of documents and stored prompts. They never change, so nothing is ever invalidated."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._recent: LruCache[Document] = LruCache(capacity)
+        self._templates: LruCache[Template] = LruCache(MOST_TEMPLATES)
 
     async def documents(self, connection: AsyncConnection, hashes: Iterable[str]) -> dict[str, Document]:
         """Load the documents with these hashes, with one statement for those that are not cached.
@@ -49,6 +53,18 @@ class LibraryCache:
             found |= {row.hash.hex(): Document(problem=row.problem, text=row.body) for row in rows}
         self._recent.keep(found)
         return found
+
+    async def load_texts(
+        self, connection: AsyncConnection, requests: Collection[Request]
+    ) -> tuple[dict[str, Document], dict[str, Template]]:
+        """Load what `render_request` needs for these requests: documents, and stored prompts, by hash."""
+        named = {reference.doc for request in requests for reference in list_references(request)}
+        wanted = {request.template[1:] for request in requests if request.template.startswith("@")}
+        templates = self._templates.find(wanted)
+        if missing := wanted - templates.keys():
+            templates |= await find_templates(connection, missing)
+        self._templates.keep(templates)
+        return await self.documents(connection, named), templates
 
 
 def list_mentioned_documents(replies: Iterable[Reply]) -> set[str]:
@@ -67,13 +83,12 @@ async def render_prompts(
 ) -> dict[bytes, str]:
     """Render the prompts by stored request; requests with a template of another release are left out."""
     read = {raw: request for raw in set(requests) if (request := try_decode(raw, Request, "")[0]) is not None}
-    named = {reference.doc for request in read.values() for reference in list_references(request)}
-    documents = await library.documents(connection, named)
+    documents, templates = await library.load_texts(connection, read.values())
     found: dict[bytes, str] = {}
     for raw, request in read.items():
         try:
-            found[raw] = text_of(render_request(request, documents))
-        except (TemplateChanged, KeyError):
+            found[raw] = text_of(render_request(request, documents, templates))
+        except (TemplateChanged, TemplateError, KeyError):
             continue
     return found
 

@@ -437,10 +437,10 @@ async def test_what_is_not_in_the_folders_is_refused(
 ) -> None:
     await furnish(database, items=1)
     for params, said in (
-        ({"generate": {"template": "gone"}}, "no prompt 'gone' is in the folder `plugins.templates`"),
+        ({"generate": {"template": "gone"}}, "no prompt 'gone'"),
         ({"generate": {"template": "../secret"}}, "no prompt '../secret'"),
         ({"generate": {"template": "critic"}}, "no prompt 'critic'"),
-        ({"generate": {"template": "needy"}}, r"prompt 'needy' needs \['answer'\]"),
+        ({"generate": {"template": "needy"}}, "prompt 'needy' needs answer"),
         ({"grading": {"rubric": "@gone"}}, "no rubric 'gone' is in the folder `plugins.rubrics`"),
         ({"grading": {"rubric": "@../p/terse"}}, "no rubric '../p/terse'"),
     ):

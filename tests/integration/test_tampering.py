@@ -165,6 +165,10 @@ OWNERS = {
         "label_sets.tasks", "label_tasks.content", "label_tasks.item", "label_tasks.repeat", "label_tasks.system",
         "labels.at", "labels.blind", "labels.labeller", "labels.note", "labels.value",
     ),
+    "calls name a prompt by the hash of its content, and a content with another hash is not used": (
+        "prompts.content", "prompts.created_at", "prompts.created_by", "prompts.hash", "prompts.name",
+        "prompts.version",
+    ),
     "the journal of operators": (
         "operations.action", "operations.actor", "operations.at", "operations.detail", "operations.target",
     ),

@@ -44,6 +44,8 @@ PAGES = {
     "document": f"/corpora/hostile/documents/{world.DOCUMENT_HASH}",
     "datasets": "/datasets",
     "dataset": "/datasets/hostile",
+    "prompts": "/prompts",
+    "prompt": "/prompts/cot",
     "models": "/models",
     "model": "/models/world-judge",
     "pipelines": "/pipelines",

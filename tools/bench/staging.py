@@ -26,7 +26,7 @@ from services.guard.memory import NvmlMemory
 from shared.calls import Decoding, Message, ModelCall, Request, seed_of
 from shared.lease.lease import GuardClient
 from shared.models.chat import ChatFailed
-from shared.rag.prompts import list_references, render_request
+from shared.rag.prompts import render_request
 from shared.settings import REPOSITORY, Model, Settings
 from shared.storage.database import Database, sql
 from shared.storage.provenance import LibraryCache
@@ -99,13 +99,12 @@ async def samples_of(database_url: str, job: str) -> list[Sample]:
     async with database.statement() as connection:
         rows = (await connection.execute(CALLS, {"job": job})).all()
         requests = [(row, _REQUEST.decode(row.request)) for row in rows]
-        hashes = {ref.doc for _, request in requests for ref in list_references(request)}
-        documents = await LibraryCache().documents(connection, hashes)
+        documents, templates = await LibraryCache().load_texts(connection, [request for _, request in requests])
     await database.close()
     samples: dict[int, Sample] = {}
     for row, request in requests:
         if request.decoding is not None:
-            prompt = Prompt(render_request(request, documents), request.decoding, seed_of(row.key))
+            prompt = Prompt(render_request(request, documents, templates), request.decoding, seed_of(row.key))
             samples.setdefault(row.ordinal, {}).setdefault(row.role, []).append(prompt)
     return [samples[ordinal] for ordinal in sorted(samples)]
 

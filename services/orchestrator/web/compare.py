@@ -20,6 +20,7 @@ from services.orchestrator.reports.comparison import (
     parse_measure,
 )
 from services.orchestrator.web.page import Visit, Visitor, page
+from services.orchestrator.web.prompts import load_prompt_of, make_difference
 from services.orchestrator.web.sample import ContextDocument, documents
 from shared.errors import Invalid
 from shared.pages.charts import draw_whisker
@@ -151,12 +152,18 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
             hint="choose again at /compare; GET /v1/comparison compares up to 30 jobs",
         )
     found = await compare_jobs(deps.database, several, query.baseline, parse_measure(query.measure))
+    prompts = [(name, await load_prompt_of(deps, await deps.job_views.get(deps.database, name))) for name in several]
+    first = prompts[0][1]
     others = {"baseline": query.baseline, "measure": query.measure}
     parameters = urlencode([("job", name) for name in several] + [each for each in others.items() if each[1]])
     return visit.show(
         "compare/jobs.html", title="Compare", json=f"/v1/comparison?{parameters}", found=found, names=several,
         asked=query,
         notes=select_notes(found),
+        prompts=prompts,
+        differences=[
+            make_difference(first, other) for _, other in prompts[1:] if first and other and first.hash != other.hash
+        ],
         measures=MEASURES, rows=make_rows(found),
         endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
     )  # fmt: skip

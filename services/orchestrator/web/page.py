@@ -42,6 +42,7 @@ GROUPS = {
     "Data": (
         NavigationLink("Corpora", "/corpora"),
         NavigationLink("Datasets", "/datasets"),
+        NavigationLink("Prompts", "/prompts"),
         NavigationLink("Rules", "/rules"),
         NavigationLink("Search", "/search"),
     ),

@@ -14,6 +14,7 @@ from services.orchestrator.api.samples import SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import load_side_by_side
 from services.orchestrator.web.page import Visitor, page
+from services.orchestrator.web.prompts import compare_with_shipped, load_prompt_of
 from shared.pages import charts
 from shared.pages.lines import describe_decision, name_rules, summarise_reply
 from shared.pages.pages import format_query
@@ -87,6 +88,8 @@ async def show_sample(
     found = await load_provenance(deps.database, job, index, repeat, prompts=True)
     of = await deps.job_views.get(deps.database, job)
     ranked = await _load_candidates(deps, of, found)
+    prompt = await load_prompt_of(deps, of)
+    difference = None if prompt is None else await compare_with_shipped(deps, of, prompt)
     beside = await neighbours(deps.database, str(of.id), index, repeat)
     path = f"/v1/jobs/{of.id}/samples/{index}"
     # Draw the change of ranks; None for a single document, whose rank cannot change.
@@ -113,7 +116,7 @@ async def show_sample(
         decisions=decisions,
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
         earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
-        copies=commands,
+        copies=commands, prompt=prompt, difference=difference,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from services.orchestrator.web import (
     keys,
     labels,
     now,
+    prompts,
     sample,
     search,
     start,
@@ -80,21 +81,9 @@ def _make_drawer(answer: Answer) -> Answer:
 
 
 PARTS = (
-    compare,
-    configuration,
-    corpora,
-    now,
-    experiments,
-    find,
-    job,
-    keys,
-    labels,
-    catalog,
-    job_form,
-    sample,
-    search,
-    start,
-)
+    compare, configuration, corpora, now, experiments, find, job, keys, labels, catalog, job_form, prompts, sample,
+    search, start,
+)  # fmt: skip
 
 
 def add_pages(app: FastAPI) -> None:
