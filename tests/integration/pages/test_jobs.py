@@ -2,10 +2,16 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from services.orchestrator.web.job import Fragment, stream
 from shared import canonical
+from shared.pages.pages import format_ago
 from shared.runtime import queue
 from shared.runtime.lifecycle import finish_due_jobs
 from shared.samples import GateDecision, Strategy
@@ -423,6 +429,29 @@ async def test_many_who_watch_a_job_cost_one_look(database: Database, redis_url:
     assert "Completed: " in stream
     assert stream.endswith("event: end\ndata: \n\n")
     assert sum("FROM jobs j JOIN datasets" in statement for statement in seen) == 1
+
+
+async def test_a_stream_says_nothing_where_only_ages_have_changed() -> None:
+    """The page's script words ages anew; a table of fifty jobs would otherwise be sent every second."""
+    began = datetime(2026, 11, 28, tzinfo=UTC)
+    drawn = iter([
+        *(Fragment(f"<td>{format_ago(began, began + timedelta(minutes=n))}</td>") for n in range(3)),
+        Fragment(f"<td>{format_ago(began + timedelta(seconds=1), began)}</td>", last=True),
+    ])  # fmt: skip
+
+    class Polls:
+        async def wait_for_next(self, _: object, read: Callable[[], Awaitable[Fragment]]) -> Fragment:
+            return await read()
+
+    async def draw() -> Fragment:
+        return next(drawn)
+
+    deps: Any = SimpleNamespace(polls=Polls())
+    response: Any = stream(deps, "job", draw)
+    events = [event async for event in response.body_iterator]
+    assert [event.partition("datetime=")[2][1:21] for event in events] == [
+        "2026-11-28T00:00:00Z", "2026-11-28T00:00:01Z", "",
+    ]  # fmt: skip
 
 
 async def test_what_is_watched_is_the_same_for_everybody(api: Api, database: Database) -> None:
