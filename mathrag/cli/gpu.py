@@ -86,7 +86,8 @@ def print_device(found: Json) -> None:
     measured = f", {memory['measured']} measured" if memory["measured"] is not None else ""
     if guard["reachable"]:
         calls = format_count(guard["in_flight"], "call")
-        guarded = f"{guard['state']}, epoch {guard['epoch']}, {calls} in flight"
+        epoch = "" if guard["epoch"] is None else f", epoch {guard['epoch']}"
+        guarded = f"{guard['state']}{epoch}, {calls} in flight"
     else:
         guarded = f"does not answer: {guard['detail']}"
     print_facts(

@@ -327,9 +327,9 @@ def print_comparison(found: Any) -> None:
     ])  # fmt: skip
     typer.echo()
     letter = "d" if found["measure"] == "score" else "h"  # the effect size is Cohen's
-    print_table(("LEFT", "AGAINST", "LEFT ONLY", "RIGHT ONLY", "EFFECT", "VERDICT"), [
+    print_table(("LEFT", "AGAINST", "GAINED", "LOST", "UNPAIRED", "EFFECT", "VERDICT"), [
         (
-            each["left"], each["right"], each["left_only"], each["right_only"],
+            each["left"], each["right"], each["gained"], each["lost"], each["left_only"] + each["right_only"],
             None if each["effect"] is None else f"{letter} = {each['effect']:+.2f}", each["words"],
         )
         for each in found["pairs"]

@@ -55,7 +55,7 @@ def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
     """Print one name and value per line; empty values are left out."""
     for name, value in pairs:
         if value not in (None, "", {}, []):
-            typer.echo(f"  {name:<16}{value}")
+            typer.echo(f"  {name:<16}{('no', 'yes')[value] if isinstance(value, bool) else value}")
 
 
 def shorten(value: Any) -> Any:

@@ -12,7 +12,7 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.request import Json
 from mathrag.client.service import summarise_audit
-from shared.pages.lines import describe_rules, name_rules
+from shared.pages.lines import describe_rules, describe_verdict, name_rules
 
 SHOWN_ROWS = 5
 """Rows of a violation that are printed; --json has all."""
@@ -103,14 +103,6 @@ def print_sample(found: Any) -> None:
     answered = ("OUTCOME", "RATING", "TOKENS", "EPOCH", "AT ONCE", "LAPSES", "SECONDS")
     rows = [_make_step_row(step) for step in found["steps"]]
     print_table(("STEP", "ROLE", "KEY", "MODEL", *answered, "FROM"), rows)
-
-
-def describe_verdict(verdict: Any) -> str:
-    """Return the grader's verdict in words."""
-    if verdict["type"] == "graded":
-        return f"math-verify {verdict['math_verify']}, strict {verdict['strict']}"
-    parts = {"correct": verdict["correct"], "strict": verdict.get("strict"), "score": verdict.get("score")}
-    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
 
 
 def _make_step_row(step: Any) -> tuple[object, ...]:

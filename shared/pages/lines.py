@@ -17,7 +17,7 @@ from shared.pages.formatting import (
     format_interval,
     take_last_line,
 )
-from shared.replies import Failure, Generated, Graded, Rated, Reply, Retrieved, Scored
+from shared.replies import Failure, Generated, Graded, Marked, Rated, Reply, Retrieved, Scored
 from shared.samples import Decision, GateDecision, Strategy
 
 # Write a report as lines: first the accuracy, then what may be wrong with it, then what it cost.
@@ -404,6 +404,19 @@ def describe_next_flip(flip: Any) -> str:
 WORDS = {True: "right", False: "wrong", None: "none"}
 
 
+def describe_verdict(verdict: Any) -> str:
+    """Return for example "math-verify right, strict wrong" or "wrong, score 0.4".
+
+    Args:
+        verdict: a grader's reply as the API's JSON has it.
+    """
+    if verdict["type"] == "graded":
+        return f"math-verify {WORDS[verdict['math_verify']]}, strict {WORDS[verdict['strict']]}"
+    strict, score = verdict.get("strict"), verdict.get("score")
+    exact = "" if strict is None else f", strict {WORDS[strict]}"
+    return f"{WORDS[verdict['correct']]}{exact}{'' if score is None else f', score {score:.3g}'}"
+
+
 def summarise_reply(reply: Reply | None, completion_tokens: int | None) -> str:
     """Return for example "10 documents", "rating 4" or "31 tokens"."""
     match reply:
@@ -415,8 +428,8 @@ def summarise_reply(reply: Reply | None, completion_tokens: int | None) -> str:
             return f"{len(reply.hits)} documents"
         case Rated():
             return f"rating {reply.rating}"
-        case Graded():
-            return f"math-verify {WORDS[reply.math_verify]}, strict {WORDS[reply.strict]}"
+        case Graded() | Marked():
+            return describe_verdict(msgspec.to_builtins(reply))
         case Generated():
             ended = f", cut off: {reply.truncated_by or 'length'}" if reply.truncated else ""
             return f"{completion_tokens or '?'} tokens{ended}"

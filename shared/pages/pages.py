@@ -3,6 +3,7 @@
 import base64
 import gzip
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import jinja2
+from markupsafe import Markup
 
 from shared.pages import formatting, lines
 from shared.pages.figures import Figure, render_inline, write_figure
@@ -148,7 +150,7 @@ class Pages:
         )
         made.filters.update(
             accuracy=formatting.format_accuracy, duration=formatting.format_duration, pairs=format_pairs,
-            number=format_number, verdict=format_verdict, when=format_time,
+            number=format_number, verdict=format_verdict, when=format_time, ago=format_ago,
             address=format_query, visible=formatting.escape_visible, math=formatting.mark_math,
             formula=formatting.mark_formula, code=formatting.mark_code, value=formatting.format_value,
             finding=formatting.format_headline, why=lines.explain_flip, next_flip=lines.describe_next_flip,
@@ -178,9 +180,22 @@ def format_query(query: Mapping[str, object]) -> str:
 
 
 def format_pairs(values: Mapping[str, object]) -> str:
-    """Return for example "correct 120, logic 50"."""
-    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in values.items()}
-    return ", ".join(f"{name} {'not known' if value is None else value}" for name, value in shown.items())
+    """Return for example "correct 120, logic 50"; a value with values of its own is shown as JSON."""
+    return ", ".join(f"{name} {_format_one(value)}" for name, value in values.items())
+
+
+def _format_one(value: object) -> str:
+    match value:
+        case None:
+            return "not known"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case dict() | list():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return str(value)
 
 
 def format_number(value: float | None) -> str:
@@ -192,6 +207,31 @@ def format_time(instant: str | datetime | None) -> str:
     """Format an instant in UTC, to the second; an unknown one is empty."""
     known = datetime.fromisoformat(instant) if isinstance(instant, str) else instant
     return f"{known.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+
+
+def format_ago(instant: str | datetime | None, now: datetime | None = None) -> Markup:
+    """Mark an instant up as its distance from `now`, such as "5 min ago", with the full time as its title; an unknown
+    one is empty. The pages' script keeps the words up to date.
+    """
+    if instant is None:
+        return Markup()
+    known = datetime.fromisoformat(instant) if isinstance(instant, str) else instant
+    seconds = ((now or datetime.now(UTC)) - known).total_seconds()
+    size, words = abs(seconds), "just now"
+    if size >= LONG_AGO_S:
+        words = f"{known.astimezone(UTC):%Y-%m-%d}"
+    elif size >= 60:
+        count, unit = next((int(size // each), unit) for unit, each in AGES.items() if size >= each)
+        distance = f"{count} days" if unit == "day" and count > 1 else f"{count} {unit}"
+        words = f"{distance} ago" if seconds > 0 else f"in {distance}"
+    full = format_time(known)
+    return Markup('<time datetime="%s" title="%s">%s</time>') % (full[:19].replace(" ", "T") + "Z", full, words)
+
+
+AGES = {"day": 86_400, "h": 3600, "min": 60}
+"""Units of a distance in time, with their length in seconds; the script has the same."""
+LONG_AGO_S = 60 * 86_400
+"""Distance from which on the day is shown."""
 
 
 def format_verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words

@@ -64,12 +64,11 @@ class Names:
     def replace(self, text: str) -> str:
         """Number ids and long hashes by their first appearance, and leave times and durations out."""
         text = text.replace(str(REPOSITORY), "REPOSITORY")
-        text = re.sub(
-            r"dirty (True|False|not known)|commit ([0-9a-f]{40}|not known)|/assets/[0-9a-f]{12}", "CODE", text
-        )
+        text = re.sub(r"dirty (yes|no|not known)|commit ([0-9a-f]{40}|not known)|/assets/[0-9a-f]{12}", "CODE", text)
         text = re.sub(r"\b[0-9a-f]{64}\b", self._number, text)
         text = re.sub(r"\b[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\b", self._number, text)
         text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(\+00:00|Z| UTC)?", "TIME", text)
+        text = re.sub(r"(<time [^>]*>)[^<]*", r"\1AGO", text)
         text = re.sub(r'name="csrf" value="[^"]*"', 'name="csrf" value="TOKEN"', text)
         text = re.sub(r"\b\d+(\.\d+)? (s|ms|min|h)\b", "DURATION", text)
         return re.sub(r"((retrieve|judge|generate|grade) |>)\d+\.\d\b(?=[,<])", r"\1SECONDS", text)

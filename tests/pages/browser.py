@@ -1,5 +1,6 @@
 """A real browser, and what it says about a page."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,8 @@ from urllib.parse import urlsplit
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response
 
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+FOLDER = Path(__file__).parent
+SCREENSHOTS = FOLDER.parents[1] / "build" / "screenshots"
 TOO_WIDE = """() => [...document.querySelectorAll('main *')].filter(
     (e) => e.getBoundingClientRect().right > innerWidth + 1 && e.getBoundingClientRect().width > 0
         && !e.closest('.wide, .visually-hidden, .katex, svg')).map((e) => e.outerHTML.slice(0, 120))"""
@@ -37,6 +39,23 @@ class Seen:
         found: list[str] = self.page.evaluate(TOO_WIDE)
         scrolls = self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
         return [*found[:3], *(["the page scrolls sideways"] if scrolls else [])]
+
+    def misplaced(self) -> list[str]:
+        """Texts that are broken within a word, stick out of their box or lie on another, folded ones included."""
+        self.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        # As high as the page, so that nothing that keeps to an edge of the window lies on something else.
+        width, height = self.page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
+        self.page.set_viewport_size({"width": width, "height": height})
+        found: list[str] = self.page.evaluate((FOLDER / "misplaced.js").read_text("utf-8").partition("\n")[2])
+        return found
+
+    def unworded(self) -> list[str]:
+        """Values of Python that no page words as such; code may have them."""
+        words = self.page.locator("main").evaluate(
+            "(main) => { const copy = main.cloneNode(true);"
+            " copy.querySelectorAll('pre, code').forEach((each) => each.remove()); return copy.textContent; }"
+        )
+        return re.findall(r".{0,40}\b(?:None|True|False)\b.{0,20}", words)
 
     def inaccessible(self) -> list[str]:
         """What axe-core finds."""

@@ -1,4 +1,4 @@
-"""What holds for every page: it is quiet, accessible, fits its window in both themes, and needs no script."""
+"""What holds for every page: it is quiet, accessible, legible, fits its window in both themes, and needs no script."""
 
 import re
 from typing import Any
@@ -13,7 +13,8 @@ from tests.pages.browser import Seen, looking
 from tests.running import RunningStack
 
 PAGES = {
-    "now": "/",
+    "start": "/",
+    "now": "/now",
     "jobs": "/jobs",
     "jobs-filtered": "/jobs?state=completed&pipeline=dense",
     "jobs-none": "/jobs?name=nobody",
@@ -30,6 +31,7 @@ PAGES = {
     "sample-hostile": "/jobs/hostile/samples/0",
     "sample-long": "/jobs/hostile/samples/1",
     "compare-choose": "/compare",
+    "compare-one": "/compare?jobs=gate",
     "compare": "/compare?jobs=gate&jobs=dense&jobs=closed",
     "compare-changed": "/compare/changed?left=gate&right=dense",
     "compare-sample": "/compare/sample?left=gate&right=dense&index=0",
@@ -42,6 +44,8 @@ PAGES = {
     "document": f"/corpora/hostile/documents/{world.DOCUMENT_HASH}",
     "datasets": "/datasets",
     "dataset": "/datasets/hostile",
+    "prompts": "/prompts",
+    "prompt": "/prompts/cot",
     "models": "/models",
     "model": "/models/world-judge",
     "pipelines": "/pipelines",
@@ -62,6 +66,10 @@ PAGES = {
     "submit-again": "/submit?from=gate",
     "doctor": "/doctor",
     "doctor-everything": "/doctor/everything",
+    "find": "/find",
+    "find-found": "/find?text=gate",
+    "find-hostile": "/find?text=script",
+    "find-nothing": "/find?text=zzz%3Cscript%3E",
     "not-found": "/jobs/nobody",
 }
 """Address by the name of its screenshots; what stands in no list is said by the last test."""
@@ -77,7 +85,7 @@ def went_wrong(window: Seen, path: str) -> list[str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_quiet_accessible_and_fits(
+def test_a_page_is_quiet_accessible_legible_and_fits(
     browser: Browser, stack: RunningStack, name: str, size: str, theme: Any
 ) -> None:
     with looking(browser, stack.url, viewport={"width": SIZES[size], "height": 900}, color_scheme=theme) as window:
@@ -87,6 +95,8 @@ def test_a_page_is_quiet_accessible_and_fits(
         assert went_wrong(window, PAGES[name]) == []
         assert window.too_wide() == []
         assert window.inaccessible() == []
+        assert window.misplaced() == []
+        assert window.unworded() == []
         assert "owned" not in page.title()
         assert page.locator("h1").count() == 1
 
@@ -102,7 +112,11 @@ def test_a_page_says_the_same_without_scripts(browser: Browser, stack: RunningSt
 @pytest.mark.parametrize("width", [360, 2560])
 def test_pages_fit_the_smallest_and_the_largest_window(browser: Browser, stack: RunningStack, width: int) -> None:
     with looking(browser, stack.url, viewport={"width": width, "height": 900}) as window:
-        wide = {name: found for name, path in PAGES.items() if window.open(path) and (found := window.too_wide())}
+        wide = {
+            name: found
+            for name, path in PAGES.items()
+            if window.open(path) and (found := [*window.too_wide(), *window.misplaced()])
+        }
     assert wide == {}
 
 

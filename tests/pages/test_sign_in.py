@@ -54,7 +54,9 @@ def test_only_what_a_key_allows_is_offered(browser: Browser, locked: RunningStac
     with looking(browser, locked.url) as window:
         page = window.open("/")
         sign_in(page, key(locked, "looker", "read"))
-        expect(page.locator("h1")).to_have_text("Now")
+        expect(page.locator("h1")).to_have_text("Four steps to the first result")
+        expect(page.get_by_role("link", name="Submit", exact=True)).to_have_count(0)
+        window.open("/now")
         expect(page.get_by_text("Drain…")).to_have_count(0)
         window.open("/submit")
         expect(page.get_by_role("button", name="Submit", exact=True)).to_have_count(0)
@@ -64,13 +66,13 @@ def test_a_page_of_another_site_changes_nothing(browser: Browser, locked: Runnin
     with looking(browser, locked.url) as window:
         page = window.open("/")
         sign_in(page, key(locked, "operator", "read", "operate"))
-        expect(page.locator("h1")).to_have_text("Now")
+        expect(page.locator("h1")).to_have_text("Four steps to the first result")
         page.goto(
             "data:text/html,<form method=post action='" + locked.url + "/gpus/cpu:0/drain'><button>go</button></form>"
         )
         page.get_by_role("button").click()
         page.wait_for_load_state()
-        window.open("/")
+        window.open("/now")
         expect(page.locator("main")).not_to_contain_text("Drained by an operator")
 
 

@@ -41,6 +41,17 @@ def test_a_slash_goes_to_the_filter_and_letters_typed_there_are_letters(seen: Se
     expect(page.locator("tr.current")).to_have_count(0)
 
 
+def test_control_k_goes_to_the_search_box_which_finds_a_job(seen: Seen) -> None:
+    page = seen.open("/submit")
+    page.get_by_label("Name", exact=True).focus()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("gat")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/find?text=gat")
+    page.get_by_role("link", name="gate", exact=True).click()
+    expect(page.locator("h1")).to_have_text("gate")
+
+
 def test_a_question_mark_lists_the_keys(seen: Seen) -> None:
     page = seen.open("/doctor")
     page.keyboard.press("?")
@@ -56,7 +67,7 @@ SOON = 60_000
 
 
 def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningStack) -> None:
-    page = seen.open("/")
+    page = seen.open("/now")
     expect(page.locator("#jobs")).to_contain_text("No job runs")
     job = world.submit(stack, "appears", repeats=4, reuse="none")
     expect(page.locator("#jobs")).to_contain_text("appears", timeout=SOON)
@@ -67,7 +78,7 @@ def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningSt
 
 def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack: RunningStack) -> None:
     with looking(browser, stack.url) as window:
-        page = window.open("/")
+        page = window.open("/now")
         expect(page.locator("#jobs")).to_contain_text("No job runs")
         page.context.set_offline(True)
         stack.restart("orchestrator")
@@ -79,7 +90,31 @@ def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack:
         expect(page.locator("#jobs")).to_contain_text("No job runs", timeout=SOON)
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs"])
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [(0.5, r"^\d+ min ago$"), (5.5, "^[56] h ago$"), (99, "^4 days ago$"), (9999, r"^\d{4}-\d\d-\d\d$")],
+)
+def test_times_grow_on_a_page_that_stays_open(seen: Seen, hours: float, words: str) -> None:
+    seen.page.clock.install()
+    page = seen.open("/datasets")
+    time = page.locator("time").first
+    page.clock.fast_forward(int(3_600_000 * hours))
+    expect(time).to_have_text(re.compile(words))
+    expect(time).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_on_a_phone_every_page_is_in_the_menu(browser: Browser, stack: RunningStack, scripts: bool) -> None:
+    options = {"viewport": {"width": 400, "height": 900}, "java_script_enabled": scripts}
+    with looking(browser, stack.url, **options) as window:
+        page = window.open("/")
+        expect(page.get_by_role("link", name="Doctor")).to_have_count(0)
+        page.get_by_text("Menu", exact=True).click()
+        page.get_by_role("navigation", name="Menu").get_by_role("link", name="Doctor").click()
+        page.wait_for_url("**/doctor")
+
+
+@pytest.mark.parametrize("path", ["/", "/now", "/jobs"])
 def test_pages_are_small(seen: Seen, stack: RunningStack, path: str) -> None:
     session = seen.page.context.new_cdp_session(seen.page)
     session.send("Network.enable")
@@ -132,12 +167,33 @@ def test_samples_are_filtered_and_one_is_opened(seen: Seen) -> None:
     page.wait_for_url(lambda url: url != before)
 
 
+def test_a_job_is_compared_from_its_page(seen: Seen) -> None:
+    page = seen.open("/jobs/gate")
+    page.get_by_role("navigation", name="Of this job").get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("checkbox", name="gate", exact=True)).to_be_checked()
+    page.get_by_role("checkbox", name="dense", exact=True).check()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("n = ")
+
+
 def test_jobs_are_chosen_and_compared(seen: Seen) -> None:
     page = seen.open("/compare?dataset=world")
     for name in ("gate", "dense"):
         page.get_by_role("checkbox", name=re.compile(rf"^{name}\b")).first.check()
     page.get_by_role("button", name=re.compile("Compare")).click()
     expect(page.locator("h1")).to_contain_text("n = ")
+
+
+def test_neither_side_of_a_difference_has_the_colour_of_a_verdict(seen: Seen) -> None:
+    """The one on the left may have won: its lines are not red, and the other's are not green."""
+    page = seen.open("/compare/sample?left=gate&right=dense&index=0")
+    for side in ("left", "right"):
+        ground = page.locator(f"table.difference tr.{side}").first.evaluate(
+            "(e) => getComputedStyle(e).backgroundColor"
+        )
+        red, green, blue = map(float, re.findall(r"[\d.]+", ground)[:3])
+        assert red <= 1.04 * max(green, blue)
+        assert green <= 1.005 * max(red, blue)
 
 
 def test_a_document_is_labelled_by_a_key(seen: Seen, stack: RunningStack) -> None:
@@ -157,7 +213,7 @@ def test_a_plan_follows_the_slider(seen: Seen) -> None:
 
 
 def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> None:
-    page = seen.open("/")
+    page = seen.open("/now")
     page.get_by_text("Drain…").click()
     page.get_by_role("button", name=re.compile("until it is released$")).click()
     expect(page.locator("main")).to_contain_text("Drained by an operator")
@@ -169,7 +225,7 @@ def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> 
 
 
 def test_a_walk_from_now_to_a_sample_takes_no_mouse(seen: Seen) -> None:
-    page = seen.open("/")
+    page = seen.open("/now")
     page.keyboard.press("Tab")
     while page.evaluate("document.activeElement.textContent") != "Jobs":
         page.keyboard.press("Tab")

@@ -141,12 +141,16 @@ class SystemRow(NamedTuple):
 
 @page(router, "/compare")
 async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
-    """Compares two to eight jobs; without any, lists jobs to choose from."""
+    """Compares two to eight jobs; with one or none, lists jobs to choose from."""
     query = visit.query(JobChoiceQuery)
     several = list(dict.fromkeys(filter(None, (query.baseline, *names))))
-    if not several:
-        return await _offer_jobs(visit, deps, query.dataset)
-    check_number(len(several))
+    if len(several) < FEWEST:
+        return await _offer_jobs(visit, deps, query.dataset, several)
+    if len(several) > MOST:
+        raise Invalid(
+            f"`jobs`: {len(several)} jobs chosen, and at most {MOST} fit beside each other",
+            hint="choose again at /compare; GET /v1/comparison compares up to 30 jobs",
+        )
     found = await compare_jobs(deps.database, several, query.baseline, parse_measure(query.measure))
     prompts = [(name, await load_prompt_of(deps, await deps.job_views.get(deps.database, name))) for name in several]
     first = prompts[0][1]
@@ -163,19 +167,6 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
         measures=MEASURES, rows=make_rows(found),
         endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
     )  # fmt: skip
-
-
-def check_number(count: int) -> None:
-    """Check that this many jobs fit side by side on a page.
-
-    Raises:
-        Invalid: there are too few or too many.
-    """
-    if not FEWEST <= count <= MOST:
-        raise Invalid(
-            f"`jobs`: {count or 'no'} job{'s' * (count != 1)} chosen, and a comparison needs {FEWEST} to {MOST}",
-            hint="choose again at /compare; GET /v1/comparison compares up to 30 jobs",
-        )
 
 
 def select_notes(found: Comparison) -> list[str]:
@@ -220,21 +211,24 @@ def describe_verdict(pair: Versus | None) -> str:
     return "not separable" + (f"; about {pair.needed:,} items would tell them apart" if pair.needed else "")
 
 
-async def _offer_jobs(visit: Visit, deps: Deps, dataset: str | None) -> Response:
+async def _offer_jobs(visit: Visit, deps: Deps, dataset: str | None, names: list[str]) -> Response:
+    chosen = await deps.job_views.get(deps.database, names[0]) if names else None
     recent = await list_jobs(deps.database, RECENT, None, JobSelection(state="completed"))
     counts = Counter(job.dataset for job in recent.data)
     often = [name for name, count in counts.items() if count >= FEWEST]
-    chosen_dataset = dataset or next(iter([*often, *counts]), None)
+    chosen_dataset = chosen.dataset if chosen else dataset or next(iter([*often, *counts]), None)
     known = [each.name for each in (await datasets.list_datasets(deps.database, database.LARGEST)).data]
     found: list[Job] = []
     if chosen_dataset is not None:
         filters = JobSelection(state="completed", dataset=chosen_dataset)
-        found = (await list_jobs(deps.database, RECENT, None, filters)).data
+        found = list((await list_jobs(deps.database, RECENT, None, filters)).data)
+    if chosen:
+        found = [chosen, *(job for job in found if job.id != chosen.id)]
     # By id where an earlier release let several jobs use the same name.
     named = Counter(job.name for job in found)
     references = [(job.name if named[job.name] == 1 else str(job.id), job) for job in found]
     return visit.show(
         "compare/choose.html", title="Compare",
         json=f"/v1/jobs{format_query({'state': 'completed', 'dataset': chosen_dataset})}",
-        datasets=known, dataset=chosen_dataset, found=references, most=MOST,
+        datasets=known, dataset=chosen_dataset, found=references, most=MOST, chosen=chosen,
     )  # fmt: skip

@@ -1,6 +1,7 @@
-"""Serves `/jobs`: the list, a job with its progress, its report and its audit; lists and jobs change live."""
+"""Serves `/jobs`: the list, a job with its result, its report and its audit; lists and jobs change live."""
 
 import asyncio
+import re
 import shlex
 import time
 import uuid
@@ -28,12 +29,13 @@ from shared.pages.lines import build_lines, explain_decision
 from shared.pages.pages import format_query
 from shared.params import list_changes
 from shared.pipelines import registry
-from shared.samples import GateDecision
+from shared.samples import GateDecision, SampleRow
 from shared.shapes import Scope
 from shared.statistics.intervals import Graded
 from shared.storage import jobs
 from shared.storage.database import RUNNABLE, TERMINAL
 from shared.storage.jobs import Job, Sort, State
+from shared.storage.samples import SampleSelection, list_samples
 
 SILENT_POLLS = int(15 / POLL_S)
 """Polls without a change after which a comment keeps the connection open."""
@@ -53,6 +55,8 @@ class Fragment(NamedTuple):
     """Whether this is final: nothing will change any more."""
 
 
+_AGE = re.compile(r"(?<=Z\" title=\")([^\"]*)\">[^<]*</time>")
+"""The words of a time, such as "5 min ago": they change by themselves, and the page's script keeps them up to date."""
 Draw = Callable[[], Awaitable[Fragment]]
 
 
@@ -74,12 +78,12 @@ def stream(deps: Deps, key: Hashable, draw: Draw) -> Response:
         return drawn
 
     async def stream_events() -> AsyncIterator[str]:
-        last_html, silent = "", 0
+        last_shown, silent = "", 0
         while True:
             fragment = await deps.polls.wait_for_next(("page", key), draw_and_rest)
             silent += 1
-            if fragment.html != last_html:
-                last_html, silent = fragment.html, 0
+            if (shown := _AGE.sub("", fragment.html)) != last_shown:
+                last_shown, silent = shown, 0
                 yield ("".join(f"data: {line}\n" for line in fragment.html.splitlines()) + "\n")
             elif silent >= SILENT_POLLS:
                 silent = 0
@@ -184,17 +188,22 @@ def _describe_outcome(job: Job, found: Accuracy) -> str:
 
 
 router = APIRouter()
+WRONG = 5
+"""Number of wrong answers that the page of a job shows."""
 
 
 @page(router, "/jobs/{job}")
 async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Shows the job with this id, name, or first characters of the id."""
     found = await load_progress(deps, job)
+    wrong: Sequence[SampleRow] = ()
+    if found.accuracy.correct < found.accuracy.graded:
+        wrong = (await list_samples(deps.database, str(found.job.id), WRONG, None, SampleSelection(wrong=True))).data
     params = as_json(found.job.params) or found.job.stored_params or {}
     return visit.show(
         "job/job.html", title=found.job.name, json=f"/v1/jobs/{found.job.id}", once=uuid.uuid4().hex,
         differing=dict(list_changes(params)), parameters=format_json(params),
-        commands=list_commands(found.job), offered=found.job.pipeline in registry.list_offered(),
+        wrong=wrong, commands=list_commands(found.job), offered=found.job.pipeline in registry.list_offered(),
         **found.get_template_values(),
     )  # fmt: skip
 

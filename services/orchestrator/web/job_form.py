@@ -256,12 +256,30 @@ USED_UP = (
 )
 
 
+ANSWERING = "generate"
+"""Role whose model is among the first fields."""
+
+
 class SubmitForm(NamedTuple):
     """The values of the form, and the idempotency key that prevents a second job on a second click."""
 
     values: dict[str, str]
     once: str
     tried: FormResult = FormResult(None, {})
+    wants_parameters: bool = False
+    """Whether the parameters are to be shown at once."""
+
+    def list_unfolded(self) -> dict[str, bool]:
+        """Tell of each fold whether it is open: it holds something that is set or wrong."""
+        messages, values = self.tried.messages.keys(), self.values
+        usual = {each.name: str(each.default) for each in OPTIONS}
+        models = {name for name in values if name.startswith(MODELS)} - {f"{MODELS}{ANSWERING}"}
+        return {
+            "options": bool(messages & usual.keys())
+            or any(values.get(name, default) != default for name, default in usual.items()),
+            "models": bool(models) or any(name.startswith("models") for name in messages),
+            "parameters": self.wants_parameters or any(name.startswith("params") for name in (*values, *messages)),
+        }
 
 
 @page(router, "/submit", Scope.SUBMIT)
@@ -285,7 +303,7 @@ async def send(visit: Visitor, deps: RequestDeps) -> Response:
     values = {name: value for name, value in fields.items() if value and name != identity.FIELD}
     action, once = values.pop("action", "submit"), values.pop("once", "")
     if action == "fields":
-        return await _show(visit, deps, SubmitForm(values, once))
+        return await _show(visit, deps, SubmitForm(values, once, wants_parameters=True))
     # The plan of a dry run, else the id of the job; or everything that is wrong with the values.
     holding = await configurations.load_newest(deps.database)
     wrong = list_messages(
@@ -327,7 +345,8 @@ async def _show(visit: Visit, deps: Deps, form: SubmitForm) -> Response:
     return visit.show(
         "submit/submit.html", title="Submit a job", status=form.tried.status, values=form.values, once=form.once,
         offered=offered, sections=sections, unread=pipelines.Section("not read", UNREAD, tuple(unread)),
-        options=OPTIONS, roles=list(deps.settings.roles), messages=messages,
+        options=OPTIONS, roles=list(deps.settings.roles), answering=ANSWERING, unfolded=form.list_unfolded(),
+        messages=messages,
         others=form.tried.others(fields),
         **make_plan_values(form.tried.value, deps.settings.all_devices()[0].models_mib),
     )  # fmt: skip

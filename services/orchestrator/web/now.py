@@ -1,4 +1,4 @@
-"""Serves `/` and `/doctor`: what the stack does, and what it lacks."""
+"""Serves `/now` and `/doctor`: what the stack does, and what it lacks."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ LIVE = 8
 """Number of running jobs that are shown; the list of jobs has all."""
 
 
-@page(router, "/")
+@page(router, "/now")
 async def now(visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the devices, lanes and running jobs; the page updates itself."""
     return visit.show("now/now.html", title="Now", json="/v1/now", **await _load_values(deps))
@@ -44,7 +44,7 @@ async def drain(
     known = await gpus.check_device(deps, device)
     await devices.drain_device(deps.database, known, reason.strip() or None, visit.actor)
     deps.wake()
-    return go_to("/")
+    return go_to("/now")
 
 
 @page(router, "/gpus/{device}/release", Scope.OPERATE, method="POST")
@@ -52,7 +52,7 @@ async def release(device: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Releases a device as `POST /v1/gpus/{device}/release` does."""
     await devices.release_device(deps.database, await gpus.check_device(deps, device), visit.actor)
     deps.wake()
-    return go_to("/")
+    return go_to("/now")
 
 
 async def _load_values(deps: Deps) -> dict[str, Any]:

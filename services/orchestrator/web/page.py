@@ -23,37 +23,46 @@ from shared.shapes import Scope, allows
 
 
 class NavigationLink(NamedTuple):
-    """Names a page in the navigation."""
+    """A page in the navigation."""
 
     name: str
     path: str
-    operators_only: bool = False
+    scope: Scope = Scope.READ
+    """Scope without which the page is of no use."""
 
 
-LINKS = (
-    NavigationLink("Now", "/"),
-    NavigationLink("Jobs", "/jobs"),
-    NavigationLink("Compare", "/compare"),
-    NavigationLink("Experiments", "/experiments"),
-    NavigationLink("Corpora", "/corpora"),
-    NavigationLink("Datasets", "/datasets"),
-    NavigationLink("Prompts", "/prompts"),
-    NavigationLink("Models", "/models"),
-    NavigationLink("Pipelines", "/pipelines"),
-    NavigationLink("Rules", "/rules"),
-    NavigationLink("Search", "/search"),
-    NavigationLink("Plan", "/plan"),
-    NavigationLink("Label", "/labels"),
-    NavigationLink("Configuration", "/configuration"),
-    NavigationLink("Doctor", "/doctor"),
-    NavigationLink("Keys", "/keys", operators_only=True),
-)
+GROUPS = {
+    "Results": (
+        NavigationLink("Jobs", "/jobs"),
+        NavigationLink("Submit", "/submit", Scope.SUBMIT),
+        NavigationLink("Compare", "/compare"),
+        NavigationLink("Experiments", "/experiments"),
+        NavigationLink("Labels", "/labels"),
+    ),
+    "Data": (
+        NavigationLink("Corpora", "/corpora"),
+        NavigationLink("Datasets", "/datasets"),
+        NavigationLink("Prompts", "/prompts"),
+        NavigationLink("Rules", "/rules"),
+        NavigationLink("Search", "/search"),
+    ),
+    "Machine": (
+        NavigationLink("Now", "/now"),
+        NavigationLink("Models", "/models"),
+        NavigationLink("Pipelines", "/pipelines"),
+        NavigationLink("Plan", "/plan"),
+        NavigationLink("Configuration", "/configuration"),
+        NavigationLink("Doctor", "/doctor"),
+        NavigationLink("Keys", "/keys", Scope.OPERATE),
+    ),
+}
+"""Pages of the navigation by group."""
 
 
 def find_current(path: str) -> str | None:
     """Return the path of the link that the page at `path` belongs to; None if it belongs to none."""
     top = f"/{path.split('/')[1]}"
-    return next((link.path for link in LINKS if link.path == top), None)
+    return next((link.path for links in GROUPS.values() for link in links if link.path == top), None)
 
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -99,7 +108,7 @@ class Visit:
         path = self.request.url.path
         drawn = make_environment().get_template(template).render(
             title=title, json=json, visit=self, csrf=self.request.state.csrf,
-            nav=[link for link in LINKS if not link.operators_only or self.may(Scope.OPERATE)],
+            nav={group: [link for link in links if self.may(link.scope)] for group, links in GROUPS.items()},
             here=find_current(path), path=path,
             signed_in=self.request.state.csrf is not None, **values,
         )  # fmt: skip

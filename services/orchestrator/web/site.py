@@ -14,6 +14,7 @@ from services.orchestrator.web import (
     configuration,
     corpora,
     experiments,
+    find,
     job,
     job_form,
     keys,
@@ -22,6 +23,7 @@ from services.orchestrator.web import (
     prompts,
     sample,
     search,
+    start,
 )
 from services.orchestrator.web.page import Visit, page
 from shared.errors import NotFound
@@ -79,7 +81,8 @@ def _make_drawer(answer: Answer) -> Answer:
 
 
 PARTS = (
-    compare, configuration, corpora, now, experiments, job, keys, labels, catalog, job_form, prompts, sample, search
+    compare, configuration, corpora, now, experiments, find, job, keys, labels, catalog, job_form, prompts, sample,
+    search, start,
 )  # fmt: skip
 
 

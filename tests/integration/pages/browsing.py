@@ -57,7 +57,7 @@ def rows(page: str) -> list[str]:
 
 def without_time(row: str) -> str:
     """A row without the time that it ends with."""
-    return re.sub(r" \d{4}-\d\d-\d\d \d\d:\d\d(:\d\d UTC)?$", "", row)
+    return re.sub(r" (just now|\d+ min ago)$", "", row)
 
 
 async def sign_in(api: Api, database: Database, *scopes: Scope) -> str:

@@ -281,9 +281,9 @@ async def test_all_keys_are_listed_with_their_states(keyed: Api, database: Datab
     await submit(keyed, "/keys", {"name": "carol", "scope": ["read"], "lifetime": "0m"})
     await keys.revoke_keys(database, "local", "bob")
     alice, bob, carol, own = rows(await text(keyed, "/keys"))
-    assert re.match(r"alice mrg_\w{8} read, submit valid \d{4}-.* UTC \d{4}-.* UTC never Rotate", alice)
-    assert re.match(r"bob mrg_\w{8} read revoked .* UTC never never$", bob)
-    assert re.match(r"carol mrg_\w{8} read expired .* UTC .* UTC never$", carol)
+    assert re.match(r"alice mrg_\w{8} read, submit valid just now \d{4}-\d\d-\d\d never Rotate", alice)
+    assert re.match(r"bob mrg_\w{8} read revoked just now never never$", bob)
+    assert re.match(r"carol mrg_\w{8} read expired just now just now never$", carol)
     assert own.startswith("operate your own mrg_")
 
 

@@ -72,8 +72,6 @@ async def test_what_cannot_be_compared_is_refused_as_a_page(
         await comparing_api.job(name=name, dataset=dataset)
     await finished(database)
     for query, status, said in (
-        ("jobs=one", 422, "1 job chosen, and a comparison needs 2 to 8"),
-        ("jobs=one&jobs=one", 422, "1 job chosen"),
         ("&".join(f"jobs=job-{n}" for n in range(9)), 422, "9 jobs chosen"),
         ("jobs=one&jobs=nowhere", 404, "no job &#39;nowhere&#39;"),
         ("jobs=one&jobs=%3Cscript%3E%E2%80%AE", 404, "&lt;script&gt;"),
@@ -121,6 +119,23 @@ async def test_one_chooses_among_completed_jobs_of_one_dataset(comparing_api: Ap
     assert "<option>single</option>" in page
     assert "Only one job on single is completed" in await text(comparing_api, "/compare?dataset=single")
     assert (await look(comparing_api, "/compare?dataset=%00")).status_code == 422
+
+
+async def test_compare_on_the_page_of_a_job_offers_it_with_the_others_of_its_dataset(
+    comparing_api: Api, database: Database
+) -> None:
+    for name in ("one", "two"):
+        await comparing_api.job(name=name)
+    await finished(database)
+    await scene.repair(database)
+    await comparing_api.job(name="running")
+    for name, others in (("two", ["one"]), ("running", ["two", "one"])):
+        link = re.search(r'<a href="(/compare\?[^"]*)">Compare</a>', await text(comparing_api, f"/jobs/{name}"))
+        assert link is not None
+        page = await text(comparing_api, link[1])
+        assert f"<h1>Compare {name} with another job</h1>" in page
+        boxes = re.findall(r'name="jobs" value="([^"]*)"( checked)?>', page)
+        assert boxes == [(name, " checked"), *((other, "") for other in others)]
 
 
 async def test_without_a_job_the_page_says_how_to_submit_one(comparing_api: Api) -> None:

@@ -2,10 +2,16 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from services.orchestrator.web.job import Fragment, stream
 from shared import canonical
+from shared.pages.pages import format_ago
 from shared.runtime import queue
 from shared.runtime.lifecycle import finish_due_jobs
 from shared.samples import GateDecision, Strategy
@@ -16,6 +22,7 @@ from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import Plant
 from tests.integration.pages.browsing import HeldPolls, look, rows, send, sign_in, statements, text, token, watching
 from tests.integration.pages.test_compare import HOSTILE, always
+from tests.integration.test_comparison import right
 
 pytestmark = pytest.mark.anyio
 
@@ -271,8 +278,33 @@ async def test_a_completed_job_says_how_well_it_did_in_its_headline(api: Api, da
     assert f"Completed: {value} % right ({low} to {high}), {found['correct']} of 5" in words(page)
     assert "hx-sse:connect" not in page
     assert f'href="/v1/jobs/{job["id"]}"' in page
-    for stage in ("retrieve", "generate", "grade"):
-        assert f'<th scope="row">{stage}</th>' in page
+    assert "Progress" not in words(page)
+
+
+async def test_a_running_job_shows_its_progress_by_stage(api: Api, database: Database) -> None:
+    await api.job("dense")
+    await scene.advance(database)
+    page = words(await text(api, "/jobs/a-job"))
+    assert "Progress Stage Done Calls so far retrieve 0 of 5" in page
+    assert "samples 0 of 5" in page
+
+
+async def test_an_ended_job_shows_its_result_then_its_first_wrong_answers_then_its_cost(
+    api: Api, database: Database, plant: Plant
+) -> None:
+    for name, items in (("all-right", range(5)), ("some-wrong", [4])):
+        await api.job("closed-book", name=name, repeats=2)
+        await finished(database)
+        for repeat in (0, 1):
+            await right(plant, name, items, repeat=repeat)
+    assert "The first wrong answers" not in await text(api, "/jobs/all-right")
+    page = await text(api, "/jobs/some-wrong")
+    order = ["Result", "The first wrong answers", "Cost, planned and actual", "Request", "On the command line"]
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page)[: len(order)] == order
+    shown = rows(page)
+    assert [row.partition(" What")[0] for row in shown] == [f"{n // 2}, repeat {n % 2}" for n in range(5)]
+    assert all("What is" in row and "gold" in row and "✗ wrong" in row for row in shown)
+    assert re.search(r'<a href="/jobs/[^"]*/samples\?wrong=true">All wrong answers</a>', page)
 
 
 async def test_the_gates_decision_is_drawn_and_explained(api: Api, database: Database) -> None:
@@ -397,6 +429,29 @@ async def test_many_who_watch_a_job_cost_one_look(database: Database, redis_url:
     assert "Completed: " in stream
     assert stream.endswith("event: end\ndata: \n\n")
     assert sum("FROM jobs j JOIN datasets" in statement for statement in seen) == 1
+
+
+async def test_a_stream_says_nothing_where_only_ages_have_changed() -> None:
+    """The page's script words ages anew; a table of fifty jobs would otherwise be sent every second."""
+    began = datetime(2026, 11, 28, tzinfo=UTC)
+    drawn = iter([
+        *(Fragment(f"<td>{format_ago(began, began + timedelta(minutes=n))}</td>") for n in range(3)),
+        Fragment(f"<td>{format_ago(began + timedelta(seconds=1), began)}</td>", last=True),
+    ])  # fmt: skip
+
+    class Polls:
+        async def wait_for_next(self, _: object, read: Callable[[], Awaitable[Fragment]]) -> Fragment:
+            return await read()
+
+    async def draw() -> Fragment:
+        return next(drawn)
+
+    deps: Any = SimpleNamespace(polls=Polls())
+    response: Any = stream(deps, "job", draw)
+    events = [event async for event in response.body_iterator]
+    assert [event.partition("datetime=")[2][1:21] for event in events] == [
+        "2026-11-28T00:00:00Z", "2026-11-28T00:00:01Z", "",
+    ]  # fmt: skip
 
 
 async def test_what_is_watched_is_the_same_for_everybody(api: Api, database: Database) -> None:

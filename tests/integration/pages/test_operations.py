@@ -518,7 +518,86 @@ async def test_two_labellers_have_a_majority_and_an_alpha(database: Database, re
         assert words in said
 
 
-# The first page: devices, lanes, jobs that run.
+# The first page: the newest results, or what the first one needs.
+
+
+def steps_done(page: str) -> dict[str, bool]:
+    found = re.findall(r'<li class="card( done)?"><h2>.*?<a href="[^"]*">(\w+)</a>', page)
+    return {name: bool(done) for done, name in found}
+
+
+async def test_the_first_page_ticks_the_steps_to_a_first_result(empty_api: Api, database: Database) -> None:
+    assert steps_done(await text(empty_api, "/")) == {
+        "Model": True, "Documents": False, "Questions": False, "Run": False,
+    }  # fmt: skip
+    await scene.furnish(database)
+    await empty_api.job("dense")
+    page = await text(empty_api, "/")
+    assert all(steps_done(page).values())
+    assert re.search(r'<h2>Running jobs</h2>\s*<ul class="plain"><li><a href="/jobs/[^"]*">a-job</a>', page)
+
+
+async def test_the_first_page_shows_the_newest_results(api: Api, database: Database) -> None:
+    for name in ("older", "newer"):
+        await api.job("dense", name=name)
+    await finished(database)
+    page = await text(api, "/")
+    assert steps_done(page) == {}
+    assert [row.split()[0] for row in rows(page)] == ["newer", "older"]
+    assert re.search(r"^newer [\d.]+ % \(", rows(page)[0])
+    assert "Running jobs" not in page
+
+
+async def test_the_navigation_has_what_a_key_allows(keyed: Api, database: Database) -> None:
+    await sign_in(keyed, database, Scope.READ)
+    reader = re.findall(r'<li><a href="(/[a-z]+)"', await text(keyed, "/"))
+    await sign_in(keyed, database, Scope.READ, Scope.OPERATE)
+    operator = re.findall(r'<li><a href="(/[a-z]+)"', await text(keyed, "/"))
+    assert set(operator) - set(reader) == {"/submit", "/keys"}
+    assert operator[: len(operator) // 2] == operator[len(operator) // 2 :], "the menu of phones has the same links"
+
+
+# The search box of every page.
+
+
+def hits(page: str) -> dict[str, list[str]]:
+    parts = re.findall(r"<h2>(.*?)</h2>\s*<ul class=\"plain\">(.*?)</ul>", page, re.DOTALL)
+    return {kind: re.findall(r'<a href="[^"]*">(.*?)</a>', found) for kind, found in parts}
+
+
+async def test_the_search_box_finds_jobs_samples_collections_pages_and_parameters(api: Api, database: Database) -> None:
+    for name in ("first-ITEM", "second"):
+        await api.job("dense", name=name)
+    await finished(database)
+    found = hits(await text(api, "/find?text=item"))
+    assert found["Jobs"] == ["first-ITEM"]
+    assert found["Corpora and datasets"] == ["items"]
+    assert found["Documents"] == ["Search docs"]
+    found = hits(await text(api, "/find?text=3+plus+3"))
+    assert found["Samples of the newest 3 results"] == ["second, sample 3", "first-ITEM, sample 3"]
+    found = hits(await text(api, "/find?text=doctor"))
+    assert found["Pages"] == ["Doctor"]
+    found = hits(await text(api, "/find?text=gate.tau"))
+    assert found["Settings"] == ["gate.tau"]
+    assert "Settings" not in hits(await text(api, "/find?text=second"))
+
+
+@pytest.mark.parametrize("value", ["%3Cscript%3Ealert(1)", "%25", "%E2%80%AE"])
+async def test_what_is_not_found_is_said_and_does_not_act(api: Api, value: str) -> None:
+    page = await text(api, f"/find?text={value}")
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert not hits(page).keys() - {"Documents"}
+
+
+async def test_a_reader_finds_no_settings_of_the_service(keyed: Api, database: Database) -> None:
+    await sign_in(keyed, database, Scope.READ)
+    assert "Settings" not in hits(await text(keyed, "/find?text=limits.idle_s"))
+    await sign_in(keyed, database, Scope.READ, Scope.OPERATE)
+    assert hits(await text(keyed, "/find?text=limits.idle_s"))["Settings"] == ["limits.idle_s"]
+
+
+# The page "Now": devices, lanes, jobs that run.
 
 OPEN = sqlalchemy_text("""
     INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at)
@@ -531,7 +610,7 @@ async def open_judge(database: Database) -> None:
 
 
 async def test_nothing_was_ever_loaded_and_no_job_runs(api: Api) -> None:
-    page = await browsing.text(api, "/")
+    page = await browsing.text(api, "/now")
     assert "No model has been loaded yet" in page
     assert "mathrag job submit" in page
     assert "No call is queued" in page
@@ -543,7 +622,7 @@ async def test_what_is_resident_and_what_waits_is_said(api: Api, database: Datab
     await scene.advance(database)
     found = await api.get("/v1/now")
     assert [model["name"] for model in found["devices"][0]["models"]] == ["a-judge"]
-    page = await browsing.text(api, "/")
+    page = await browsing.text(api, "/now")
     assert "a-judge is resident" in page
     assert "a-run" in page
     assert "because calls asked for its models first" in page
@@ -558,19 +637,19 @@ async def test_calls_are_counted_by_lane_and_model_with_their_pace(api: Api, dat
     ended = {each.model: each.ended for each in work}
     assert ended["dense"] == 5
     assert ended["a-generator"] == 5
-    page = await browsing.text(api, "/")
+    page = await browsing.text(api, "/now")
     assert '<td data-label="Model">dense</td>' in page
     assert '<td class="number" data-label="Calls per second">0.2</td>' in page, "five in thirty seconds"
 
 
 async def test_an_operator_empties_a_device_and_uses_it_again(keyed: Api, database: Database) -> None:
     await browsing.sign_in(keyed, database, Scope.READ)
-    assert "Drain" not in await browsing.text(keyed, "/")
+    assert "Drain" not in await browsing.text(keyed, "/now")
     await browsing.sign_in(keyed, database, Scope.READ, Scope.OPERATE)
-    page = await browsing.text(keyed, "/")
+    page = await browsing.text(keyed, "/now")
     sent = await browsing.send(keyed, "/gpus/cpu:0/drain", {"csrf": browsing.token(page), "reason": "<b>new card"})
-    assert (sent.status_code, sent.headers["location"]) == (303, "/")
-    drained = await browsing.text(keyed, "/")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/now")
+    drained = await browsing.text(keyed, "/now")
     assert "Drained by an operator: &lt;b&gt;new card" in drained
     await browsing.send(keyed, "/gpus/cpu:0/release", {"csrf": browsing.token(drained)})
     held = await devices.load_device(database, "cpu:0")

@@ -63,6 +63,38 @@ async def test_the_form_has_the_parameters_that_the_pipeline_reads_with_bounds_a
     assert "1 to 1,000" in page
 
 
+def labels(page: str) -> list[str]:
+    return re.findall(r'<label for="([^"]*)"', page.partition('class="job-form"')[2])
+
+
+def unfolded(page: str) -> list[str]:
+    return re.findall(r'<details class="section" open><summary><b>(Options|Other models|Parameters|Metadata)</b>', page)
+
+
+async def test_the_form_begins_with_five_fields_and_folds_the_rest(api: Api) -> None:
+    page = await text(api, "/submit")
+    assert labels(page)[:5] == ["pipeline", "dataset", "corpus", "models.generate", "name"]
+    for field, option in (("dataset", "items"), ("corpus", "docs"), ("models.generate", "world-generator")):
+        menu = page.partition(f'<select name="{field}"')[2].partition("</select>")[0]
+        assert f"<option>{option}</option>" in menu
+    assert unfolded(page) == []
+
+
+async def test_a_fold_with_something_set_or_wrong_is_open(api: Api) -> None:
+    for fields, folds in (
+        ({"repeats": "1", "rank": "100", "reuse": "all", "models.generate": "a-generator"}, []),
+        ({"repeats": "2"}, ["Options"]),
+        ({"models.judge": "a-judge"}, ["Other models"]),
+        ({"params.candidates": "5"}, ["Parameters"]),
+        ({"metadata": "run=one"}, ["Metadata"]),
+    ):
+        assert unfolded(await text(api, f"/submit?{urlencode(fields)}")) == folds, fields
+    reply = await send(api, "/submit", {**JOB, "limit": "0", "action": "submit"})
+    assert unfolded(reply.text) == ["Options"]
+    reply = await send(api, "/submit", {**JOB, "action": "fields"})
+    assert unfolded(reply.text) == ["Parameters"]
+
+
 async def test_defaults_are_as_the_configuration_says(api: Api) -> None:
     change = {"params": {"candidates": 17, "fusion": {"method": "weighted"}}}
     assert (await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})).status_code == 200

@@ -1,5 +1,5 @@
 "use strict";
-// Keys: j and k go from row to row, Enter opens, / filters, n and p turn the page, ? says so. Pages work without it.
+// Keys: j and k go from row to row, Enter opens, / filters, n and p turn the page, Ctrl+K finds, ? says so. Pages work without it.
 (() => {
   const rows = () => [...document.querySelectorAll("[data-row]")].filter((row) => !row.hidden);
   const typing = (element) => element.closest("input, textarea, select, [contenteditable]") !== null;
@@ -33,6 +33,13 @@
   document.addEventListener("htmx:after:swap", reach);
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+      const find = document.querySelector("[data-find]");
+      if (!find) return;
+      event.preventDefault();
+      find.focus();
+      return find.select();
+    }
     if (event.key === "Escape" && typing(event.target)) return event.target.blur();
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
     const act = keys[event.key];

@@ -57,7 +57,9 @@ def test_a_retry_says_whether_there_is_anything_to_try(server: Server, found: ob
 
 def test_a_quarantined_device_says_how_to_try_it_again(server: Server) -> None:
     server(says(QUARANTINED))
-    assert "next: mathrag gpu retry cpu:0" in mathrag("gpu", "status", "cpu:0").stdout
+    shown = mathrag("gpu", "status", "cpu:0").stdout
+    assert "next: mathrag gpu retry cpu:0" in shown
+    assert "quarantined, 0 calls in flight" in shown  # its guard has no epoch
 
 
 def test_of_several_devices_one_must_be_named(server: Server) -> None:

@@ -1,6 +1,7 @@
 """Values, lines and templates as people read them."""
 
 import re
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -28,8 +29,10 @@ from shared.pages.lines import (
     describe_rules,
     describe_scoring_problems,
     name_rules,
+    summarise_reply,
 )
 from shared.pages.pages import format_query, rewrite_blocks
+from shared.replies import Graded, Marked
 from shared.samples import Decision
 from tests.unit.cases import named
 
@@ -365,6 +368,45 @@ def test_a_sample_names_the_document_that_almost_repeats_its_question() -> None:
 
 
 # Ends of addresses.
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Graded(math_verify=True, strict=False), "math-verify right, strict wrong"),
+        (Graded(math_verify=None, strict=False), "math-verify none, strict wrong"),
+        (Marked(correct=False), "wrong"),
+        (Marked(correct=True, strict=False, score=2 / 3), "right, strict wrong, score 0.667"),
+    ],
+)
+def test_a_verdict_is_said_in_words(verdict: Graded | Marked, said: str) -> None:
+    assert summarise_reply(verdict, None) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "just now"), (59, "just now"), (-59, "just now"), (60, "1 min ago"), (3599, "59 min ago"),
+        (3600, "1 h ago"), (86_399, "23 h ago"), (86_400, "1 day ago"), (2 * 86_400, "2 days ago"),
+        (61 * 86_400, "2026-09-28"), (-7200, "in 2 h"), (-2 * 86_400, "in 2 days"),
+    ],
+)  # fmt: skip
+def test_a_time_is_said_as_its_distance_with_the_full_one_as_title(seconds: int, words: str) -> None:
+    now = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
+    instant = now - timedelta(seconds=seconds)
+    shown = pages.format_ago(instant.astimezone(timezone(timedelta(hours=2))).isoformat(), now)
+    assert shown == (
+        f'<time datetime="{instant:%Y-%m-%dT%H:%M:%S}Z" title="{instant:%Y-%m-%d %H:%M:%S} UTC">{words}</time>'
+    )
+
+
+def test_an_unknown_time_is_empty() -> None:
+    assert pages.format_ago(None) == ""
+
+
+def test_pairs_have_no_values_of_a_programming_language() -> None:
+    found = {"dirty": False, "image": None, "share": 0.25, "count": 3, "index": {"hash": None}}
+    assert pages.format_pairs(found) == 'dirty no, image not known, share 0.25, count 3, index {"hash": null}'
 
 
 def test_what_is_not_set_is_left_out_and_0_is_a_value() -> None:

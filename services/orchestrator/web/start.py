@@ -1,0 +1,68 @@
+"""Serves `/`: the newest results, or what a first result needs."""
+
+from typing import NamedTuple
+
+from fastapi import APIRouter, Response
+
+from services.orchestrator.api.jobs import JobFilters, load_page
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.web.page import Visitor, as_json, page
+from shared.pages import charts
+from shared.storage import jobs
+from shared.storage.corpora import list_corpora
+from shared.storage.datasets import list_datasets
+
+router = APIRouter()
+NEWEST = 10
+"""Number of results that are shown; the list of jobs has all."""
+LIVE = 5
+"""Number of running jobs that are shown."""
+
+
+class Step(NamedTuple):
+    """A step on the way to the first result."""
+
+    name: str
+    done: bool
+    path: str
+    """Page about it."""
+    words: str
+    command: str
+    """Command that takes the step."""
+
+
+@page(router, "/")
+async def start(visit: Visitor, deps: RequestDeps) -> Response:
+    """Shows the newest results and the running jobs; without a result, the four steps to the first one."""
+    found = await load_page(deps, JobFilters(state="completed", limit=NEWEST))
+    async with deps.database.statement() as connection:
+        live = await jobs.list_live_ids(connection, LIVE)
+    running = [await deps.job_views.get(deps.database, each) for each in live]
+    return visit.show(
+        "start/start.html", title="Start", json=f"/v1/jobs?state=completed&limit={NEWEST}",
+        results=[(job, as_json(job.accuracy)) for job in found.data], running=running, charts=charts,
+        steps=[] if found.data else await _list_steps(deps, has_job=bool(live)),
+    )  # fmt: skip
+
+
+async def _list_steps(deps: Deps, *, has_job: bool) -> list[Step]:
+    documents = await list_corpora(deps.database, 1)
+    questions = await list_datasets(deps.database, 1)
+    return [
+        Step(
+            "Model", bool(deps.settings.models), "/models", "Configure a model that answers and one that judges.",
+            "mathrag model list",
+        ),
+        Step(
+            "Documents", bool(documents.data), "/corpora", "Upload the documents that are searched.",
+            "mathrag corpus create NAME FILE",
+        ),
+        Step(
+            "Questions", bool(questions.data), "/datasets", "Upload questions with their right answers.",
+            "mathrag dataset create NAME FILE",
+        ),
+        Step(
+            "Run", has_job, "/submit", "Submit a job, which answers and grades the questions.",
+            "mathrag job submit --name NAME --dataset NAME --corpus NAME --pipeline mathrag-gate",
+        ),
+    ]  # fmt: skip
