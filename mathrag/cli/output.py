@@ -105,7 +105,7 @@ def print_warnings(answer: Any) -> None:
 # Exit codes and error messages of commands. The table of exit codes does not change: scripts may rely on it.
 #
 # Errors go to stderr: `error: MESSAGE`, `  also: MESSAGE` of further lines, and `  fix: HINT`; with --json as
-# {"error": {"kind", "message", "hint"}}.
+# {"error": {"kind", "message", "hint"}}, and "others" where there are further lines.
 
 
 class Exit(IntEnum):
@@ -188,7 +188,8 @@ def report_errors(*, as_json: bool, extra: str = "server") -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
         failed = _to_failure(error, extra)
         if as_json:
-            problem = {"kind": failed.kind, "message": failed.message, "hint": failed.hint}
+            others = {"others": failed.others} if failed.others else {}
+            problem = {"kind": failed.kind, "message": failed.message, "hint": failed.hint, **others}
             typer.echo(msgspec.json.encode({"error": problem}).decode(), err=True)
         else:
             _print_failure(failed)

@@ -77,19 +77,32 @@ class ProgressLines:
 # Show how far an upload is: what was sent, then how long it has been stored and indexed.
 
 
-class UploadView:
-    """Shows nothing, for --json and where standard error is no terminal; the base of what shows something."""
+class UploadView(Protocol):
+    """Shows an upload while it is sent, stored and indexed; a context."""
 
     def follow(self, sources: Sources) -> Iterable[bytes]:
         """Return the lines to send, whose number is shown as they are read."""
-        return sources
 
     def __enter__(self) -> Self:
         """Begin to show."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End the display: the server has answered, or the upload has failed."""
+
+
+class SilentUpload:
+    """Shows nothing, for --json and where standard error is no terminal."""
+
+    def follow(self, sources: Sources) -> Iterable[bytes]:
+        """Return the lines."""
+        return sources
+
+    def __enter__(self) -> Self:
+        """Do nothing."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
 
 
 def choose_upload_view(what: str, *, as_json: bool) -> UploadView:
@@ -98,7 +111,7 @@ def choose_upload_view(what: str, *, as_json: bool) -> UploadView:
 
     console = Console(stderr=True)
     if as_json or not console.is_terminal:
-        return UploadView()
+        return SilentUpload()
 
     from mathrag.cli.progress_bars import UploadBar
 

@@ -16,7 +16,6 @@ from rich.progress import (
 )
 
 from mathrag.cli.output import describe_waits
-from mathrag.cli.progress import UploadView
 from mathrag.client.jobs import Job
 from mathrag.client.uploads import Sources
 
@@ -56,7 +55,7 @@ EVERY = 100
 """Number of lines after which the display of an upload moves."""
 
 
-class UploadBar(UploadView):
+class UploadBar:
     """Shows the number of lines that were sent, then that they are stored and indexed, with the time."""
 
     def __init__(self, console: Console, what: str) -> None:

@@ -231,7 +231,7 @@ def _upload(client: Client, corpus: Path, asked: bytes) -> dict[str, str]:
     nothing."""
     whole = hashlib.sha256(b"".join(Sources(paths.corpus_lines(corpus))))
     names = {"dataset": f"math-{hashlib.sha256(asked).hexdigest()[:8]}", "corpus": f"math-{whole.hexdigest()[:8]}"}
-    made = upload(client, "corpora", names["corpus"], Sources(paths.corpus_lines(corpus)), progress.UploadView())
+    made = upload(client, "corpora", names["corpus"], Sources(paths.corpus_lines(corpus)), progress.SilentUpload())
     typer.echo(f"corpus {names['corpus']}: {made['documents']} documents of {corpus}, indexed")
     made = client.send(texts.upload("datasets", [asked], names["dataset"]))
     typer.echo(f"dataset {names['dataset']}: {made['items']} questions")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mathrag.cli.progress import UploadView, choose_upload_view
+from mathrag.cli.progress import SilentUpload, choose_upload_view
 from mathrag.cli.progress_bars import UploadBar
 from mathrag.client.uploads import Sources
 from shared.ingest import paths
@@ -183,8 +183,8 @@ def test_progress_is_shown_on_a_terminal_only_and_never_with_json(corpus: Path) 
         list(bar.follow(sources))
     assert sources.sent == 2
     assert "storing 2 documents" in console.file.getvalue()  # type: ignore[attr-defined]
-    assert type(choose_upload_view("documents", as_json=True)) is UploadView
-    assert type(choose_upload_view("documents", as_json=False)) is UploadView  # standard error is no terminal here
+    assert type(choose_upload_view("documents", as_json=True)) is SilentUpload
+    assert type(choose_upload_view("documents", as_json=False)) is SilentUpload  # standard error is no terminal here
 
 
 def test_several_expected_answers_are_mentioned(tmp_path: Path, server: Server) -> None:
