@@ -69,7 +69,7 @@ def create(
                 source, split=split, format=format, delimiter=delimiter, chunking=chunking, pairs=column or ()
             )
             sources = Sources(rows, skip_empty=skip_empty, on_error=on_error)
-            show = choose_upload_view("documents", as_json=as_json)
+            show = choose_upload_view("documents", "storing and indexing", as_json=as_json)
             made = upload(client, "corpora", name, sources, show, column=column or None)
         message = f"corpus {name}: {format_count(made['documents'], 'document')}, indexed"
         report(made, message, "mathrag dataset create NAME --from PATH", as_json)

@@ -74,7 +74,9 @@ def create(
         else:
             rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter, pairs=column or ())
             sources = Sources(rows, skip_empty=skip_empty, on_error=on_error)
-            made = upload(client, "datasets", name, sources, choose_upload_view("items", as_json=as_json), **declared)
+            made = upload(
+                client, "datasets", name, sources, choose_upload_view("items", "storing", as_json=as_json), **declared
+            )
         several = made["alternatives"]
         alternatives = f" ({several} with several expected answers: any of them is right)" if several else ""
         message = f"dataset {name}: {format_count(made['items'], 'item')}{alternatives}"

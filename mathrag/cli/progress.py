@@ -105,8 +105,9 @@ class SilentUpload:
         """Do nothing."""
 
 
-def choose_upload_view(what: str, *, as_json: bool) -> UploadView:
-    """Return the view of an upload of `what`, such as "documents"; it is on standard error."""
+def choose_upload_view(what: str, then: str, *, as_json: bool) -> UploadView:
+    """Return the view of an upload of `what`, such as "documents", which the server is `then` "storing"; it is on
+    standard error."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -115,4 +116,4 @@ def choose_upload_view(what: str, *, as_json: bool) -> UploadView:
 
     from mathrag.cli.progress_bars import UploadBar
 
-    return UploadBar(console, what)
+    return UploadBar(console, what, then)

@@ -58,8 +58,9 @@ EVERY = 100
 class UploadBar:
     """Shows the number of lines that were sent, then that they are stored and indexed, with the time."""
 
-    def __init__(self, console: Console, what: str) -> None:
+    def __init__(self, console: Console, what: str, then: str) -> None:
         self._what = what
+        self._then = then
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task(f"reading {what}", total=None)
@@ -70,7 +71,7 @@ class UploadBar:
             yield line
             if sources.sent % EVERY == 0:
                 self._progress.update(self._task, description=f"sent {sources.sent:,} {self._what}")
-        self._progress.update(self._task, description=f"storing {sources.sent:,} {self._what}")
+        self._progress.update(self._task, description=f"{self._then} {sources.sent:,} {self._what}")
 
     def __enter__(self) -> Self:
         """Begin to show."""

@@ -67,7 +67,11 @@ class ItemIndex:
         if id_ in self._ids:
             return self._ids[id_]
         near = find_nearest(id_, list(self._ids)[:1000])
-        meant = f"did you mean {near!r}?" if near else "correct --dataset, or name the column of the ids: --column id="
+        meant = (
+            f"did you mean {near!r}?"
+            if near
+            else "correct --dataset, or name the column of the ids: --column id=COLUMN"
+        )
         raise Defect(f"no item of the dataset has the id {_shorten(id_)}; {meant}")
 
     def at(self, index: int) -> int:

@@ -16,7 +16,7 @@ from shared.ingest.columns import Columns
 from shared.ingest.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.mathtext import answers
 from shared.mathtext.mathematics import equal_strict
-from shared.messages import find_nearest
+from shared.messages import find_nearest, format_count
 from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
 from shared.replies import CorpusRecord, Document
 from shared.samples import DatasetItem, FactQuery
@@ -275,7 +275,8 @@ class ItemReader:
                 without = f"{self._items - self._golds} of {self._items} items have no expected answer"
                 warnings.append(f"{without}: answers to them are not graded")
         if self._grader is None and 2 * self._choices > self._items:
-            warnings.append(f"`choices` of {self._choices} items were not read: to ask and grade them, --grader choice")
+            items = format_count(self._choices, "item")
+            warnings.append(f"`choices` of {items} were not read: to ask and grade them, --grader choice")
         elif self._grader is None and 2 * self._words > self._golds:
             warnings.append(describe_words(self._words, self._golds))
         if self._excludes:

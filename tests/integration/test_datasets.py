@@ -153,7 +153,7 @@ async def test_answers_that_the_chosen_grader_cannot_read_are_counted(api: Api, 
 async def test_choices_that_are_not_read_are_told(api: Api) -> None:
     line = {"question": "Which?", "choices": ["x", "y"], "answer": "B"}
     (warning,) = (await api.upload("datasets", "mine", [line])).json()["warnings"]
-    assert warning == "`choices` of 1 items were not read: to ask and grade them, --grader choice"
+    assert warning == "`choices` of 1 item were not read: to ask and grade them, --grader choice"
     assert (await api.upload("datasets", "chosen", [line], grader="choice")).json()["warnings"] == []
 
 

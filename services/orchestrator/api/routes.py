@@ -223,7 +223,7 @@ async def _answer_validation_error(request: Request, error: Exception) -> Respon
     first = error.errors()[0]
     if is_openai(request.url.path):
         return respond(make_problem(make_openai_refusal(first), request.url.path))
-    hint = "correct it as the API's reference says (docs/reference/api.md, GET /openapi.json)"
+    hint = _suggest_value(first)
     if first["type"] == "extra_forbidden":
         dependant = request.scope["route"].dependant
         fields = [*dependant.body_params, *dependant.query_params]
@@ -271,6 +271,18 @@ def _format_error(error: Mapping[str, Any]) -> str:
         return "there is no such field"
     message: str = error.get("ctx", {}).get("error", error["msg"]) if error["type"] == "json_invalid" else error["msg"]
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _suggest_value(error: Mapping[str, Any]) -> str:
+    """Return what to write instead, as far as the error knows it."""
+    match error["type"], error.get("ctx", {}):
+        case "less_than_equal", {"le": most}:
+            return f"choose at most {most}"
+        case "greater_than_equal", {"ge": least}:
+            return f"choose at least {least}"
+        case "literal_error" | "enum", {"expected": values}:
+            return f"choose {values}"
+    return "correct it as the API's reference says (docs/reference/api.md, GET /openapi.json)"
 
 
 def _quote_input(error: Mapping[str, Any]) -> str:

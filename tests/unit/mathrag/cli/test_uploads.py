@@ -179,12 +179,12 @@ def test_a_path_that_is_misspelt_is_told_with_the_near_one(tmp_path: Path) -> No
 def test_progress_is_shown_on_a_terminal_only_and_never_with_json(corpus: Path) -> None:
     sources = Sources(paths.corpus_lines(corpus))
     console = Console(force_terminal=True, file=io.StringIO(), width=80)
-    with UploadBar(console, "documents") as bar:
+    with UploadBar(console, "documents", "indexing") as bar:
         list(bar.follow(sources))
     assert sources.sent == 2
-    assert "storing 2 documents" in console.file.getvalue()  # type: ignore[attr-defined]
-    assert type(choose_upload_view("documents", as_json=True)) is SilentUpload
-    assert type(choose_upload_view("documents", as_json=False)) is SilentUpload  # standard error is no terminal here
+    assert "indexing 2 documents" in console.file.getvalue()  # type: ignore[attr-defined]
+    for as_json in (True, False):  # standard error is no terminal here
+        assert type(choose_upload_view("documents", "indexing", as_json=as_json)) is SilentUpload
 
 
 def test_several_expected_answers_are_mentioned(tmp_path: Path, server: Server) -> None:
