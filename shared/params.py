@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -384,33 +383,50 @@ DECODINGS = (
     "grading.decoding",
     "rulerag.decoding",
 )
+HOTTEST = 2
+"""Maximum temperature, as OpenAI-compatible servers accept it."""
+THRESHOLDS = tuple(f"{group}.{name}" for group in ("crag", "crag.similarity") for name in ("upper", "lower"))
+"""Thresholds of scores between 0 and 1, as every evaluator gives them; None is always allowed."""
 RANGES: dict[str, tuple[int, int]] = {
     "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
     "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
     "gate.top": (1, MOST_CANDIDATES), "gate.max_documents": (1, 100_000), "gate.min_pairs": (2, 100_000),
-    **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
-    **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
+    **{f"{decoding}.temperature": (0, HOTTEST) for decoding in DECODINGS},
+    **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS}, **dict.fromkeys(THRESHOLDS, (0, 1)),
 }  # fmt: skip
 """Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
 REMOVED = frozenset({"verify"})
 """Groups of parameters of earlier releases, which stored jobs and configurations still have."""
 
 
+def get_range(path: str, candidates: int) -> tuple[int, int] | None:
+    """Return the lowest and the highest value of a parameter; None if only its type bounds it."""
+    return (1, candidates) if path == "context_size" else RANGES.get(path)
+
+
 def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
     """Yield (path, value, rule) of every parameter out of its range; NaN is out of every range."""
-    for path, (low, high) in {**RANGES, "context_size": (0, params.candidates)}.items():
-        if not low <= (value := attrgetter(path)(params)) <= high:
+    for path, (low, high) in {**RANGES, "context_size": (1, params.candidates)}.items():
+        value = _get_value(params, path)
+        if value is not None and not low <= value <= high:
             yield path, value, f"between {low} and {high}"
     crag = params.crag
     for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
-        for name in ("upper", "lower"):
-            if not math.isfinite(getattr(limits, name, None) or 0):
-                yield f"{path}.{name}", getattr(limits, name), "a finite number"
         upper, lower = (limits.upper, limits.lower) if limits is not None else (None, None)
+        if path == "crag.calibrated" and not all(math.isfinite(each or 0) for each in (upper, lower)):
+            yield path, limits, "two finite numbers"
         if upper is not None and lower is not None and upper < lower:
             yield f"{path}.upper", upper, f"at least `{path}.lower` ({lower})"
     if params.gate.on_unusable not in ("fail", "rules"):
         yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
+
+
+def _get_value(params: Params, path: str) -> Any:
+    """Return the value of a parameter; None if its group is absent."""
+    value: Any = params
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 def decode_params(raw: bytes) -> Params:

@@ -15,7 +15,8 @@ SETTINGS = """\
 Begin with a copy of `mathrag.example.yaml`. In the environment a key is `MATHRAG_` and its name in capitals, levels
 joined by two underscores: `MATHRAG_DEVICE__BUDGET_MIB=400`. [How to set them](../how-to/operations.md#settings)."""
 PARAMETERS = """\
-What a job may set: `--set name=value` of `mathrag job submit`, or `params` in its body.
+What a job may set: `--set name=value` of `mathrag job submit`, or `params` in its body. A value out of its range is
+refused at submission; `context_size` is at most `candidates`.
 [How they are used](../explanation/pipelines.md#parameters)."""
 
 ROUTES = """\
@@ -39,7 +40,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield _page("settings", "Settings", SETTINGS, (KEYS, tables.settings(Settings)), "## A model",
                 "Under `models.NAME`:", (KEYS, tables.settings(Model)))  # fmt: skip
     yield _page("parameters", "Parameters", PARAMETERS,
-                (("parameter", "default", "meaning"), tables.parameters(Params())))  # fmt: skip
+                (("parameter", "default", "range", "meaning"), tables.parameters(Params())))  # fmt: skip
     yield _page("pipelines", "Shipped pipelines", PIPELINES,
                 (("pipeline", "what it does", "parameters that it reads"), tables.pipelines()))  # fmt: skip
     yield _page("api", "Routes", ROUTES, (("method", "path", "scope", "what it does"), tables.routes()))

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from mathrag.cli.output import CODES, Exit
 from services.orchestrator.access.identity import get_declared_scope
+from services.orchestrator.api.pipelines import parameters as list_parameters
 from services.orchestrator.api.routes import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
@@ -68,15 +69,23 @@ def pipelines() -> Iterator[Row]:
 
 
 def parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
-    """Yield name, default and meaning of every parameter of a job."""
+    """Yield name, default, range and meaning of every parameter of a job."""
     texts = read_docstrings(type(group))
+    ranges = {each.path: each.bounds for each in list_parameters()}
     for field in msgspec.structs.fields(group):
         value = getattr(group, field.name)
         if isinstance(value, msgspec.Struct):
-            yield f"`{prefix}{field.name}`", "", add_choices(texts.get(field.name) or type(value).__doc__ or "", None)
+            yield (
+                f"`{prefix}{field.name}`",
+                "",
+                "",
+                add_choices(texts.get(field.name) or type(value).__doc__ or "", None),
+            )
             yield from parameters(value, f"{prefix}{field.name}.")
         else:
-            yield f"`{prefix}{field.name}`", format_default(value), add_choices(texts.get(field.name, ""), field.type)
+            name = f"{prefix}{field.name}"
+            meaning = add_choices(texts.get(field.name, ""), field.type)
+            yield f"`{name}`", format_default(value), ranges.get(name, ""), meaning
 
 
 def exit_codes() -> Iterator[Row]:

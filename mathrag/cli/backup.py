@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mathrag.cli.output import AsJson, DataDir, print_json, report_errors
-from mathrag.cli.stack import resolve_directory
+from mathrag.cli.stack import require_directory, resolve_directory
 from mathrag.client.errors import Failed
 from mathrag.stack import backup as archive
 from shared.settings import load
@@ -25,7 +25,7 @@ def backup(file: Target, data_dir: DataDir = None, force: Force = False, as_json
         _refuse_own_database(
             "so `mathrag backup` cannot back it up", "use its own tools: pg_dump --format=custom --file=FILE DATABASE"
         )
-        written = archive.back_up(resolve_directory(data_dir), file, replace=force)
+        written = archive.back_up(require_directory(data_dir), file, replace=force)
         size = file.stat().st_size
         if as_json:
             print_json({"file": str(file), "bytes": size, "backup": written})

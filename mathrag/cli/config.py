@@ -102,6 +102,8 @@ def print_findings(found: list[ConfigFinding]) -> None:
 def show(as_json: AsJson = False) -> None:
     """Show the effective settings with secrets masked, and the server's configuration if it answers."""
     with report_errors(as_json=as_json):
+        for absent in find_missing_file():
+            raise Failed("not_found", str(absent), hint=absent.fix)
         effective = mask_passwords(load().model_dump(mode="json"))
         try:
             with Client(timeout_s=QUICK_S) as client:

@@ -8,8 +8,10 @@ from mathrag.cli import uploads
 from mathrag.cli.api import list_and_print, send_and_print
 from mathrag.cli.command_groups import LocalCommand, Mutation
 from mathrag.cli.output import AsJson, DataDir, Yes, confirm, print_json, print_table, report_errors
+from mathrag.cli.progress import choose_upload_view
 from mathrag.cli.references import Corpus
 from mathrag.cli.uploads import (
+    ColumnOption,
     Delimiter,
     EntryLimit,
     FormatOption,
@@ -27,6 +29,7 @@ from mathrag.client.client import Client
 from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
 from shared.ingest import paths
+from shared.ingest.columns import DOCUMENTS, Columns
 from shared.ingest.lines import OnError
 from shared.ingest.paths import Chunking
 from shared.ingest.rows import Format
@@ -46,6 +49,7 @@ def create(
     split: Split = "train",
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
+    column: ColumnOption = None,
     chunk_size: ChunkSize = paths.DEFAULT.size,
     chunk_overlap: ChunkOverlap = paths.DEFAULT.overlap,
     skip_empty: SkipEmpty = False,
@@ -55,12 +59,18 @@ def create(
 ) -> None:
     """Upload documents and index them. Uploading the same again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
+        Columns(DOCUMENTS, column or ())
         if reader is not None:
-            made = upload_for_reader(client, "corpora", name, source, reader, on_error=on_error.value)
+            options = {"on_error": on_error.value, "column": column or None}
+            made = upload_for_reader(client, "corpora", name, source, reader, **options)
         else:
             chunking = Chunking(size=chunk_size, overlap=chunk_overlap)
-            rows = paths.corpus_lines(source, split=split, format=format, delimiter=delimiter, chunking=chunking)
-            made = upload(client, "corpora", name, Sources(rows, skip_empty=skip_empty, on_error=on_error))
+            rows = paths.corpus_lines(
+                source, split=split, format=format, delimiter=delimiter, chunking=chunking, pairs=column or ()
+            )
+            sources = Sources(rows, skip_empty=skip_empty, on_error=on_error)
+            show = choose_upload_view("documents", "storing and indexing", as_json=as_json)
+            made = upload(client, "corpora", name, sources, show, column=column or None)
         message = f"corpus {name}: {format_count(made['documents'], 'document')}, indexed"
         report(made, message, "mathrag dataset create NAME --from PATH", as_json)
 

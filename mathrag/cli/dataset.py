@@ -2,7 +2,7 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,8 +10,10 @@ from mathrag.cli import uploads
 from mathrag.cli.api import list_and_print, save
 from mathrag.cli.command_groups import LocalCommand
 from mathrag.cli.output import AsJson, DataDir, Force, Yes, print_facts, print_json, report_errors
+from mathrag.cli.progress import choose_upload_view
 from mathrag.cli.references import Dataset
 from mathrag.cli.uploads import (
+    ColumnOption,
     Delimiter,
     EntryLimit,
     FormatOption,
@@ -33,6 +35,7 @@ from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
 from shared.ingest import graph_paths, paths
+from shared.ingest.columns import ITEMS, Columns
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.messages import format_count
@@ -56,6 +59,7 @@ def create(
     grader: Grader = None,
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
+    column: ColumnOption = None,
     skip_empty: SkipEmpty = False,
     on_error: OnErrorOption = OnError.REJECT,
     reader: ReaderOption = None,
@@ -63,12 +67,16 @@ def create(
 ) -> None:
     """Upload questions. Uploading the same again changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
-        declared = {"grader": grader} if grader else {}
+        Columns(ITEMS, column or ())
+        declared: dict[str, Any] = {"grader": grader or None, "column": column or None}
         if reader is not None:
             made = upload_for_reader(client, "datasets", name, source, reader, on_error=on_error.value, **declared)
         else:
-            rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter)
-            made = upload(client, "datasets", name, Sources(rows, skip_empty=skip_empty, on_error=on_error), **declared)
+            rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter, pairs=column or ())
+            sources = Sources(rows, skip_empty=skip_empty, on_error=on_error)
+            made = upload(
+                client, "datasets", name, sources, choose_upload_view("items", "storing", as_json=as_json), **declared
+            )
         several = made["alternatives"]
         alternatives = f" ({several} with several expected answers: any of them is right)" if several else ""
         message = f"dataset {name}: {format_count(made['items'], 'item')}{alternatives}"

@@ -17,6 +17,7 @@ import typer
 
 from mathrag.cli import config, config_findings
 from mathrag.cli.output import AsJson, DataDir, Exit, print_json, report_errors
+from mathrag.cli.stack import require_directory
 from mathrag.client import address, service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
@@ -37,6 +38,8 @@ CHECKED_HERE = "no service answered, so the checks below use this configuration"
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one."""
     with report_errors(as_json=as_json):
+        if data_dir is not None:  # else wrong settings are findings
+            require_directory(data_dir)
         found = examine(data_dir)
         well = all(check.ok for check in found)
         print_json({"well": well, "checks": found}) if as_json else print_checks(found)

@@ -222,7 +222,8 @@ def read(file: Path) -> Any:
         hint = "correct the file there; mathrag experiment schema prints its schema"
         raise Failed("invalid", f"{file}{where}: {error.problem}", hint) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failed("invalid", f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
+        hint = "write it as UTF-8 and YAML; mathrag experiment schema prints its schema"
+        raise Failed("invalid", f"{file} is not valid YAML: {' '.join(str(error).split())}", hint) from error
 
 
 def _watch(client: Client, name: str, as_json: bool) -> None:

@@ -39,7 +39,7 @@ from mathrag.cli.references import (
     RequiredPipelineOption,
     parse_prompts,
 )
-from mathrag.cli.uploads import Delimiter, FormatOption, OnErrorOption, send
+from mathrag.cli.uploads import ColumnOption, Delimiter, FormatOption, OnErrorOption, send
 from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -269,10 +269,7 @@ def import_answers(
     name: Annotated[str, typer.Argument(help="Name of the new job.")],
     dataset: DatasetOption,
     source: Annotated[Path, typer.Option("--from", help="File of answers: JSON lines, CSV, or a log (--layout).")],
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--column", metavar="WHAT=COLUMN", help="Column of a field, such as answer=prediction."),
-    ] = None,
+    column: ColumnOption = None,
     first_repeat: Annotated[int, typer.Option(min=0, help="Number of an item's first repeat.")] = 0,
     grader: Annotated[str | None, typer.Option(help="Grader of the answers (default: the dataset's).")] = None,
     format: FormatOption = Format.AUTO,  # noqa: A002

@@ -16,6 +16,8 @@ from mathrag.client.errors import Failed, Shown, failure
 from mathrag.client.jobs import Job
 from shared.installation import install_command
 
+QUOTED = 4
+"""Number of further invalid lines that the error of an upload quotes."""
 MAX_CHARACTERS = 300
 """Characters of a long text that are printed."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -102,7 +104,8 @@ def print_warnings(answer: Any) -> None:
 
 # Exit codes and error messages of commands. The table of exit codes does not change: scripts may rely on it.
 #
-# Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
+# Errors go to stderr: `error: MESSAGE`, `  also: MESSAGE` of further lines, and `  fix: HINT`; with --json as
+# {"error": {"kind", "message", "hint"}}, and "others" where there are further lines.
 
 
 class Exit(IntEnum):
@@ -185,13 +188,22 @@ def report_errors(*, as_json: bool, extra: str = "server") -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
         failed = _to_failure(error, extra)
         if as_json:
-            problem = {"kind": failed.kind, "message": failed.message, "hint": failed.hint}
+            others = {"others": failed.others} if failed.others else {}
+            problem = {"kind": failed.kind, "message": failed.message, "hint": failed.hint, **others}
             typer.echo(msgspec.json.encode({"error": problem}).decode(), err=True)
         else:
-            typer.echo(f"error: {failed.message}", err=True)
-            if failed.hint:
-                typer.echo(f"  fix: {failed.hint}", err=True)
+            _print_failure(failed)
         raise typer.Exit(CODES.get(failed.kind, Exit.INTERNAL)) from None
+
+
+def _print_failure(failed: Failed) -> None:
+    typer.echo(f"error: {failed.message}", err=True)
+    for other in failed.others[:QUOTED]:
+        typer.echo(f"  also: {other}", err=True)
+    if len(failed.others) > QUOTED:
+        typer.echo(f"  also: {len(failed.others) - QUOTED} more", err=True)
+    if failed.hint:
+        typer.echo(f"  fix: {failed.hint}", err=True)
 
 
 def is_not_installed(error: Exception) -> bool:
@@ -258,7 +270,10 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
         for parent in parents:
             branch = branch.setdefault(parent, {})
             if not isinstance(branch, dict):
-                raise Failed("usage", f"{option} {setting}: `{parent}` already has a value")
+                hint = f"set `{parent}` or what is below it, not both"
+                raise Failed("usage", f"{option} {setting}: `{parent}` already has a value", hint=hint)
+        if leaf in branch:
+            raise Failed("usage", f"{option} {setting}: `{key}` already has a value", hint="give it once")
         try:
             branch[leaf] = msgspec.json.decode(value)
         except msgspec.DecodeError:
@@ -270,9 +285,14 @@ def split_pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     """Split texts of the form `key=value` into a dictionary.
 
     Raises:
-        Failed: one is not of this form.
+        Failed: one is not of this form, or a key is given twice.
     """
-    return dict(split_pair(text, option) for text in texts or [])
+    found: dict[str, str] = {}
+    for key, value in (split_pair(text, option) for text in texts or []):
+        if key in found:
+            raise Failed("usage", f"{option} {key}={value}: `{key}` already has a value", hint="give it once")
+        found[key] = value
+    return found
 
 
 def split_pair(text: str, option: str) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def plan(
     """Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed."""
     with report_errors(as_json=as_json), Client() as client:
         if (dataset is None) != (pipeline is None):
-            raise Failed("usage", "a job needs both --dataset and --pipeline")
+            raise Failed("usage", "a job needs both --dataset and --pipeline", hint="name both, or an existing job")
         hypothetical_models = []
         for text in models or []:
             role, name = split_pair(text, "--models")
@@ -70,7 +70,8 @@ def plan(
             quantised = {"quantisation": quantisation} if quantisation else {}
             hypothetical_models.append({**hypothetical, "calls": calls, **quantised})
         if sum((reference is not None, dataset is not None, bool(hypothetical_models))) != 1:
-            raise Failed("usage", "give exactly one of: a job, --dataset with --pipeline, or --models")
+            message = "what to plan is not clear: a job, --dataset with --pipeline, or --models"
+            raise Failed("usage", message, hint="give exactly one of these; mathrag plan --help")
         if reference is not None:
             found = client.send(jobs.plan(reference))
         else:

@@ -1,12 +1,14 @@
 """Show how jobs, mining and searches progress, as lines or bars."""
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Protocol, Self
 
 import typer
 
 from mathrag.cli.output import summarise
 from mathrag.client.client import Client
 from mathrag.client.jobs import Job
+from mathrag.client.uploads import Sources
 from mathrag.client.waiting import follow_job
 
 # Show a job's progress: bars with an ETA per stage on a terminal, one line per change elsewhere.
@@ -70,3 +72,48 @@ class ProgressLines:
 
     def close(self) -> None:
         """Do nothing: lines leave nothing to clean up."""
+
+
+# Show how far an upload is: what was sent, then how long it has been stored and indexed.
+
+
+class UploadView(Protocol):
+    """Shows an upload while it is sent, stored and indexed; a context."""
+
+    def follow(self, sources: Sources) -> Iterable[bytes]:
+        """Return the lines to send, whose number is shown as they are read."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+
+    def __exit__(self, *_: object) -> None:
+        """End the display: the server has answered, or the upload has failed."""
+
+
+class SilentUpload:
+    """Shows nothing, for --json and where standard error is no terminal."""
+
+    def follow(self, sources: Sources) -> Iterable[bytes]:
+        """Return the lines."""
+        return sources
+
+    def __enter__(self) -> Self:
+        """Do nothing."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+def choose_upload_view(what: str, then: str, *, as_json: bool) -> UploadView:
+    """Return the view of an upload of `what`, such as "documents", which the server is `then` "storing"; it is on
+    standard error."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if as_json or not console.is_terminal:
+        return SilentUpload()
+
+    from mathrag.cli.progress_bars import UploadBar
+
+    return UploadBar(console, what, then)

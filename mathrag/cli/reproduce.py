@@ -34,6 +34,7 @@ from shared import canonical
 from shared.check import Check
 from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import lines, paths, rows
+from shared.ingest.columns import Columns
 from shared.ingest.lines import Defect, Fields, Row
 from shared.ingest.tables import ColumnNames
 from shared.messages import format_count
@@ -230,7 +231,7 @@ def _upload(client: Client, corpus: Path, asked: bytes) -> dict[str, str]:
     nothing."""
     whole = hashlib.sha256(b"".join(Sources(paths.corpus_lines(corpus))))
     names = {"dataset": f"math-{hashlib.sha256(asked).hexdigest()[:8]}", "corpus": f"math-{whole.hexdigest()[:8]}"}
-    made = upload(client, "corpora", names["corpus"], Sources(paths.corpus_lines(corpus)))
+    made = upload(client, "corpora", names["corpus"], Sources(paths.corpus_lines(corpus)), progress.SilentUpload())
     typer.echo(f"corpus {names['corpus']}: {made['documents']} documents of {corpus}, indexed")
     made = client.send(texts.upload("datasets", [asked], names["dataset"]))
     typer.echo(f"dataset {names['dataset']}: {made['items']} questions")
@@ -341,7 +342,7 @@ class _Run(msgspec.Struct):
     published_correct: bool
 
 
-RUN_COLUMNS = ColumnNames(frozenset(_Run.__struct_fields__), frozenset(), frozenset())
+RUN_COLUMNS = ColumnNames(Columns({name: (name,) for name in _Run.__struct_fields__}), frozenset(), frozenset())
 
 
 @reproduce.command("published")

@@ -17,7 +17,7 @@ from mathrag.client import address
 from mathrag.client.address import configured_data_dir
 from mathrag.client.errors import Failed
 from mathrag.stack import control
-from shared.errors import Conflict, Unavailable
+from shared.errors import Conflict, NotFound, Unavailable
 
 STOP_S = 120.0
 POLL_S = 0.1
@@ -29,7 +29,7 @@ FAILED_STARTS = 3
 def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Stop the stack that `mathrag up` started; its data are kept."""
     with report_errors(as_json=as_json):
-        directory = resolve_directory(data_dir)
+        directory = require_directory(data_dir)
         pid = control.find_holder(directory)
         if pid is not None:
             if not as_json:
@@ -71,7 +71,7 @@ def scale(numbers: Numbers, data_dir: DataDir = None, timeout: Patience = SCALE_
     """
     with report_errors(as_json=as_json):
         counts = parse_scale(numbers, least=1)
-        directory = resolve_directory(data_dir)
+        directory = require_directory(data_dir)
         before = _read_running(directory, counts)
         if not as_json:
             typer.echo(f"Scaling {directory} to {_format_scale(counts)} ...")
@@ -111,7 +111,8 @@ def _wait_scaled(directory: Path, counts: dict[str, int], before: address.State,
     while not _is_scaled(now := _read_running(directory, counts, pid=before.pid), counts):
         for service, count in counts.items():
             if (other := control.read_wanted_workers(directory, service)) not in (None, count):
-                raise Conflict(f"another `mathrag scale` has asked for {service}={other} meanwhile")
+                message = f"another `mathrag scale` has asked for {service}={other} meanwhile"
+                raise Conflict(message, hint="wait until it has ended, and repeat yours if you still want it")
             for child in _list_workers(now, service):
                 failed = child.restarts - restarts.get(child.name, 0)
                 if child.phase != "ready" and failed >= FAILED_STARTS:
@@ -175,7 +176,7 @@ def _format_scale(counts: dict[str, int]) -> str:
 def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs."""
     with report_errors(as_json=as_json):
-        directory = resolve_directory(data_dir)
+        directory = require_directory(data_dir)
         running = control.find_holder(directory) is not None
         last = address.read_state(directory) if running else None
         warning = control.check_space(directory) if running else None
@@ -196,6 +197,19 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def resolve_directory(given: Path | None) -> Path:
     """Return the given data directory, or the configured one, as an absolute path."""
     return (given or configured_data_dir()).absolute()
+
+
+def require_directory(given: Path | None) -> Path:
+    """Return the data directory like `resolve_directory`, for a command that makes none.
+
+    Raises:
+        NotFound: `given` does not exist.
+    """
+    directory = resolve_directory(given)
+    if given is not None and not directory.exists():
+        hint = f"correct --data-dir, or start a new stack there: mathrag up --detach --data-dir {directory}"
+        raise NotFound(f"there is no data folder `{directory}`", hint=hint)
+    return directory
 
 
 def _print_children(children: Iterable[address.ChildState]) -> None:

@@ -20,7 +20,7 @@ import yaml
 from mathrag.cli import stack
 from mathrag.cli.config_findings import find_missing_file
 from mathrag.cli.output import AsJson, DataDir, print_json, report_errors
-from mathrag.cli.stack import POLL_S, parse_scale, resolve_directory
+from mathrag.cli.stack import POLL_S, parse_scale, require_directory, resolve_directory
 from mathrag.client import address
 from mathrag.client.errors import Failed, failure
 from mathrag.stack import control, privacy, redis
@@ -301,7 +301,7 @@ def _set_environment(**variables: str) -> Iterator[None]:
 def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A001 - the command's name
     """Open the web pages in a browser and print their address; starts the stack if it is not running."""
     with report_errors(as_json=as_json):
-        directory = resolve_directory(data_dir)
+        directory = require_directory(data_dir)
         # A demo or reproduction has its stack below its folder, with its own settings.
         if (directory / CONFIGURATION).is_file() and (directory / DATA).is_dir():
             os.environ["MATHRAG_CONFIG"] = str(directory / CONFIGURATION)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from mathrag.cli import progress
 from mathrag.cli.api import send_and_print
 from mathrag.cli.output import (
     AsJson,
@@ -22,6 +23,7 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json, Page, Request, T
 from mathrag.client.uploads import File, Sources
+from shared.errors import NotFound
 from shared.ingest.lines import OnError
 from shared.ingest.rows import Format
 from shared.messages import format_count
@@ -29,9 +31,7 @@ from shared.messages import format_count
 Name = Annotated[str, typer.Argument(help="Name by which jobs refer to it.")]
 From = Annotated[
     Path,
-    typer.Option(
-        "--from", help="JSONL, CSV or Parquet file; MATH, BEIR, AutoRAG or FlashRAG folder; Markdown or text."
-    ),
+    typer.Option("--from", help="JSON, CSV or Parquet file; MATH, BEIR, AutoRAG or FlashRAG folder; Markdown or text."),
 ]
 SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report how many.")]
 OnErrorOption = Annotated[
@@ -41,6 +41,12 @@ FormatOption = Annotated[
     Format, typer.Option("--format", help="Format of a file; auto detects it from the first bytes.")
 ]
 Delimiter = Annotated[str | None, typer.Option(help="CSV delimiter: comma, semicolon or tab (default: detected).")]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", metavar="FIELD=COLUMN", help="Column of a field, such as question=Frage or answer=prediction."
+    ),
+]
 ReaderOption = Annotated[
     str | None, typer.Option("--reader", help="Plug-in of the service that reads the file; see `mathrag plugin list`.")
 ]
@@ -53,18 +59,31 @@ def split_names(splits: list[str]) -> list[str]:
     return [name for each in splits for name in each.split(",") if name]
 
 
-def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, reader: str, **declared: str) -> Any:
-    """Send a file unchanged; a reader plug-in of the service parses it."""
+def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, reader: str, **declared: Any) -> Any:
+    """Send a file unchanged; a reader plug-in of the service parses it.
+
+    Raises:
+        NotFound, Failed: there is no such file, or it is a folder.
+    """
+    if not file.exists():
+        raise NotFound(f"there is no file {str(file)!r}", hint="correct the path of --from")
+    if not file.is_file():
+        hint = "name a file of it, or leave --reader out"
+        raise Failed("invalid", f"{str(file)!r} is a folder, and a plug-in reads one file", hint=hint)
     made = client.send(texts.upload(kind, File(file), name, reader=reader, **declared))
     return {**made, "rejected_lines": [{"source": str(file), **line} for line in made["rejected_lines"]]}
 
 
-def upload(client: Client, kind: texts.Kind, name: str, sources: Sources, **declared: str) -> Any:
+def upload(
+    client: Client, kind: texts.Kind, name: str, sources: Sources, show: progress.UploadView, **declared: Any
+) -> Any:
     """Stream documents or items from disk, and return what the server stored, with local file names."""
     request = texts.upload(
-        kind, sources, name, format="jsonl", skip_empty=sources.skip_empty, on_error=sources.on_error, **declared
-    )
-    return sources.complete(send(client, request, sources))
+        kind, show.follow(sources), name, format="jsonl", skip_empty=sources.skip_empty, on_error=sources.on_error,
+        **declared,
+    )  # fmt: skip
+    with show:
+        return sources.complete(send(client, request, sources))
 
 
 def send(client: Client, request: Request[T], sources: Sources) -> T:
@@ -73,7 +92,9 @@ def send(client: Client, request: Request[T], sources: Sources) -> T:
         return client.send(request)
     except Failed as failed:
         hint = sources.translate(failed.hint) if failed.hint else None
-        raise Failed(failed.kind, sources.translate(failed.message), hint) from failed
+        translated = Failed(failed.kind, sources.translate(failed.message), hint)
+        translated.others = tuple(map(sources.translate, failed.others))
+        raise translated from failed
 
 
 def report(made: Any, message: str, following: str, as_json: bool) -> None:
@@ -82,7 +103,7 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
     if as_json:
         print_json(made)
     else:
-        skipped = f" ({format_count(made['skipped'], 'empty line')} left out)" if made["skipped"] else ""
+        skipped = f" ({format_count(made['skipped'], 'line')} without text left out)" if made["skipped"] else ""
         typer.echo(f"{message}{skipped}")
         for line in made["rejected_lines"]:
             typer.echo(f"  rejected: {line['source']}, line {line['line']}: {line['message']}", err=True)

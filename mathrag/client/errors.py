@@ -166,7 +166,9 @@ def failure(error: Exception) -> Failed:
     if isinstance(error, Failed):
         return error
     if isinstance(error, MathragError):
-        return KINDS.get(error.kind, Failed)(error.kind, error.message, error.hint)
+        failed = KINDS.get(error.kind, Failed)(error.kind, error.message, error.hint)
+        failed.others = tuple(str(other) for other in getattr(error, "others", ()))
+        return failed
     if isinstance(error, OSError) and (words := explain(error)):
         return Failed("unavailable" if error.errno in NO_ROOM else "invalid", *words)
     return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")

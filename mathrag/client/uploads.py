@@ -11,6 +11,7 @@ import msgspec
 
 from mathrag.client.errors import Failed, Invalid
 from mathrag.client.request import PIECE_BYTES, Request
+from shared.ingest.columns import Columns, Table
 from shared.ingest.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
 
 NOWHERE = "upload"
@@ -195,6 +196,17 @@ def file_of(source: Source, progress: Callable[[Progress], None] | None) -> File
         Invalid: the source is rows in memory.
     """
     return File(require_file(source, "reader"), progress)
+
+
+def list_pairs(columns: Mapping[str, str] | None, table: Table) -> list[str]:
+    """Return the columns that the user chose as pairs such as "question=Frage", as the API takes them.
+
+    Raises:
+        Invalid: there is no such field in the table.
+    """
+    pairs = [f"{field}={column}" for field, column in (columns or {}).items()]
+    Columns(table, pairs)
+    return pairs
 
 
 def require_file(source: Source, option: str) -> Path:

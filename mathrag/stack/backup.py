@@ -293,17 +293,21 @@ def _remove_unfinished(data_dir: Path) -> None:
         (data_dir / PASSWORDS).unlink(missing_ok=True)
 
 
+ANOTHER_FILE = "restore another backup"
+
+
 @contextmanager
 def _open_archive(file: Path) -> Iterator[ZipFile]:
     try:
         archive = ZipFile(file)
     except _NO_ARCHIVE as error:
-        raise Invalid(f"`{file}` is damaged, or not a file that `mathrag backup` wrote: {error}") from error
+        message = f"`{file}` is damaged, or not a file that `mathrag backup` wrote: {error}"
+        raise Invalid(message, hint=ANOTHER_FILE) from error
     with archive:
         try:
             yield archive
         except BadZipFile as error:
-            raise Invalid(f"`{file}` is damaged: {error}", hint="restore another backup") from error
+            raise Invalid(f"`{file}` is damaged: {error}", hint=ANOTHER_FILE) from error
 
 
 def _read_manifest(archive: ZipFile, file: Path) -> Manifest:
@@ -312,7 +316,8 @@ def _read_manifest(archive: ZipFile, file: Path) -> Manifest:
         with archive.open(MANIFEST) as member:
             manifest = msgspec.json.decode(member.read(MANIFEST_BYTES), type=Manifest)
     except (KeyError, msgspec.DecodeError, RuntimeError) as error:
-        raise Invalid(f"`{file}` is not a file that `mathrag backup` wrote: no {MANIFEST} in it can be read") from error
+        message = f"`{file}` is not a file that `mathrag backup` wrote: no {MANIFEST} in it can be read"
+        raise Invalid(message, hint=ANOTHER_FILE) from error
     schemas = list_schemas()
     if manifest.format != FORMAT or manifest.schema not in schemas:
         raise Conflict(
@@ -330,10 +335,12 @@ def _check_members(archive: ZipFile, file: Path) -> None:
     for member in members:
         known = member.filename in (MANIFEST, DUMP) or _INDEX_FILE.fullmatch(member.filename)
         if not known or member.compress_type != ZIP_STORED:
-            raise Invalid(f"`{file}` holds {member.filename[:100]!r}, which `mathrag backup` does not write")
+            message = f"`{file}` holds {member.filename[:100]!r}, which `mathrag backup` does not write"
+            raise Invalid(message, hint=ANOTHER_FILE)
     larger = sum(member.file_size for member in members) > file.stat().st_size
     if DUMP not in names or len(set(names)) < len(names) or larger:
-        raise Invalid(f"`{file}` is damaged, or not a file that `mathrag backup` wrote: its list of contents is wrong")
+        message = f"`{file}` is damaged, or not a file that `mathrag backup` wrote: its list of contents is wrong"
+        raise Invalid(message, hint=ANOTHER_FILE)
 
 
 def _check_space(archive: ZipFile, manifest: Manifest, data_dir: Path) -> None:

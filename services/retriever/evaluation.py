@@ -189,7 +189,7 @@ class Collection:
             NotFound, Invalid, InvalidLine: this is no such folder, or a line cannot be used.
         """
         if not folder.exists():
-            raise NotFound(f"there is no folder {str(folder)!r}")
+            raise NotFound(f"there is no folder {str(folder)!r}", hint="name a BEIR folder")
         if not (folder / CORPUS).is_file() or not (folder / "qrels").is_dir():
             hint = "write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into it"
             raise Invalid(f"{folder.name!r} is not a BEIR folder", hint=hint)
@@ -310,7 +310,7 @@ def read_run(path: Path, k: int) -> dict[str, list[str]]:
         InvalidLine: a row does not have six columns, or its rank or score is not a number.
     """
     if not path.is_file():
-        raise NotFound(f"there is no run {str(path)!r}")
+        raise NotFound(f"there is no run {str(path)!r}", hint="correct the path, or write a run with --run FILE")
     rows: dict[str, list[tuple[float, int, str]]] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):

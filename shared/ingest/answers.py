@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import chain
@@ -13,32 +13,18 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from shared.errors import Invalid, InvalidLine
-from shared.ingest import lines, rows
+from shared.ingest import columns, lines, rows
+from shared.ingest.columns import IMPORTED, Columns
 from shared.ingest.lines import Defect, Empty, Fields, Row, name
 from shared.ingest.rows import Format
 from shared.ingest.tables import ColumnNames
 from shared.mathtext.answers import remove_reasoning
-from shared.messages import find_nearest, make_hint
+from shared.messages import find_nearest
 from shared.params import MOST_REPEATS
 from shared.samples import Given
 
 # Read another system's answers from lines: the item that a line answers, and the answer.
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "id": ("custom_id", "id"),
-    "index": ("index",),
-    "question": ("question", "user_input", "input"),
-    "repeat": ("repeat",),
-    "answer": ("answer",),
-    "text": ("text", "response", "actual_output"),
-    "score": ("score", "exact_match"),
-    "error": ("error",),
-    "seconds": ("seconds",),
-    "prompt_tokens": ("prompt_tokens",),
-    "completion_tokens": ("completion_tokens",),
-}
-"""Parts of a line, each with the columns that hold it unless a mapping names another; some are those of ragas and
-DeepEval."""
 MOST_TOKENS = 1 << 53
 MAX_MESSAGE_LENGTH = 200
 """Maximum length of another system's error in a message, in characters."""
@@ -81,13 +67,19 @@ class ItemIndex:
         if id_ in self._ids:
             return self._ids[id_]
         near = find_nearest(id_, list(self._ids)[:1000])
-        raise Defect(f"no item of the dataset has the id {_shorten(id_)}{f'; did you mean {near!r}?' if near else ''}")
+        meant = (
+            f"did you mean {near!r}?"
+            if near
+            else "correct --dataset, or name the column of the ids: --column id=COLUMN"
+        )
+        raise Defect(f"no item of the dataset has the id {_shorten(id_)}; {meant}")
 
     def at(self, index: int) -> int:
         """Return `index`, if there is such an item."""
         if index < self.count:
             return index
-        raise Defect(f"the dataset has {self.count} items, counted from 0, so none has the index {index}")
+        problem = f"the dataset has {self.count} items, counted from 0, so none has the index {index}"
+        raise Defect(f"{problem}; correct the index, or --dataset")
 
     def find_by_question(self, question: str) -> int:
         """Find the only item with exactly this question, however its blanks and lines are laid out."""
@@ -95,23 +87,23 @@ class ItemIndex:
         if found is None:
             raise Defect("several items of the dataset have this question; name the item by its id or index")
         if found < 0:
-            raise Defect(f"no item of the dataset has the exact question {_shorten(question)}")
+            problem = f"no item of the dataset has the exact question {_shorten(question)}"
+            raise Defect(f"{problem}; correct --dataset, or name the item by its id or index")
         return found
 
 
 class ColumnMapping(NamedTuple):
-    """Tells which column holds which part of a line."""
+    """Tells which column holds which field of a line."""
 
-    columns: Mapping[str, tuple[str, ...]]
-    named: frozenset[str]
-    """Parts for which the user has named a column, which must exist."""
+    columns: Columns
     first_repeat: int = 0
 
     @property
     def names(self) -> ColumnNames:
-        """Return the names of a table's columns."""
-        known = frozenset(column for columns in self.columns.values() for column in columns)
-        return ColumnNames(known, known, frozenset(), empty=None)
+        """Return how the cells of a table are read; an empty one is null."""
+        return ColumnNames(
+            self.columns, frozenset(name for names in IMPORTED.values() for name in names), frozenset(), empty=None
+        )
 
 
 def make_mapping(pairs: Sequence[str], first_repeat: int = 0) -> ColumnMapping:
@@ -120,18 +112,7 @@ def make_mapping(pairs: Sequence[str], first_repeat: int = 0) -> ColumnMapping:
     Raises:
         Invalid: it is no pair, or nothing is called so; the message names it.
     """
-    said: dict[str, tuple[str, ...]] = {}
-    for pair in pairs:
-        what, equals, column = pair.partition("=")
-        if not equals or not column:
-            raise Invalid(f"`column`: {pair!r} is not a pair", hint="write WHAT=COLUMN, such as answer=prediction")
-        if what not in COLUMNS:
-            hint = make_hint(what, COLUMNS, f"there are {', '.join(COLUMNS)}")
-            raise Invalid(f"`column`: a line has no part called {what!r}", hint=hint)
-        if what in said:
-            raise Invalid(f"`column`: {what!r} is given twice", hint="name one column for it")
-        said[what] = (column,)
-    return ColumnMapping({**COLUMNS, **said}, frozenset(said), first_repeat)
+    return ColumnMapping(Columns(IMPORTED, pairs), first_repeat)
 
 
 class AnswerReader:
@@ -148,13 +129,12 @@ class AnswerReader:
         Raises:
             Defect: what is wrong with it; `Empty` if it says that the other system failed.
         """
-        for what in sorted(self._columns.named):
-            (column,) = self._columns.columns[what]
-            if column not in line:
-                raise Defect(f"has no column `{column}`, which should say {what}; it has {_shorten(', '.join(line))}")
+        return self._columns.columns.read(line, lambda found: self._read(found, number))
+
+    def _read(self, line: Fields, number: int) -> ImportedAnswer:
         (ordinal, matched_by), repeat = self._find_item(line), self._read_repeat(line)
         # A column of answers that holds nothing is the reply of a system that wrote nothing.
-        present = [each for what in ("answer", "text") for each in self._columns.columns[what] if each in line]
+        present = [each for what in ("answer", "text") for each in IMPORTED[what] if each in line]
         answer, text = self._field(line, "answer"), self._field(line, "text")
         if answer is not None and isinstance(line[answer], str) and not line[answer].strip():
             answer = None
@@ -162,7 +142,10 @@ class AnswerReader:
             if (error := self._field(line, "error")) is not None:
                 raise Empty(f"has no answer, because the other system failed: {_describe_error(line[error])}")
             if not present:
-                raise Defect("has no answer; write it into `answer`, or the complete text into `text`")
+                raise Defect(
+                    "has no answer; write it into `answer`, or the complete text into `text`, or name its column:"
+                    " --column answer=COLUMN"
+                )
         seconds = self._field(line, "seconds")
         given = Given(
             text=(None if answer is not None else "") if text is None else lines.text(line, text),
@@ -180,7 +163,7 @@ class AnswerReader:
 
     def _field(self, line: Fields, what: str) -> str | None:
         """Find the column that holds this part; a column with an empty cell holds nothing."""
-        return next((each for each in self._columns.columns[what] if line.get(each) not in (None, "")), None)
+        return next((each for each in IMPORTED[what] if line.get(each) not in (None, "")), None)
 
     def _find_item(self, line: Fields) -> tuple[int, str]:
         """Find the item, and what named it: its id, else its question, else its index.
@@ -231,7 +214,7 @@ class AnswerReader:
         score = _parse_float(line[field])
         if math.isfinite(score):
             return score
-        if "score" in self._columns.named and not isinstance(line[field], float):
+        if "score" in self._columns.columns.chosen and not isinstance(line[field], float):
             raise Defect(f"`{field}` is {_describe(line[field])}; write a number, 1 for right and 0 for wrong")
         return None
 
@@ -419,7 +402,8 @@ def _read_single_value(file: IO[bytes], source: str, most: int) -> Any:
     try:
         return _decode(content)
     except ValueError as error:
-        raise InvalidLine(source, 1, f"is truncated or not JSON ({error})") from error
+        problem = f"is truncated or not JSON ({error})"
+        raise InvalidLine(source, 1, f"{problem}; copy the log again, or correct --layout") from error
 
 
 def _ragas_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
@@ -449,7 +433,8 @@ def _is_json_lines(file: IO[bytes]) -> bool:
 def _require_list(value: Any, field: str | None, source: str) -> list[Any]:
     found = value.get(field) if field and isinstance(value, dict) else value
     if not isinstance(found, list):
-        raise InvalidLine(source, 1, f"has no list of samples{f' under `{field}`' if field else ''}")
+        problem = f"has no list of samples{f' under `{field}`' if field else ''}"
+        raise InvalidLine(source, 1, f"{problem}; export the log again, or correct --layout")
     return found
 
 
@@ -563,8 +548,8 @@ class _LmEval:
         # What names the item: id and question as far as the document has them, and its place in the task.
         document = sample.get("doc")
         document = document if isinstance(document, dict) else {}
-        id_ = next((document[name] for name in lines.IDS if isinstance(document.get(name), str | int)), None)
-        question = next((document[name] for name in lines.QUESTIONS if isinstance(document.get(name), str)), None)
+        id_ = next((document[name] for name in columns.IDS if isinstance(document.get(name), str | int)), None)
+        question = next((document[name] for name in columns.QUESTIONS if isinstance(document.get(name), str)), None)
         named = {"id": id_, "question": question, "index": sample["doc_id"]}
         filtered = _read_filtered(sample, texts)
         score = _read_score(sample) if len(texts) == 1 else None
@@ -640,7 +625,7 @@ def _drop_nulls(found: Fields) -> Fields:
 
 def read_answers(
     path: Path,
-    columns: ColumnMapping,
+    mapping: ColumnMapping,
     *,
     layout: Layout | None = None,
     format: Format = Format.AUTO,  # noqa: A002
@@ -661,7 +646,7 @@ def read_answers(
                 raise Invalid(f"{path.name} is a log of inspect_ai", hint="name its layout: inspect")
             if format is Format.AUTO and path.suffix.lower() in (".csv", ".tsv"):
                 format = Format.CSV  # noqa: A001
-            yield from rows.read(file, path.name, format, delimiter=delimiter, names=columns.names)
+            yield from rows.read(file, path.name, format, delimiter=delimiter, names=mapping.names)
 
 
 def check_options(layout: Layout, format: Format, delimiter: str | None, reader: str | None = None) -> None:  # noqa: A002

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from shared.calls import MATHEMATICAL, MAX_QUESTION, Expected
-from shared.ingest import lines
+from shared.ingest import columns, lines
+from shared.ingest.columns import Columns
 from shared.ingest.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.mathtext import answers
 from shared.mathtext.mathematics import equal_strict
-from shared.messages import find_nearest
-from shared.rag.grading import LETTERS, InvalidGold, check_gold
+from shared.messages import find_nearest, format_count
+from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
 from shared.replies import CorpusRecord, Document
 from shared.samples import DatasetItem, FactQuery
 
@@ -28,7 +29,7 @@ def read_choices(line: Fields) -> tuple[str, ...]:
 
     They are a list (MMLU), an object of letters (`{"A": "Bern"}`), or lists of labels and texts (ARC).
     """
-    field = lines.find_single_name(line, lines.CHOICES)
+    field = lines.find_single_name(line, columns.CHOICES)
     if field is None:
         return ()
     value = line[field]
@@ -118,7 +119,7 @@ def read_fact_query(line: Fields) -> FactQuery | None:
         Defect: what is wrong with either.
     """
     given = line.get(QUERY)
-    field = lines.find_given_name(line, lines.RELATION)
+    field = lines.find_given_name(line, columns.RELATION)
     relation = None if field is None else lines.text(line, field).strip() or None
     if not isinstance(given, dict):
         return None if relation is None else FactQuery(relation=relation)
@@ -135,15 +136,15 @@ def read_fact_query(line: Fields) -> FactQuery | None:
 
 # Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas).
 
-QUESTION_IDS = ("custom_id", "id", "unique_id", "_id", "qid")
+ITEM_COLUMNS = Columns(columns.ITEMS)
 MAX_RUBRIC = 8000
 """Maximum length of an item's rubric, in characters."""
 READ = frozenset((
-    *QUESTION_IDS, *lines.QUESTIONS, "text", *lines.MESSAGES, *lines.REFERENCES, *lines.ANSWERS, *lines.SOLUTION,
-    *lines.GOLD_DOCUMENTS, *lines.SUBJECTS, *lines.LEVEL, *lines.RELATION,
+    *columns.QUESTION_IDS, *columns.QUESTIONS, "text", *columns.MESSAGES, *columns.REFERENCES, *columns.ANSWERS,
+    *columns.SOLUTION, *columns.GOLD_DOCUMENTS, *columns.SUBJECTS, *columns.LEVEL, *columns.RELATION, columns.OUTPUTS,
 ))  # fmt: skip
 """Fields that are read for every grader."""
-READ_FOR = {"choice": lines.CHOICES, "rubric": lines.RUBRIC}
+READ_FOR = {"choice": columns.CHOICES, "rubric": columns.RUBRIC}
 """Further fields that are read for a grader."""
 FOREIGN_FIELDS = frozenset({"reference_contexts"})
 """Fields of other programs that are not read although their names are near to one that is: ragas has the texts beside
@@ -159,38 +160,55 @@ ALIKE = 0.8
 question_id = attrgetter("custom_id")
 """Return the id, which must be unique within an upload."""
 _choose_names = lines.make_chooser(
-    QUESTION_IDS, lines.QUESTIONS, lines.REFERENCES, lines.ANSWERS, lines.GOLD_DOCUMENTS, lines.SUBJECTS
-)
+    columns.QUESTION_IDS, columns.QUESTIONS, columns.REFERENCES, columns.ANSWERS, columns.GOLD_DOCUMENTS,
+    columns.SUBJECTS,
+)  # fmt: skip
 
 
-def item(line: Fields, grader: str | None = None) -> DatasetItem:
-    """Make an item from the fields of a line, for the grader that the dataset declares.
+def item(line: Fields, grader: str | None = None, named: Columns = ITEM_COLUMNS) -> DatasetItem:
+    """Make an item from the fields of a line, for the grader that the dataset declares; `named` finds its columns.
 
-    Fields: question from `question`, `problem`, `query` or `user_input`, else `text`, else what the user says in a
-    chat of one question (`messages`); gold answer from
-    `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt`,
-    `golden` (GSM8K: what follows ####) or `gold_answer`, else the last box of `solution`; gold documents from
-    `gold_documents`, `retrieval_gt`, `reference_context_ids` or `gold_ids`; what it asks of a graph from `relation`, or
-    an object in `query`.
+    The question is in one of `columns.QUESTIONS`, else in `text`, else what the user says in a chat of one question
+    (`messages`); the gold answer in one of `columns.REFERENCES`, else of `columns.ANSWERS` (GSM8K: what follows ####),
+    else in the last box of `solution`; what it asks of a graph in `relation`, or in an object in `query`.
     `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
 
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
+    return named.read(_open_example(line), lambda found: _make_item(found, grader))
+
+
+def _open_example(line: Fields) -> Fields:
+    """Return an example of LangSmith with the members of its objects `inputs` and `outputs` as fields of the line.
+
+    An object with a single text is the question, or the expected answer, whatever that text is called.
+    """
+    inputs, outputs = line.get("inputs"), line.get(columns.OUTPUTS)
+    if not isinstance(inputs, dict):
+        return line
+    opened = {name: value for name, value in line.items() if name not in ("inputs", columns.OUTPUTS)}
+    for field, given in (("question", inputs), ("gold", outputs if isinstance(outputs, dict) else {})):
+        values = [value for value in given.values() if isinstance(value, str | int | float)]
+        opened |= {field: values[0]} if len(given) == len(values) == 1 else given
+    return opened
+
+
+def _make_item(line: Fields, grader: str | None) -> DatasetItem:
+    """Make the item of a line whose columns have known names."""
     ids, questions, references, given, documents, subjects = _choose_names(line)
     query = read_fact_query(line)
     choices = read_choices(line) if grader == "choice" else ()
     gold, golds = _read_golds(line, references, given, grader, choices)
     expected = Expected(golds=golds, choices=choices, rubric=_read_rubric(line) if grader == "rubric" else "")
     texts = tuple(name for name in questions if not isinstance(line[name], dict))
-    field = lines.find_single_name(line, texts) or lines.find_given_name(line, ("text",))
+    field = lines.find_single_name(line, texts) or lines.find_given_name(line, ("text", *columns.MESSAGES))
     if field is None:
-        field = "messages"
-        question = _read_only_message(line)
-    else:
-        question = lines.text(line, field).strip()
+        raise Defect(_explain_no_question(line))
+    is_chat = field == "messages" or isinstance(line[field], list)
+    question = _read_only_message(line, field) if is_chat else lines.text(line, field).strip()
     if not question:
-        raise Empty(f"`{field}` is empty; write the question or remove the line")
+        raise Empty(f"`{field}` is empty; write the question, or leave such lines out: --skip-empty")
     question = format_question(question, choices) if choices else question
     if len(question) > MAX_QUESTION:
         raise Defect(f"`{field}` has {len(question)} characters, more than {MAX_QUESTION}; shorten it")
@@ -198,8 +216,8 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
         question=question,
         gold=gold,
         gold_documents=_read_gold_documents(line, documents),
-        subject=lines.label(line, subjects),
-        level=lines.level(line),
+        subject=lines.label(line, subjects) or lines.label(_read_metadata(line, field), columns.SUBJECTS),
+        level=lines.level(line) or lines.level(_read_metadata(line, field)),
         custom_id=lines.identifier(line, ids),
         expected=None if expected == Expected() else expected,
         query=query,
@@ -209,11 +227,14 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
 class ItemReader:
     """Makes the items of an upload for one grader, and notes what they lack."""
 
-    def __init__(self, grader: str | None = None) -> None:
+    def __init__(self, grader: str | None = None, named: Columns = ITEM_COLUMNS) -> None:
         self._grader = grader
+        self._named = named
         self._read = READ.union(READ_FOR.get(grader or "", ()))
         self._items = 0
         self._golds = 0
+        self._words = 0
+        self._choices = 0
         self._documents = 0
         self._excludes = 0
         self._unread: dict[str, None] = {}
@@ -224,15 +245,18 @@ class ItemReader:
         Raises:
             Defect: see `item`.
         """
-        found = item(line, self._grader)
+        found = item(line, self._grader, self._named)
         self._items += 1
         self._golds += found.gold is not None
+        self._words += found.gold is not None and is_words(found.gold)
         self._documents += bool(found.gold_documents)
-        value = line.get(lines.EXCLUDED)
+        value = line.get(columns.EXCLUDED)
         excluded = value if isinstance(value, list) else [value]
         self._excludes += any(each not in (None, "", lines.NONE_GIVEN) for each in excluded)
-        for name in line.keys() - self._read:
-            if len(self._unread) < MOST_UNREAD:
+        self._choices += isinstance(line.get("choices"), list | dict)
+        for name in line:
+            is_passed_over = self._named.find(name) is None and self._named.knows(name)
+            if self._named.find(name) not in self._read and not is_passed_over and len(self._unread) < MOST_UNREAD:
                 self._unread[name[:LONGEST_UNREAD_NAME]] = None
         return found
 
@@ -241,20 +265,29 @@ class ItemReader:
         warnings, unread = list[str](), sorted(self._unread)
         if self._items and not (self._golds or self._documents) and self._grader != "rubric":
             wanted = "no item has an expected answer (`answer`) or relevant documents (`gold_documents`)"
-            unread_fields = f"; fields that were not read: {_name_unread(unread)}" if unread else ""
+            choose = "; to name the column of the answers: --column gold=COLUMN"
+            unread_fields = f"; fields that were not read: {_name_unread(unread)}{choose}" if unread else ""
             warnings.append(f"{wanted}, so no answer to them can be graded{unread_fields}")
         else:
             meant = {name: _find_misspelt(name, self._read) for name in unread if name not in FOREIGN_FIELDS}
             warnings += [f"`{name}` was not read: did you mean `{near}`?" for name, near in meant.items() if near]
+            if 0 < self._golds < self._items:
+                without = f"{self._items - self._golds} of {self._items} items have no expected answer"
+                warnings.append(f"{without}: answers to them are not graded")
+        if self._grader is None and 2 * self._choices > self._items:
+            items = format_count(self._choices, "item")
+            warnings.append(f"`choices` of {items} were not read: to ask and grade them, --grader choice")
+        elif self._grader is None and 2 * self._words > self._golds:
+            warnings.append(describe_words(self._words, self._golds))
         if self._excludes:
-            some = f"`{lines.EXCLUDED}` of {self._excludes} items was not read"
+            some = f"`{columns.EXCLUDED}` of {self._excludes} items was not read"
             warnings.append(f"{some}: a search finds these documents like all others")
         return warnings
 
 
 def _name_unread(names: list[str]) -> str:
     """Return the names, each with the field of answers or documents that it looks like."""
-    wanted = (*lines.ANSWERS, *lines.REFERENCES, *lines.GOLD_DOCUMENTS)
+    wanted = (*columns.ANSWERS, *columns.REFERENCES, *columns.GOLD_DOCUMENTS)
     near = {name: find_nearest(name, wanted) for name in names}
     listed = [f"`{name}`" + (f" (did you mean `{meant}`?)" if meant else "") for name, meant in near.items()]
     first = sorted(listed, key=lambda each: "did you mean" not in each)[:NAMED]
@@ -283,15 +316,30 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     return iter(Reader(rows, lambda line, _: item(line), question_id))
 
 
-def _read_only_message(line: Fields) -> str:
-    """Return the user's message, if the line is a chat with a single question."""
-    messages = line.get("messages")
+def _explain_no_question(line: Fields) -> str:
+    """Say why the line has no question, and what to do about it."""
+    rows = [name for name, value in line.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if len(line) == 1 and rows and rows[0] not in columns.MESSAGES:
+        return f"has no question, but all rows in `{rows[0]}`; upload these alone: jq '.{rows[0]}' FILE > rows.json"
+    given = ", ".join(line)[: columns.LONGEST_LIST] or "nothing"
+    return f"has no question (it has {given}); write it into `question`, or name its column: --column question=COLUMN"
+
+
+def _read_only_message(line: Fields, field: str) -> str:
+    """Return the user's message, if the field is a chat with a single question."""
+    messages = line[field]
     if not isinstance(messages, list):
-        raise Defect("has no question; write it into `question` (or `problem`)")
+        raise Defect(_explain_no_question(line))
     contents = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"]
     if len(contents) != 1 or not isinstance(contents[0], str):
-        raise Defect("`messages` does not hold exactly one question; put one into `question`")
+        raise Defect(f"`{field}` does not hold exactly one question; put one into `question`")
     return contents[0].strip()
+
+
+def _read_metadata(line: Fields, question: str) -> Fields:
+    """Return inspect_ai's metadata, which may have subject and level; empty where `question` is another program's."""
+    found = line.get("metadata") if question in columns.INPUTS else None
+    return found if isinstance(found, dict) else {}
 
 
 def _read_golds(
@@ -307,7 +355,7 @@ def _read_golds(
 
 
 def _read_rubric(line: Fields) -> str:
-    field = lines.find_given_name(line, lines.RUBRIC)
+    field = lines.find_given_name(line, columns.RUBRIC)
     rubric = "" if field is None else lines.text(line, field).strip()
     if len(rubric) > MAX_RUBRIC:
         raise Defect(f"`rubric` has {len(rubric)} characters, more than {MAX_RUBRIC}; shorten it")
@@ -316,9 +364,10 @@ def _read_rubric(line: Fields) -> str:
 
 def _find_answer(line: Fields, names: tuple[str, ...]) -> str | None:
     field = lines.find_single_name(line, names)
-    if field == "answer" and (beside := lines.find_given_name(line, lines.RETRIEVED)) is not None:
+    if field == "answer" and (beside := lines.find_given_name(line, columns.RETRIEVED)) is not None:
         raise Defect(
-            f"`answer` beside `{beside}` may be a system's answer or the expected one; rename that one to `gold`"
+            f"`answer` beside `{beside}` may be a system's answer or the expected one; if it is the expected one, name"
+            " it: --column gold=answer"
         )
     return None if field == "gold_answer" and line[field] == lines.NONE_GIVEN else field
 
@@ -340,23 +389,28 @@ def _read_gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int]
 
 # Read documents from lines: MATH, GSM8K, BEIR, FlashRAG, AutoRAG, and plain {id, text} objects.
 
-DOCUMENT_IDS = ("_id", "id", "unique_id", "doc_id")
-PROBLEMS = ("problem", "question")
+DOCUMENT_COLUMNS = Columns(columns.DOCUMENTS)
 document_id = attrgetter("external_id")
-_choose_document_names = lines.make_chooser(DOCUMENT_IDS, PROBLEMS, lines.PASSAGES, lines.METAS, lines.SUBJECTS)
+_choose_document_names = lines.make_chooser(
+    columns.DOCUMENT_IDS, columns.PROBLEMS, columns.PASSAGES, columns.METAS, columns.SUBJECTS
+)
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 
 
-def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
-    """Make a document from the fields of a line; `external_id` is used if they have no id.
+def record(line: Fields, external_id: str | None = None, named: Columns = DOCUMENT_COLUMNS) -> CorpusRecord:
+    """Make a document from the fields of a line; `external_id` is used if they have no id, `named` finds its columns.
 
-    Fields: id from `_id`, `id`, `unique_id` or `doc_id`; problem from `problem` or `question`; text from `text`,
-    `contents` or `solution` (GSM8K: from `answer`, without its <<...>> calculator notes). A `title` becomes the first
-    line of the text.
+    The text is in one of `columns.PASSAGES`, else in `solution`, else (GSM8K) in `answer`, without its <<...>>
+    calculator notes. A `title` becomes the first line of the text.
 
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
     """
+    return named.read(line, lambda found: _make_record(found, external_id))
+
+
+def _make_record(line: Fields, external_id: str | None) -> CorpusRecord:
+    """Make the document of a line whose columns have known names."""
     ids, problems, passages, metas, subjects = _choose_document_names(line)
     field = lines.find_single_name(line, problems)
     problem = "" if field is None else lines.text(line, field).strip()
@@ -382,17 +436,19 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
 
 
 def _read_text(line: Fields, names: tuple[str, ...]) -> str:
-    field = lines.find_single_name(line, names) or lines.find_given_name(line, lines.SOLUTION)
+    field = lines.find_single_name(line, names) or lines.find_given_name(line, columns.SOLUTION)
     answer = line.get("answer")
     if field is not None:
         body = lines.text(line, field).strip()
     elif isinstance(answer, str) and _GSM8K_MARK in answer:
         body = _CALCULATOR.sub("", answer).strip()
     else:
-        raise Defect("has no text; write it into `text` (or `contents`, or `solution`)")
+        given = ", ".join(line)[: columns.LONGEST_LIST] or "nothing"
+        problem = f"has no text (it has {given})"
+        raise Defect(f"{problem}; write it into `text`, or name its column: --column text=COLUMN")
     title = lines.text(line, "title").strip() if line.get("title") is not None else ""
     if not (title or body):
-        raise Empty("has an empty text; give it one or remove the line")
+        raise Empty("has an empty text; write one, or leave such lines out: --skip-empty")
     return "\n".join(filter(None, (title, body)))
 
 

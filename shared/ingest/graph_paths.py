@@ -45,7 +45,7 @@ def fact_lines(path: Path, splits: Sequence[str] = ("train",)) -> Iterator[Row]:
         InvalidLine: later on, where a file is no text, is damaged, or does not fit the others.
     """
     if not path.exists():
-        raise NotFound(f"there is no file or folder {str(path)!r}")
+        raise NotFound(f"there is no file or folder {str(path)!r}", hint="correct the path")
     if path.is_file():
         return _read_plain_file(path)
     if _find_file(path, OPENKE[0]):
@@ -77,7 +77,7 @@ def template_lines(path: Path) -> Iterator[Row]:
 
 def _read_lines(path: Path, names: tuple[str, ...], least: int, advice: str) -> Iterator[Row]:
     if not path.is_file():
-        raise NotFound(f"there is no file {str(path)!r}")
+        raise NotFound(f"there is no file {str(path)!r}", hint="correct the path")
     with path.open("rb") as file:
         for number, text in rows.decode_lines(rows.open_unpacked(file, path.name), path.name):
             yield path.name, number, _split_columns(text, names, least, advice)

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -53,6 +54,18 @@ class NoNumber(msgspec.Struct, frozen=True):
 
 class Empty(Defect):
     """The line is valid but has no text."""
+
+
+class TwoColumns(Defect):
+    """Two columns fill the same field with different values."""
+
+    def __init__(self, first: str, second: str, field: str) -> None:
+        choice = shlex.quote(f"{field}={first}")
+        problem = f"has both `{first}` and `{second}` with different values"
+        super().__init__(f"{problem}; choose the one to read, such as --column {choice}")
+        self.first = first
+        self.second = second
+        self.field = field
 
 
 class EmptyText(InvalidLine):
@@ -199,6 +212,9 @@ def _parse_slowly(data: bytes) -> Any:
     except RecursionError as error:
         raise Defect(NESTED_TOO_DEEPLY) from error
     except ValueError as error:
+        if data in (b"{", b"[", b"[{"):
+            problem = "is not JSON: an object begins here and ends on a later line"
+            raise Defect(f"{problem}; write each object on one line (`jq -c . FILE`), or one array of them") from error
         raise Defect(f"is not JSON ({error}); write one JSON object per line") from error
     return {name: _find_no_number(each) or each for name, each in value.items()} if isinstance(value, dict) else value
 
@@ -246,43 +262,10 @@ def _utf8(text: str) -> bytes:
         raise Defect(r"holds a lone surrogate (such as \ud800); write the whole character") from error
 
 
-# The names of fields in the known layouts, and functions that read their values; a wrong type is a `Defect`.
+# Functions that read the values of fields; a wrong type is a `Defect`.
 
-IDS = ("custom_id", "_id", "id", "unique_id", "doc_id", "qid")
-QUESTIONS = ("question", "problem", "query", "user_input")
-"""Fields with a question: AutoRAG has `query`, ragas `user_input`, MATH `problem`."""
-PASSAGES = ("text", "contents")
-"""Fields with a passage: BEIR has `text`, for its queries too; FlashRAG and AutoRAG have `contents`."""
-REFERENCES = ("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths")
-"""Fields that can only hold expected answers: those of FlashRAG, AutoRAG, ragas and older ragas."""
-ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden", "answerKey", "gold_answer")
-"""Fields with an answer; ARC has `answerKey`, BRIGHT `gold_answer`."""
-CHOICES = ("choices", "options")
-"""Fields with the choices of a multiple-choice question: `choices` in MMLU and ARC, `options` in MedQA."""
-RUBRIC = ("rubric",)
-RETRIEVED = ("contexts", "retrieved_contexts")
-"""Fields with what a system retrieved: an `answer` beside them may be that system's."""
-GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids", "gold_ids")
-"""Fields with relevant documents: AutoRAG has `retrieval_gt`, ragas `reference_context_ids`, BRIGHT `gold_ids`."""
-EXCLUDED = "excluded_ids"
-"""Field of BRIGHT with documents that must not be found for one item, which searches cannot leave out."""
 NONE_GIVEN = "N/A"
 """BRIGHT's word for no answer and no document."""
-SUBJECTS = ("subject", "type", "topic")
-METAS = ("meta", "metadata")
-SOLUTION = ("solution",)
-LEVEL = ("level",)
-RELATION = ("relation",)
-"""Field with the relation of a graph that a question asks for."""
-MESSAGES = ("messages",)
-KNOWN = frozenset((
-    *IDS, *QUESTIONS, *PASSAGES, *REFERENCES, *ANSWERS, *CHOICES, *RUBRIC, *RETRIEVED, *GOLD_DOCUMENTS, *SUBJECTS,
-    *METAS, "title", *SOLUTION, *LEVEL, *RELATION, *MESSAGES, EXCLUDED,
-))  # fmt: skip
-"""Every field that is looked at; all others are ignored."""
-NESTED_FIELDS = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS, EXCLUDED))
-"""Fields that may hold lists or objects; in the cell of a table these are written as JSON."""
-
 MOST_COLUMNS = 1000
 """Maximum number of a table's columns: most of them are ignored, but each of them is read in every row."""
 MAX_ID_BYTES = 1024
@@ -323,7 +306,7 @@ def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
     if found is not None and len(names) > 1:
         for each in names:
             if fields.get(each) not in (None, fields[found]):
-                raise Defect(f"has both `{found}` and `{each}` with different values; keep one of them")
+                raise TwoColumns(found, each, found)
     return found
 
 
@@ -364,7 +347,7 @@ def label(fields: Fields, names: tuple[str, ...]) -> str | None:
 
 def level(fields: Fields) -> str | None:
     """Return the difficulty as text: "5" for 5 and for "Level 5"; None for "Level ?"."""
-    value = label(fields, LEVEL)
+    value = label(fields, ("level",))
     if value is None:
         return None
     value = value.removeprefix("Level").strip()
@@ -403,8 +386,6 @@ class UniqueIds:
 
 LISTED = 100
 """Maximum number of rejected lines that are listed; all are counted."""
-QUOTED = 4
-"""Number of further rejected lines that the error of an upload quotes."""
 
 Record = TypeVar("Record")
 
@@ -442,15 +423,18 @@ class Reader(Generic[Record]):
         skip_empty: bool = False,
         on_error: OnError = OnError.REJECT,
         most: int = sys.maxsize,
+        way_out: str | None = None,
     ) -> None:
         """Set up the reader: `read` makes a record from a line's fields and number, `most` limits the number of
-        lines."""
+        lines, `way_out` is the hint of an upload that is rejected although some lines can be used."""
         self._rows = rows
         self._read = read
         self._identifier = identifier
         self._skip_empty = skip_empty
         self._partial = on_error is OnError.SKIP
         self._most = most
+        self._way_out = way_out
+        self._usable = 0
         self._ids = UniqueIds()
         self.bytes = 0
         """Approximate size of all lines that were read so far, in bytes."""
@@ -481,6 +465,7 @@ class Reader(Generic[Record]):
             except Defect as defect:
                 self._leave_out(locate_defect(defect, source, line))
                 continue
+            self._usable += 1
             if self._partial or not self.rejected:
                 found += 1
                 yield record
@@ -500,10 +485,10 @@ class Reader(Generic[Record]):
             raise self._list_rejections()
 
     def _list_rejections(self) -> InvalidLine:
-        """Return the first rejection with the others, some of which its hint quotes."""
+        """Return the first rejection with the others."""
         first, *others = self.rejections
         first.others = tuple(others)
-        if others:
-            quotes = "; ".join(other.message for other in others[:QUOTED])
-            first.hint = f"further lines cannot be used: {quotes}{' …' if len(others) > QUOTED else ''}"
+        first.hint = self._way_out if self._usable else None
+        if first.hint and isinstance(first, EmptyText):
+            first.hint = "leave such lines out: --skip-empty, over HTTP `skip_empty=true`"
         return first

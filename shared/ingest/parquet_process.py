@@ -9,10 +9,10 @@ from typing import IO, Any
 import msgspec
 
 from shared.errors import InvalidLine, TooLarge
-from shared.ingest import lines, row_process
+from shared.ingest import columns, lines, row_process, tables
 from shared.ingest.lines import Defect
 from shared.ingest.row_process import BUFFER_BYTES
-from shared.ingest.tables import KNOWN, list_unknown
+from shared.ingest.tables import ColumnNames, list_unknown
 
 MEMORY_BYTES = 512 << 20
 """Maximum address space, in bytes; Python and pyarrow take 220 MiB of it."""
@@ -22,14 +22,15 @@ ESCAPED = 6
 """Maximum number of bytes for one character in JSON."""
 
 
-def main(longest: int, most: int) -> None:
+def main(longest: int, most: int, *pairs: str) -> None:
     """Write the rows of the file on stdin; `longest` is the limit of a row's text, `most` of all decompressed data, in
-    bytes."""
-    row_process.write_rows(lambda file: rows(file, longest, most), MEMORY_BYTES)
+    bytes; `pairs` name the columns that the uploader chose."""
+    names = tables.choose_columns(columns.Columns(columns.UPLOADED, pairs))
+    row_process.write_rows(lambda file: rows(file, longest, most, names), MEMORY_BYTES)
 
 
-def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
-    """Yield every row as a JSON object of the known columns, or as what is wrong with it.
+def rows(file: IO[bytes], longest: int, most: int, names: ColumnNames = tables.KNOWN) -> Iterator[bytes | Defect]:
+    """Yield every row as a JSON object of the columns that are read, or as what is wrong with it.
 
     Raises:
         InvalidLine: the file is damaged, or has no column that is known; the caller knows source and row.
@@ -42,13 +43,13 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
     try:
         unpacked = 0
         table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
-        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))  # the first row has them, without values
-        for columns in _batches(table, most):
-            unpacked += sum(column.nbytes for column in columns.values())
+        unknown = dict.fromkeys(list_unknown(table.schema_arrow.names, names))  # the first row has them, without values
+        for cells in _batches(table, most, names):
+            unpacked += sum(column.nbytes for column in cells.values())
             if unpacked > most:
                 raise _make_too_large(most)
-            for row in range(len(next(iter(columns.values())))):
-                yield _encode_row(columns, row, longest, unknown)
+            for row in range(len(next(iter(cells.values())))):
+                yield _encode_row(cells, row, longest, unknown)
                 unknown = {}
     except MemoryError:  # also an ArrowException
         raise
@@ -57,7 +58,7 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
         raise InvalidLine("", 0, problem) from error
 
 
-def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:
+def _batches(table: Any, most: int, known: ColumnNames) -> Iterator[dict[str, Any]]:
     """Yield columns by name, row group by row group, so that damage is reported where it begins; pages are read
     singly."""
     import pyarrow as pa
@@ -66,10 +67,11 @@ def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:
         lines.check_columns(table.schema_arrow.names)
     except Defect as defect:
         raise InvalidLine("", 0, str(defect)) from defect
-    names = [name for name in table.schema_arrow.names if name in lines.KNOWN]
+    names = [name for name in table.schema_arrow.names if known.columns.find(name) is not None]
     if not names:
         problem = f"has no known column (it has {', '.join(table.schema_arrow.names)[:200]})"
-        raise InvalidLine("", 0, f"{problem}; rename one to `text` or `question`")
+        advice = "rename one to `text` or `question`, or name one: --column question=COLUMN"
+        raise InvalidLine("", 0, f"{problem}; {advice}")
     # The uncompressed size of these columns according to the file; a false size is noticed while it is read.
     metadata = table.metadata
     paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
@@ -93,9 +95,9 @@ def _make_too_large(most: int) -> TooLarge:
     return TooLarge(f"unpacks to more than {most} bytes")
 
 
-def _encode_row(columns: dict[str, Any], row: int, longest: int, unknown: dict[str, None]) -> bytes | Defect:
+def _encode_row(cells: dict[str, Any], row: int, longest: int, unknown: dict[str, None]) -> bytes | Defect:
     try:
-        found = unknown | {name: _to_json(_cell(column, row, longest)) for name, column in columns.items()}
+        found = unknown | {name: _to_json(_cell(column, row, longest)) for name, column in cells.items()}
         line = msgspec.json.encode(found)
     except UnicodeDecodeError:
         return Defect("is not UTF-8; write the column as UTF-8 strings")
@@ -130,4 +132,4 @@ def _to_json(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

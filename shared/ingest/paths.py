@@ -1,22 +1,23 @@
 """What a path holds: passages, folders and relevance judgements."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from shared.errors import Invalid, InvalidLine, NotFound
-from shared.ingest import lines, rows
+from shared.ingest import lines, rows, tables
+from shared.ingest.columns import UPLOADED, Columns
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Row
 from shared.ingest.rows import Format
-from shared.messages import format_count
+from shared.messages import find_nearest, format_count
 
 # Read users' files and folders as rows, one at a time.
 
 LAYOUTS = (
-    "a JSONL, CSV or Parquet file",
+    "a JSONL (JSON lines), JSON (an array), CSV or Parquet file",
     "a MATH folder ({train,test}/{subject}/{n}.json, or {subject}/{n}.json)",
     "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
     "an AutoRAG folder (corpus.parquet, qa.parquet)",
@@ -38,7 +39,8 @@ class Chunking(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.size:
-            raise Invalid("the overlap of passages must be at least 0 and less than their size")
+            message = f"the overlap of passages is {self.overlap}, but must be at least 0 and less than their size"
+            raise Invalid(message, hint=f"choose a --chunk-overlap below --chunk-size, which is {self.size}")
 
 
 DEFAULT = Chunking()
@@ -51,8 +53,9 @@ def corpus_lines(
     format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
     delimiter: str | None = None,
     chunking: Chunking = DEFAULT,
+    pairs: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows of a corpus.
+    """Yield the rows of a corpus; `pairs` such as "text=Inhalt" name the columns that the user chose.
 
     Raises:
         NotFound: no such path.
@@ -62,9 +65,9 @@ def corpus_lines(
     _check_exists(path)
     if path.is_file():
         is_text = path.suffix.lower() in TEXTS
-        return texts(path.parent, [path], chunking) if is_text else _open_file(path, format, delimiter)
+        return texts(path.parent, [path], chunking) if is_text else _open_file(path, format, delimiter, pairs)
     if found := _find_table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
-        return _open_file(found, format, delimiter)
+        return _open_file(found, format, delimiter, pairs)
     if problems := math_files(path, split):
         return math(path, problems)
     return texts(path, _require_files(path, text_files(path)), chunking)
@@ -76,8 +79,10 @@ def dataset_lines(
     split: str = "test",
     format: Format = Format.AUTO,  # noqa: A002
     delimiter: str | None = None,
+    pairs: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`.
+    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`. `pairs` such as
+    "question=Frage" name the columns that the user chose.
 
     Raises:
         NotFound: no such path.
@@ -86,7 +91,7 @@ def dataset_lines(
     """
     _check_exists(path)
     if path.is_file():
-        return _open_file(path, format, delimiter)
+        return _open_file(path, format, delimiter, pairs)
     found = _find_table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
     if found is None:
         return math(path, _require_files(path, math_files(path, split)))
@@ -94,16 +99,20 @@ def dataset_lines(
         # Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file.
         file = path / "qrels" / f"{split}.tsv"
         if not file.is_file():
-            known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
-            raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
+            known = sorted(each.stem for each in (path / "qrels").glob("*.tsv"))
+            other = f"choose one of its splits: --split {' or --split '.join(known)}"
+            hint = other if known else "add the file, or name queries.jsonl itself to have questions without judgements"
+            raise Invalid(f"{path.name!r} has no judgements for the split {split!r} ({file})", hint=hint)
         judged = read_judgements(file, f"qrels/{split}.tsv")
-        return _join_golds(_open_file(found, Format.JSONL, None), judged)
-    return _open_file(found, format, delimiter)
+        return _join_golds(_open_file(found, Format.JSONL, None, pairs), judged)
+    return _open_file(found, format, delimiter, pairs)
 
 
 def _check_exists(path: Path) -> None:
     if not path.exists():
-        raise NotFound(f"there is no file or folder {str(path)!r}")
+        near = find_nearest(path.name, (each.name for each in path.parent.glob("*")) if path.parent.is_dir() else ())
+        meant = f"did you mean {str(path.parent / near)!r}? Otherwise: " if near else ""
+        raise NotFound(f"there is no file or folder {str(path)!r}", hint=f"{meant}correct the path of --from")
 
 
 def _find_table(folder: Path, names: tuple[str, ...]) -> Path | None:
@@ -124,20 +133,25 @@ def _require_files(path: Path, files: list[Path]) -> list[Path]:
 
 
 def _make_unknown_layout(path: Path) -> Invalid:
-    return Invalid(f"{path.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
+    if path.is_file():
+        problem = f"{path.name!r} has no known layout: it is neither JSON, CSV with a known column nor Parquet"
+        advice = "name the columns of a CSV file in its first line, or write Markdown or text as .md or .txt (corpora)"
+        return Invalid(problem, hint=f"{advice}; known layouts: {'; '.join(LAYOUTS)}")
+    return Invalid(f"{path.name!r} has no known layout", hint=f"arrange it as one of: {'; '.join(LAYOUTS)}")
 
 
-def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
+def _open_file(path: Path, format: Format, delimiter: str | None, pairs: Sequence[str]) -> Iterator[Row]:  # noqa: A002
     """Open the file in the format of its content, or of its name if the content does not show it."""
     with path.open("rb") as file:
         head = file.read(rows.HEAD)
-    chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
+    names = tables.choose_columns(Columns(UPLOADED, pairs)) if pairs else tables.KNOWN
+    chosen = rows.recognise(head, path.name, format, names) or _SUFFIXES.get(path.suffix.lower())
     if chosen is None:
         raise _make_unknown_layout(path)
 
     def read() -> Iterator[Row]:
         with path.open("rb") as file:
-            yield from rows.read(file, path.name, chosen, delimiter=delimiter)
+            yield from rows.read(file, path.name, chosen, delimiter=delimiter, names=names)
 
     return read()
 
@@ -230,7 +244,7 @@ def _read_text(file: Path) -> str:
     if "\0" in text:
         raise Defect("holds a NUL byte; the file must be UTF-8 text")
     if not text.strip():
-        raise Empty("has no text; write some or remove the file")
+        raise Empty("has no text; write some, or leave such files out: --skip-empty")
     return text
 
 

@@ -2,14 +2,15 @@
 
 import gzip
 import io
+import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from enum import StrEnum
 from typing import IO, Any
 
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import lines, parquet_process, row_process, tables
-from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Defect, Row
+from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Content, Defect, Row
 from shared.installation import find_missing_package
 
 # Stream the rows of an upload in any known format, which its first bytes identify.
@@ -71,11 +72,13 @@ def read(
     if delimiter is not None and found is not Format.CSV:
         raise Invalid(f"`delimiter`: {source} is {found.value}, which has none", hint="leave it out")
     if found is Format.PARQUET:
-        if names is not tables.KNOWN:
+        if not names.parquet:
             raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")
-        return read_parquet(file, source, longest, decompressed)
+        return read_parquet(file, source, longest, decompressed, names.columns.pairs)
     if found is Format.CSV:
         return tables.rows(file, source, longest, delimiter, names)
+    if head.removeprefix(BOM).lstrip().startswith(b"["):
+        return read_array(file, source, longest)
     return _jsonl(file, source, longest)
 
 
@@ -135,6 +138,113 @@ def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, N
             yield source, number, raw
 
 
+# Stream the members of a JSON array, which may be pretty-printed and larger than memory.
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+PIECE = 1 << 20
+BLANKS = b" \t\r\n"
+QUOTED = 20
+"""Bytes that a message quotes."""
+
+
+def read_array(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:
+    """Yield every member of the array, numbered from 1; a member is an object of at most `longest` bytes.
+
+    Raises:
+        InvalidLine: the file is no array of objects from here on, or is cut off.
+    """
+    buffer, number = _Buffer(file, longest), 0
+    buffer.take(b"[")
+    while (separator := buffer.take(b",]" if number else b"]")) != b"]":
+        number += 1
+        if not buffer.is_at(b"{") or (number > 1 and not separator):
+            problem = f"the array of objects is broken here (there is {buffer.quote() or 'nothing more'})"
+            raise InvalidLine(source, number, f"{problem}; write [{{...}}, {{...}}], or one object per line")
+        member = buffer.take_object()
+        if member is None:
+            problem = "is cut off" if buffer.is_at_end else f"is longer than {longest} bytes"
+            raise InvalidLine(source, number, f"{problem}; copy the file again, or split the document")
+        yield source, number, _join_lines(member)
+    if more := buffer.quote():
+        problem = f"has more behind the array ({more})"
+        raise InvalidLine(source, number or 1, f"{problem}; write one array, or one object per line")
+
+
+def _join_lines(member: bytes) -> Content:
+    """Return an object that is written on several lines as its fields, since it cannot be sent as one line."""
+    if b"\n" not in member and b"\r" not in member:
+        return member
+    try:
+        return lines.parse(member)
+    except Defect as defect:
+        return defect
+
+
+class _Buffer:
+    """Bytes of a file from the current position on, at least those of the longest member."""
+
+    def __init__(self, file: IO[bytes], longest: int) -> None:
+        self._file = file
+        self._longest = longest
+        self._bytes = bytearray()
+        self._at = 0
+        self.is_at_end = False
+        self._fill()
+        self._at = len(BOM) if self._bytes.startswith(BOM) else 0
+
+    def _fill(self) -> None:
+        """Read on until there are as many bytes as a member and its end may have."""
+        if len(self._bytes) - self._at > self._longest or self.is_at_end:
+            return
+        del self._bytes[: self._at]
+        self._at = 0
+        while len(self._bytes) <= self._longest and not self.is_at_end:
+            piece = self._file.read(max(PIECE, self._longest))
+            self._bytes += piece
+            self.is_at_end = not piece
+
+    def _skip_blanks(self) -> None:
+        while True:
+            self._fill()
+            rest = self._bytes[self._at : self._at + PIECE]
+            blanks = len(rest) - len(rest.lstrip(BLANKS))
+            self._at += blanks
+            if blanks < len(rest) or not rest:
+                return
+
+    def take(self, wanted: bytes) -> bytes:
+        """Skip blanks, and take the byte behind them if it is one of `wanted`; else return nothing."""
+        self._skip_blanks()
+        found = bytes(self._bytes[self._at : self._at + 1])
+        if found not in wanted:
+            return b""
+        self._at += len(found)
+        return found
+
+    def is_at(self, wanted: bytes) -> bool:
+        """Skip blanks, and tell whether this byte follows."""
+        self._skip_blanks()
+        return self._bytes[self._at : self._at + 1] == wanted
+
+    def quote(self) -> str:
+        """Return what follows behind blanks, for a message; empty at the end of the file."""
+        self._skip_blanks()
+        found = self._bytes[self._at : self._at + QUOTED]
+        return repr(found.decode(errors="replace")) if found else ""
+
+    def take_object(self) -> bytes | None:
+        """Take the object that begins here; None if it does not end within the longest length."""
+        self._fill()
+        depth = 0
+        for token in _TOKEN.finditer(self._bytes, self._at, self._at + self._longest):
+            depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
+            if depth == 0:
+                found = bytes(self._bytes[self._at : token.end()])
+                self._at = token.end()
+                return found
+        return None
+
+
 # Stream the rows of a Parquet file, which a process of bounded memory decompresses: kilobytes may become gigabytes.
 
 MAGIC = b"PAR1"
@@ -143,11 +253,13 @@ PARQUET_HINT = (
 )
 
 
-def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
+def read_parquet(
+    file: IO[bytes], source: str, longest: int, most: int, pairs: Sequence[str] = ()
+) -> Generator[Row, None, None]:
     """Yield every row, numbered from 1, as a line of JSON. Close the generator to end the process.
 
     `file` must be a file of the operating system. `longest` is the limit of a row's text, `most` of all decompressed
-    data, in bytes.
+    data, in bytes; `pairs` name the columns that the uploader chose.
 
     Raises:
         NotInstalled: pyarrow is missing.
@@ -156,8 +268,8 @@ def read_parquet(file: IO[bytes], source: str, longest: int, most: int) -> Gener
     """
     if missing := find_missing_package("pyarrow"):
         raise missing
-    limits = (str(longest), str(most))
-    yield from row_process.read_rows(parquet_process.__name__, limits, file, source, "Parquet file", PARQUET_HINT)
+    arguments = (str(longest), str(most), *pairs)
+    yield from row_process.read_rows(parquet_process.__name__, arguments, file, source, "Parquet file", PARQUET_HINT)
 
 
 # Read lines of text files, compressed with gzip or not, one by one; limits are checked before a line is read.

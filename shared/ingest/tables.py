@@ -9,7 +9,8 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from shared.errors import Invalid, InvalidLine
-from shared.ingest import lines
+from shared.ingest import columns, lines
+from shared.ingest.columns import Columns
 from shared.ingest.lines import Content, Defect, Row
 from shared.messages import format_count
 
@@ -21,15 +22,15 @@ MOST_SHOWN = 100
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 UTF8 = 4
 """Maximum number of bytes of a character."""
-KEPT_EMPTY = frozenset((*lines.QUESTIONS, *lines.PASSAGES))
+KEPT_EMPTY = frozenset((*columns.QUESTIONS, *columns.PASSAGES))
 """Columns whose empty cells are empty texts; in all others an empty cell is no value."""
 
 
 class ColumnNames(NamedTuple):
-    """The names that columns may have."""
+    """The columns that are read, and how their cells are."""
 
-    known: frozenset[str]
-    """Names that are read; a header needs at least one, and others are ignored."""
+    columns: Columns
+    """Columns that are read; a header needs at least one, and others are ignored."""
     kept_empty: frozenset[str]
     nested: frozenset[str]
     """Names in whose cells a list or an object is written as JSON."""
@@ -39,12 +40,19 @@ class ColumnNames(NamedTuple):
     """Names of `nested` that are refused where a text of theirs is read, so that other cells harm nobody."""
     shown: bool = False
     """Whether the first row also has the columns that are not known, without values."""
+    parquet: bool = False
+    """Whether a Parquet file is accepted."""
 
 
-KNOWN = ColumnNames(
-    lines.KNOWN, KEPT_EMPTY, lines.NESTED_FIELDS,
-    texts=frozenset((*lines.MESSAGES, *lines.CHOICES, *lines.RETRIEVED, *lines.METAS, lines.EXCLUDED)), shown=True,
-)  # fmt: skip
+def choose_columns(chosen: Columns) -> ColumnNames:
+    """Return how the cells of a corpus or dataset are read, with these columns."""
+    may_nest = (*columns.MESSAGES, *columns.CHOICES, *columns.RETRIEVED, *columns.METAS, columns.EXCLUDED)
+    objects = (*columns.INPUTS, columns.OUTPUTS)
+    nested = frozenset((*may_nest, *columns.REFERENCES, *columns.GOLD_DOCUMENTS, *objects))
+    return ColumnNames(chosen, KEPT_EMPTY, nested, texts=frozenset((*may_nest, *objects)), shown=True, parquet=True)
+
+
+KNOWN = choose_columns(Columns(columns.UPLOADED))
 
 
 def rows(
@@ -120,18 +128,19 @@ def _choose_delimiter(line: str, source: str, given: str | None, names: ColumnNa
     """Return the delimiter that splits `line` into most known names."""
     if given is not None:
         if given not in DELIMITERS:
-            raise Invalid(f"`delimiter`: {given!r} is none of {', '.join(DELIMITERS)}")
+            problem = f"`delimiter`: {given!r} is none of {', '.join(DELIMITERS)}"
+            raise Invalid(problem, hint="name one of them, or leave it out")
         return DELIMITERS[given]
     known = {delimiter: _count_known_names(line, delimiter, names) for delimiter in DELIMITERS.values()}
     most = max(known.values())
     best = [delimiter for delimiter, count in known.items() if count == most]
     if most and len(best) > 1 and len(_split(line, best[0])) > 1:
-        raise InvalidLine(source, 1, f"the header fits several delimiters: {best}; name the delimiter")
+        raise InvalidLine(source, 1, f"the header fits several delimiters: {best}; name it: --delimiter comma")
     return best[0]
 
 
 def _count_known_names(line: str, delimiter: str, names: ColumnNames) -> int:
-    return len(names.known.intersection(_split(line, delimiter)))
+    return sum(names.columns.find(column) is not None for column in _split(line, delimiter))
 
 
 def _split(line: str, delimiter: str) -> list[str]:
@@ -147,10 +156,13 @@ def _check_header(header: list[str], source: str, names: ColumnNames) -> None:
         lines.check_columns(header)
     except Defect as defect:
         raise lines.locate_defect(defect, source, 1) from defect
-    if not names.known.intersection(header):
+    if not any(map(names.columns.find, header)):
         problem = f"the header has no known field (it has {', '.join(header)[:200] or 'nothing'})"
-        wanted = "`text` or `question`" if names is KNOWN else " or ".join(f"`{each}`" for each in sorted(names.known))
-        raise InvalidLine(source, 1, f"{problem}; rename a column to {wanted}")
+        if not names.shown:
+            wanted = " or ".join(f"`{each}`" for each in sorted(names.columns.fields))
+            raise InvalidLine(source, 1, f"{problem}; rename a column to {wanted}")
+        advice = "rename a column to `text` or `question`, or name one: --column question=COLUMN"
+        raise InvalidLine(source, 1, f"{problem}; {advice}")
     twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise InvalidLine(source, 1, f"the header names `{twice}` twice; rename one column")
@@ -158,7 +170,7 @@ def _check_header(header: list[str], source: str, names: ColumnNames) -> None:
 
 def list_unknown(header: list[str], names: ColumnNames) -> list[str]:
     """Return the columns that are shown although they are not known, as far as JSON and PostgreSQL can hold them."""
-    unknown = [name for name in header if name and name not in names.known] if names.shown else []
+    unknown = [name for name in header if name and names.columns.find(name) is None] if names.shown else []
     return [name for name in unknown if "\0" not in name and name.encode(errors="ignore").decode() == name][:MOST_SHOWN]
 
 
@@ -174,13 +186,23 @@ def _read_row(header: list[str], cells: list[str], text: _DecodedLines, longest:
     if "\0" in joined:
         return Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     try:
-        return {
-            name: _parse_nested(name, cell, names) if name in names.nested else cell or names.empty
-            for name, cell in zip(header, cells, strict=True)
-            if name in names.known and (cell or name in names.kept_empty)
-        }
+        found = (_read_cell(column, cell, names) for column, cell in zip(header, cells, strict=True))
+        return {column: value for column, value in zip(header, found, strict=True) if value is not _NOTHING}
     except Defect as defect:
         return defect
+
+
+_NOTHING = object()
+"""An empty cell, or one of a column that is not read."""
+
+
+def _read_cell(column: str, cell: str, names: ColumnNames) -> Any:
+    name = names.columns.find(column)
+    if name is None or not (cell or name in names.kept_empty or name in names.columns.chosen):
+        return _NOTHING
+    if name in names.nested:
+        return _parse_nested(column, cell, names)
+    return cell or (names.empty if name in names.kept_empty else None)
 
 
 def _parse_python_list(cell: str) -> list[str] | None:
@@ -201,7 +223,7 @@ def _parse_python_list(cell: str) -> list[str] | None:
     return None
 
 
-def _parse_nested(name: str, cell: str, names: ColumnNames) -> Any:
+def _parse_nested(column: str, cell: str, names: ColumnNames) -> Any:
     """Parse a cell that looks like a list or an object, as JSON or as Python writes a list of texts."""
     if not cell.lstrip().startswith(("[", "{")):
         return cell
@@ -210,10 +232,10 @@ def _parse_nested(name: str, cell: str, names: ColumnNames) -> Any:
         value = msgspec.json.decode(cell)
     except (msgspec.DecodeError, RecursionError) as error:
         value = _parse_python_list(cell)
-        if value is None and name in names.texts:
+        if value is None and names.columns.find(column) in names.texts:
             return cell
         if value is None:
-            raise Defect(f'`{name}` is not JSON ({error}); write a list as ["a", "b"]') from error
+            raise Defect(f'`{column}` is not JSON ({error}); write a list as ["a", "b"]') from error
     lines.check_strings(value)
     lines.check_depth(value)
     return value

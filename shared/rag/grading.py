@@ -321,6 +321,23 @@ THRESHOLD = 0.5
 SEPARATORS = ",;\n、，；"
 """Of sets, by default."""
 
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_MATHEMATICS = re.compile(r"[\d\\^=+*/<>√π]")
+
+
+def is_words(gold: str) -> bool:
+    """Tell whether a gold answer is words, such as "Bern" and "in the cupboard", and no number or formula."""
+    return _WORD.search(gold) is not None and _MATHEMATICS.search(gold) is None
+
+
+def describe_words(words: int, golds: int) -> str:
+    """Say that `words` of `golds` expected answers are words although they are graded as mathematics."""
+    return (
+        f"{words} of {golds} expected answers are words, but are graded as mathematics: to grade texts, add"
+        " --grader text (or contains, f1; docs/how-to/graders.md)"
+    )
+
+
 Mark = Callable[[str, str, Rules], Graded | Marked]
 
 

@@ -7,11 +7,12 @@ from types import MappingProxyType
 from typing import Any, get_args, get_type_hints
 
 import msgspec
+from msgspec import inspect
 
 from shared import canonical
 from shared.errors import Invalid
-from shared.messages import find_nearest, make_hint
-from shared.params import CragParams, Params, out_of_range
+from shared.messages import make_hint
+from shared.params import MOST_CANDIDATES, CragParams, Params, get_range, out_of_range
 from shared.pipelines import registry
 from shared.pipelines.switches import Switch, covers, find_closed, get_values
 from shared.plugins.loading import explain_unusable
@@ -21,6 +22,8 @@ from shared.shapes import Kind
 from shared.storage.configurations import Tree, merge
 
 FIELDS = frozenset(Params.__struct_fields__)
+LONGEST_QUOTE = 60
+"""Characters of a value that a message quotes."""
 _UNLISTED = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
@@ -31,20 +34,38 @@ def parse_params(values: Tree, configured: Tree = MappingProxyType({})) -> Param
     Raises:
         Invalid: an unknown parameter, a value of the wrong type or out of range; the message names it.
     """
+    tree = merge(configured, values)
     try:
-        params = msgspec.convert(merge(configured, values), Params)
+        params = msgspec.convert(tree, Params)
         canonical.encode(params)
     except msgspec.ValidationError as error:
-        raise _to_invalid(error) from error
+        raise _to_invalid(error, tree) from error
     except UnicodeEncodeError as error:
-        raise Invalid("`params`: contains a lone surrogate (half a character), which is not valid text") from error
+        problem = "`params`: contains a lone surrogate (half a character), which is not valid text"
+        raise Invalid(problem, hint="write the whole character") from error
     for path, value, rule in out_of_range(params):
-        raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}")
+        # The configuration may have been accepted by a release without this range, and jobs must go on.
+        if values and not _is_configured(path, values, configured):
+            raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}", hint=_suggest_value(path, value))
     check_thresholds(params.crag)
     named = values.get("grading")
     if isinstance(named, Mapping) and "grader" in named:
         check_grader(params.grading.grader)
     return params
+
+
+def _is_configured(path: str, values: Tree, configured: Tree) -> bool:
+    """Tell whether the configuration alone has the parameter out of its range."""
+    if not configured or path in _paths(values):
+        return False
+    return any(path == found for found, _, _ in out_of_range(msgspec.convert(configured, Params)))
+
+
+def _suggest_value(path: str, value: Any) -> str:
+    if path == "context_size":
+        beyond = "choose fewer, or raise `candidates`"
+        return beyond if value > 0 else "for answers without documents, choose the pipeline `closed-book`"
+    return f"choose such a value, or leave `{path}` out for its default"
 
 
 def check_grader(name: str, at: str = "params.grading.grader") -> None:
@@ -58,8 +79,7 @@ def check_grader(name: str, at: str = "params.grading.grader") -> None:
     except LookupError as error:
         if (unusable := explain_unusable(Kind.GRADER, name)) is not None:
             raise Invalid(f"`{at}`: {unusable}", hint="mathrag plugin list") from error
-        near = find_nearest(name, grader_names())
-        raise Invalid(f"`{at}`: {error}", hint=near and f"did you mean {near!r}?") from error
+        raise Invalid(f"`{at}`: {error}", hint=make_hint(name, grader_names(), "choose one of these")) from error
 
 
 def check_grading(given: Collection[str], params: Params) -> None:
@@ -183,16 +203,52 @@ def find_unknown_field(words: str) -> str | None:
     return None if found is None else found["name"]
 
 
-def _to_invalid(error: msgspec.ValidationError) -> Invalid:
+def _to_invalid(error: msgspec.ValidationError, tree: Tree) -> Invalid:
     words, at = split_message(error)
     names = at.split(".") if at else []
     path = ".".join(["params", *names])
     if (unknown := find_unknown_field(words)) is not None:
         known = sorted(reduce(getattr, names, Params()).__struct_fields__)
-        hint = make_hint(unknown, known, f"fields of `{path}`: {', '.join(known)}")
+        hint = make_hint(unknown, known, f"choose one of the fields of `{path}`: {', '.join(known)}")
         return Invalid(f"`{path}.{unknown}`: there is no such field", hint=hint)
     if value := _UNLISTED.match(words):
         group = type(reduce(getattr, names[:-1], Params()))
-        hint = f"it is one of {', '.join([value for value in get_args(get_type_hints(group)[names[-1]]) if value])}"
-        return Invalid(f"`{path}`: {value['value']} is none of its values", hint=hint)
-    return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}")
+        values = ", ".join([value for value in get_args(get_type_hints(group)[names[-1]]) if value])
+        return Invalid(f"`{path}`: {value['value']} is none of its values", hint=f"choose one of {values}")
+    given = reduce(lambda group, name: group[name], names, tree)
+    if names == ["grading", "grader"] and isinstance(given, str):
+        check_grader(given)  # says which there are
+    if not isinstance(given, Mapping) and (expected := _describe_expected(names)):
+        hint = f"choose such a value, or leave `{'.'.join(names)}` out for its default"
+        return Invalid(f"`{path}`: must be {expected}, not {_quote(given)}", hint=hint)
+    hint = f"correct it as docs/reference/parameters.md says, or leave `{'.'.join(names)}` out for its default"
+    return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}", hint=hint)
+
+
+def _describe_expected(names: Sequence[str]) -> str | None:
+    """Describe the values of a parameter that is a group, a number, a flag or any text; None for all others."""
+    kind: Any = inspect.type_info(Params)
+    for name in names:
+        fields = {each.name: each.type for each in getattr(kind, "fields", ())}
+        kind = fields.get(name)
+        kind = kind.types[0] if isinstance(kind, inspect.UnionType) else kind
+    match kind:
+        case inspect.StructType():
+            names_of = ", ".join(each.name for each in kind.fields)
+            return f"a group of {names_of} (such as `{'.'.join(names)}.{kind.fields[0].name}`)" if names else None
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StrType(pattern=None):
+            return f"a text of at most {kind.max_length} characters" if kind.max_length else "a text"
+        case inspect.IntType() | inspect.FloatType():
+            number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+            low, high = get_range(".".join(names), MOST_CANDIDATES) or (kind.ge, kind.le)
+            least = f"between {low} and" if kind.gt is None else f"above {kind.gt}, at most"
+            return f"{number} {least} {high}"
+    return None
+
+
+def _quote(value: Any) -> str:
+    """Return the value as JSON, for a message."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"

@@ -458,16 +458,18 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
     if params.thresholds == "fixed" or params.calibrated is not None:
         return params
     if not params.calibrated_by:
-        hint = "such as `mathrag job calibrate` takes: a completed job of `crag` over labelled or judged items"
+        hint = "name a completed `crag` job over labelled or judged items: --set crag.calibrated_by=JOB"
         raise Invalid("`params.crag.calibrated_by`: calibrated thresholds need the job that gives them", hint=hint)
     found = await calibrate_crag(connection, params.calibrated_by, judged_by=params.judged_by or None)
     if found.evaluator != params.evaluator:
-        raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} evaluates by {found.evaluator}")
+        message = f"`params.crag.calibrated_by`: {found.name!r} evaluates by {found.evaluator}"
+        raise Invalid(message, hint=f"choose a job of this evaluator, or --set crag.evaluator={found.evaluator}")
     if found.evaluator == "similarity":
         # Raise Invalid unless the calibrating job used the same embedder, because thresholds apply to its cosines.
         other = (await connection.execute(EMBEDDER_OF_JOB, {"job": found.id})).scalar()
         if other != embedder:
-            raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder")
+            message = f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder"
+            raise Invalid(message, hint="choose a job over a corpus with this embedder, or run one over this corpus")
     limits = Limits(upper=found.calibration.upper.value, lower=found.calibration.lower.value)
     pinned = replace(params, calibrated_by=str(found.id), calibrated=limits)
     check_thresholds(pinned)

@@ -324,7 +324,7 @@ async def _find_dataset(connection: AsyncConnection, name: str) -> tuple[int, in
     if row is None:
         raise await make_not_found(connection, "dataset", name)
     if row.items == 0:
-        raise Invalid(f"`dataset`: {name!r} has no items")
+        raise Invalid(f"`dataset`: {name!r} has no items", hint="mathrag dataset create NAME --from PATH")
     return row.id, row.items, row.grader
 
 
@@ -426,11 +426,14 @@ def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, lis
             bind(call, job.binding, 0)
         rounds = list(dry_run(job, Item(ordinal=0, question="?")))
     except KeyError as missing:
-        raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing
+        hint = "add --corpus NAME (`mathrag corpus list` shows all), or choose the pipeline `closed-book`"
+        message = f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)"
+        raise Invalid(message, hint=hint) from missing
     except RepeatedDraw as error:
-        raise Invalid(f"`pipeline`: {submission.pipeline!r}: {error}") from error
+        hint = "correct the pipeline: each draw of a prompt needs its own number"
+        raise Invalid(f"`pipeline`: {submission.pipeline!r}: {error}", hint=hint) from error
     except ValueError as error:
-        raise Invalid(f"`params`: {error}") from error
+        raise Invalid(f"`params`: {error}", hint="correct them as docs/reference/parameters.md says") from error
     return job, [bound for each in rounds for bound in each]
 
 

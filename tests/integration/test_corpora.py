@@ -164,6 +164,31 @@ async def test_lines_without_text_can_be_left_out_and_are_counted(empty_api: Api
     assert (reply.json()["documents"], reply.json()["skipped"]) == (3, 1)
 
 
+async def test_a_text_that_is_empty_is_refused_with_the_option_that_leaves_it_out(empty_api: Api) -> None:
+    problem = (await empty_api.upload("corpora", "mine", [*LINES, {"id": "e", "text": ""}])).json()
+    assert problem["detail"].startswith("upload, line 4: has an empty text; write one, or leave such lines out: --skip")
+    assert problem["hint"] == "leave such lines out: --skip-empty, over HTTP `skip_empty=true`"
+
+
+async def test_a_hint_names_the_way_out_only_if_some_lines_can_be_used(empty_api: Api) -> None:
+    bad = {"id": "e", "text": 5}
+    some = (await empty_api.upload("corpora", "mine", [*LINES, bad])).json()
+    assert some["hint"] == "correct these lines, or leave them out: --on-error skip, over HTTP `on_error=skip`"
+    none = (await empty_api.upload("corpora", "mine", [bad, bad])).json()
+    assert ("hint" in none, len(none["others"])) == (False, 1)
+
+
+async def test_documents_of_langchain_and_chosen_columns_are_texts(empty_api: Api) -> None:
+    for name, line, chosen in (
+        ("langchain", {"page_content": "Bern", "metadata": {"source": "x"}}, []),
+        ("mine", {"Inhalt": "Bern", "Notiz": "x"}, ["text=Inhalt"]),
+    ):
+        reply = await empty_api.upload("corpora", name, [line], column=chosen)
+        assert reply.status_code == 201
+        (document,) = (await empty_api.get(f"/v1/corpora/{name}/documents"))["data"]
+        assert document["text"] == "Bern"
+
+
 async def test_a_document_without_an_id_gets_its_line_number(empty_api: Api, database: Database) -> None:
     await empty_api.upload("corpora", "mine", [{"text": "x"}, b"\n", {"text": "y"}])
     assert await scalar(database, "SELECT string_agg(external_id, ' ' ORDER BY ordinal) FROM corpus_documents") == "1 3"

@@ -18,7 +18,7 @@ from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin
 from tests.integration.api import Api
-from tests.integration.scene import furnish, rows, scalar
+from tests.integration.scene import furnish, rows, run_sql, scalar
 
 pytestmark = pytest.mark.anyio
 
@@ -84,22 +84,26 @@ async def test_an_upload_without_any_expected_answer_is_told_so(api: Api) -> Non
         (warning,) = reply.json()["warnings"]
         assert "no item has an expected answer" in warning
         assert "`anwser` (did you mean `answer`?)" in warning
-    assert (await api.upload("datasets", "other", LINES)).json()["warnings"] == []
+    (partial,) = (await api.upload("datasets", "other", LINES)).json()["warnings"]
+    assert partial == "1 of 2 items have no expected answer: answers to them are not graded"
     by_rubric = await api.upload("datasets", "rated", misspelt, grader="rubric")
     assert by_rubric.json()["warnings"] == ["`anwser` was not read: did you mean `answer`?"]
+
+
+PARTLY = "answers to them are not graded, and the accuracy is that of the others"
 
 
 async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: Api, database: Database) -> None:
     await furnish(database)
     await api.upload("datasets", "open", [{"question": "Why?"}, {"question": "How?", "anwser": "So."}])
-    await api.upload("datasets", "half", [{"question": "Why?"}, {"question": "How?", "answer": "So."}])
+    await api.upload("datasets", "half", [{"question": "Why?"}, {"question": "How?", "answer": "4"}])
     said = "items of dataset '{}' has an expected answer: no answer can be graded"
     for name, fields, expected in (
         ("open", {}, ["none of the 2 " + said.format("open")]),
         ("open", {"limit": 1}, ["none of the 1 " + said.format("open")]),
         ("open", {"params": {"grading": {"grader": "rubric"}}}, None),
         ("half", {"limit": 1}, ["none of the 1 " + said.format("half")]),
-        ("half", {}, None),
+        ("half", {}, [f"1 of the 2 items of dataset 'half' have no expected answer: {PARTLY}"]),
         ("items", {}, None),
     ):
         assert (await api.job(dataset=name, **fields)).get("warnings") == expected
@@ -114,6 +118,95 @@ async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: 
     }
     reply = await api.http.post("/v1/experiments", json=body)
     assert (reply.status_code, reply.json()["warnings"]) == (202, ["none of the 2 " + said.format("open")])
+
+
+WORDS = [{"question": "Capital?", "answer": "Bern"}, {"question": "Where?", "answer": "in the cupboard"}]
+IN_WORDS = (
+    "2 of 2 expected answers are words, but are graded as mathematics: to grade texts, add --grader text (or contains,"
+    " f1; docs/how-to/graders.md)"
+)
+
+
+async def test_answers_in_words_are_not_graded_as_mathematics_in_silence(api: Api, database: Database) -> None:
+    await furnish(database)
+    assert (await api.upload("datasets", "words", WORDS)).json()["warnings"] == [IN_WORDS]
+    assert (await api.upload("datasets", "declared", WORDS, grader="text")).json()["warnings"] == []
+    numbers = [{"question": str(n), "answer": answer} for n, answer in enumerate([r"\frac{1}{2}", "x", "12", "Monday"])]
+    assert (await api.upload("datasets", "numbers", numbers)).json()["warnings"] == []
+    for dataset, params, expected in (
+        ("words", {}, [f"dataset 'words': {IN_WORDS}"]),
+        ("words", {"grading": {"grader": "math"}}, None),
+        ("words", {"grading": {"grader": "text"}}, None),
+        ("declared", {}, None),
+        ("numbers", {}, None),
+    ):
+        assert (await api.job(dataset=dataset, params=params)).get("warnings") == expected
+
+
+async def test_answers_that_the_chosen_grader_cannot_read_are_counted(api: Api, database: Database) -> None:
+    await furnish(database)
+    job = await api.job(params={"grading": {"grader": "choice"}})
+    (warning,) = job["warnings"]
+    assert warning.startswith("5 of 5 expected answers of dataset 'items' cannot be read by grader 'choice': no answer")
+
+
+async def test_choices_that_are_not_read_are_told(api: Api) -> None:
+    line = {"question": "Which?", "choices": ["x", "y"], "answer": "B"}
+    (warning,) = (await api.upload("datasets", "mine", [line])).json()["warnings"]
+    assert warning == "`choices` of 1 item were not read: to ask and grade them, --grader choice"
+    assert (await api.upload("datasets", "chosen", [line], grader="choice")).json()["warnings"] == []
+
+
+async def test_gold_documents_that_the_corpus_lacks_are_told_with_an_example(api: Api, database: Database) -> None:
+    await furnish(database)
+    await run_sql(
+        database,
+        "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash)"
+        " SELECT (SELECT id FROM corpora WHERE name = 'docs'), 0, 'known', hash FROM documents LIMIT 1",
+    )
+    lines = [
+        {"question": "a", "answer": "1", "gold_documents": ["known", "elsewhere"]},
+        {"question": "b", "answer": "2", "gold_documents": {"known": 0, "x7": 2}, "id": "second"},
+        {"question": "c", "answer": "3", "gold_documents": ["x8"]},
+        {"question": "d", "answer": "4"},
+    ]
+    await api.upload("datasets", "linked", lines)
+    (warning,) = (await api.job("dense", dataset="linked"))["warnings"]
+    assert warning.startswith("2 of 3 items of dataset 'linked' have no gold document in corpus 'docs' (item 'second'")
+    assert "names 'x7'): their recall is 0 whatever is found; choose the corpus that has these ids" in warning
+    assert "warnings" not in await api.job("dense", dataset="linked", limit=1)
+    assert "warnings" not in await api.job("closed-book", dataset="linked", corpus="docs")
+
+
+async def test_a_limit_beyond_the_dataset_is_told(api: Api, database: Database) -> None:
+    await furnish(database)
+    job = await api.job(limit=9)
+    assert job["warnings"] == ["the limit is 9, but dataset 'items' has only 5 items: all are asked"]
+
+
+SHEET = "\ufeffFrage;Antwort;Stufe\r\nWie viel ist 2+2?;4;1\r\n".encode()
+
+
+async def test_columns_are_chosen_over_http(api: Api) -> None:
+    chosen = {"column": ["question=Frage", "answer=Antwort", "level=Stufe"]}
+    reply = await api.upload("datasets", "mine", [SHEET], **chosen)
+    assert (reply.status_code, reply.json()["warnings"]) == (201, [])
+    (item,) = (await api.get("/v1/datasets/mine/items"))["data"]
+    assert (item["question"], item["gold"], item["level"]) == ("Wie viel ist 2+2?", "4", "1")
+    missing = await api.upload("datasets", "other", [SHEET], column=["question=Frag", "gold=Antwort"])
+    problem = missing.json()
+    assert (missing.status_code, problem["line"]) == (422, 2)
+    assert "has no column `Frag`, which should hold `question`; it has " in problem["detail"]
+    unknown = await api.upload("datasets", "other", [SHEET], column="qustion=Frage")
+    assert (unknown.status_code, unknown.json()["field"]) == (422, "column")
+
+
+async def test_an_array_is_uploaded_like_lines(api: Api) -> None:
+    lines = (await api.upload("datasets", "lines", LINES)).json()
+    array = (await api.upload("datasets", "array", [json.dumps(LINES, indent=2).encode()])).json()
+    assert array["hash"] == lines["hash"]
+    broken = await api.upload("datasets", "broken", [b'[{"question": "a"} {"question": "b"}]'])
+    assert (broken.status_code, broken.json()["line"]) == (422, 2)
 
 
 async def test_an_upload_with_a_parameter_that_would_be_ignored_stores_nothing(

@@ -329,7 +329,7 @@ async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
     ("query", "said"),
     [
         ({"column": ["answer"]}, "is not a pair"),
-        ({"column": ["anser=x"]}, "no part called 'anser'"),
+        ({"column": ["anser=x"]}, "no field 'anser'"),
         ({"column": ["answer=x", "answer=y"]}, "given twice"),
         ({"column": ["answer=prediction"]}, "no column `prediction`"),
         ({"dataset": "nothing"}, "no dataset"),
@@ -467,8 +467,8 @@ async def test_a_rejected_upload_names_all_that_is_wrong(empty_api: Api, databas
     reply = await empty_api.upload("datasets", "mine", [{"question": "?"}, b"[]\n", {"question": 1}, {"answer": "4"}])
     problem = reply.json()
     assert (reply.status_code, problem["line"], len(problem["others"])) == (422, 2, 2)
-    assert problem["others"][1] == "upload, line 4: has no question; write it into `question` (or `problem`)"
-    assert "upload, line 3: `question` is a number" in problem["hint"]
+    assert "upload, line 3: `question` is a number" in problem["others"][0]
+    assert problem["others"][1].startswith("upload, line 4: has no question (it has answer); write it into `question`")
     assert await scalar(database, NOTHING) == 0
 
 

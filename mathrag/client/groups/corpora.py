@@ -1,6 +1,7 @@
 """Corpora: collections of documents to search."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from mathrag.client import texts
 from mathrag.client.answers import (
@@ -15,8 +16,9 @@ from mathrag.client.answers import (
 )
 from mathrag.client.operations import C, Group, Listing, Operation
 from mathrag.client.request import Json, Request
-from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, rows_of
+from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, list_pairs, rows_of
 from shared.ingest import paths
+from shared.ingest.columns import DOCUMENTS
 from shared.ingest.rows import Format as FileFormat
 
 
@@ -27,6 +29,7 @@ def create(
     split: str = "train",
     format: Format = "auto",  # noqa: A002 - what the API calls it
     delimiter: str | None = None,
+    columns: Mapping[str, str] | None = None,
     reader: str | None = None,
     skip_empty: bool = False,
     on_error: Unusable = "reject",
@@ -40,21 +43,22 @@ def create(
         split: split of a MATH or FlashRAG folder.
         format: format of a file; "auto" detects it from the first bytes.
         delimiter: delimiter of CSV: "comma", "semicolon" or "tab"; None detects it from the header.
+        columns: names of columns by field, such as `{"text": "Inhalt"}`; other fields have their known names.
         reader: name of a plug-in of the service that reads the file, instead of `format`.
         skip_empty: whether to leave out lines without text.
         on_error: "reject" stores nothing if a line is invalid; "skip" stores all other lines.
         progress: called while lines are sent; the method returns when both indexes are built.
     """
+    pairs = list_pairs(columns, DOCUMENTS)
+    options = {"skip_empty": skip_empty, "on_error": on_error, "column": pairs or None}
     if reader is not None:
         file = file_of(source, progress)
-        return texts.upload("corpora", file, name, reader=reader, skip_empty=skip_empty, on_error=on_error)
+        return texts.upload("corpora", file, name, reader=reader, **options)
     kind = FileFormat(format)
-    rows = rows_of(source, lambda path: paths.corpus_lines(path, split=split, format=kind, delimiter=delimiter))
+    read = partial(paths.corpus_lines, split=split, format=kind, delimiter=delimiter, pairs=pairs)
+    rows = rows_of(source, read)
     upload = Upload(rows, progress, skip_empty=skip_empty, on_error=on_error)
-    lines = upload.lines(source)
-    return upload.count_left_out(
-        texts.upload("corpora", lines, name, format="jsonl", skip_empty=skip_empty, on_error=on_error)
-    )
+    return upload.count_left_out(texts.upload("corpora", upload.lines(source), name, format="jsonl", **options))
 
 
 class Corpora(Group[C]):

@@ -1,6 +1,7 @@
 """Datasets: questions with expected answers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -9,8 +10,9 @@ from mathrag.client import texts
 from mathrag.client.answers import Dataset, DatasetDetails, DatasetUpload, ItemPreview, QuestionUpload
 from mathrag.client.operations import C, Group, Lines, Listing, Operation
 from mathrag.client.request import Json, Request
-from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, rows_of
+from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, list_pairs, rows_of
 from shared.ingest import graph_paths, paths
+from shared.ingest.columns import ITEMS
 from shared.ingest.lines import Row
 from shared.ingest.rows import Format as FileFormat
 
@@ -23,6 +25,7 @@ def create(
     split: str = "test",
     format: Format = "auto",  # noqa: A002 - what the API calls it
     delimiter: str | None = None,
+    columns: Mapping[str, str] | None = None,
     reader: str | None = None,
     skip_empty: bool = False,
     on_error: Unusable = "reject",
@@ -37,17 +40,20 @@ def create(
         split: split of a MATH, BEIR or FlashRAG folder.
         format: format of a file; "auto" detects it from the first bytes.
         delimiter: delimiter of CSV: "comma", "semicolon" or "tab"; None detects it from the header.
+        columns: names of columns by field, such as `{"question": "Frage"}`; other fields have their known names.
         reader: name of a plug-in of the service that reads the file, instead of `format`.
         skip_empty: whether to leave out lines without a question.
         on_error: "reject" stores nothing if a line is invalid; "skip" stores all other lines.
         progress: called while lines are sent.
     """
-    options = {"skip_empty": skip_empty, "on_error": on_error, "grader": grader}
+    pairs = list_pairs(columns, ITEMS)
+    options = {"skip_empty": skip_empty, "on_error": on_error, "grader": grader, "column": pairs or None}
     if reader is not None:
         file = file_of(source, progress)
         return texts.upload("datasets", file, name, reader=reader, **options)
     kind = FileFormat(format)
-    rows = rows_of(source, lambda path: paths.dataset_lines(path, split=split, format=kind, delimiter=delimiter))
+    read = partial(paths.dataset_lines, split=split, format=kind, delimiter=delimiter, pairs=pairs)
+    rows = rows_of(source, read)
     upload = Upload(rows, progress, skip_empty=skip_empty, on_error=on_error)
     return upload.count_left_out(texts.upload("datasets", upload.lines(source), name, format="jsonl", **options))
 

@@ -41,8 +41,9 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
 async def create(
     request: Request, deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded
 ) -> Response:
-    """Uploads documents as JSON lines, CSV or Parquet, with the fields `text` (or `contents`, `solution`) and
-    optionally `problem`, `id`, `subject` and `level` (docs/how-to/api.md#uploads). Answers when both indexes are built.
+    """Uploads documents as JSON lines, a JSON array, CSV or Parquet, with the fields `text` (or `contents`, `solution`)
+    and optionally `problem`, `id`, `subject` and `level` (docs/how-to/api.md#uploads). Answers when both indexes are
+    built.
 
     Answers 201, or 200 if the corpus exists with the same documents. A line that cannot be used rejects the whole
     upload, unless `on_error=skip` leaves such lines out.

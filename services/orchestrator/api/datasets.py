@@ -27,6 +27,7 @@ from services.orchestrator.api.uploads import (
 from services.orchestrator.deps import RequestDeps
 from shared.errors import Conflict, Invalid
 from shared.ingest import facts
+from shared.ingest.columns import ITEMS, Columns
 from shared.ingest.datasets import ItemReader
 from shared.questions.items import ALWAYS, SIDES, Bank, Choice, Counts, Grader, QuestionSet, Wording
 from shared.questions.training import Form, Known, Neighbours, Told, TrainingQuestion, lines
@@ -57,7 +58,8 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     alternatives: int
     """Items with several different expected answers; any of them counts as correct."""
     warnings: tuple[str, ...] = ()
-    """What the items lack: expected answers and relevant documents; and unread fields that look like misspelt ones."""
+    """What the items lack: expected answers and relevant documents, and a grader that suits them; and unread fields
+    that look like misspelt ones."""
 
 
 @route(
@@ -74,20 +76,21 @@ async def create(
         Query(description="Grader of the answers, unless a job names another; by default the mathematical one."),
     ] = None,
 ) -> Response:
-    """Uploads questions as JSON lines, CSV or Parquet, with the fields `question` (or `problem`) and optionally
-    `answer`, `id`, `subject`, `level` and `gold_documents` (docs/how-to/api.md#uploads).
+    """Uploads questions as JSON lines, a JSON array, CSV or Parquet, with the fields `question` (or `problem`) and
+    optionally `answer`, `id`, `subject`, `level` and `gold_documents` (docs/how-to/api.md#uploads).
 
     If `answer` is a list, any of its answers counts as correct. `grader=choice` also needs `choices`, `grader=rubric`
     also needs `rubric`.
 
-    `warnings` says if no item has an expected answer or relevant documents, and names fields that look misspelt.
+    `warnings` counts items without an expected answer, says if answers in words would be graded as mathematics, and
+    names fields that look misspelt.
 
     Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload,
     unless `on_error=skip` leaves such lines out.
     """
     if grader is not None:
         check_grader(grader, "grader")
-    items = ItemReader(grader)
+    items = ItemReader(grader, Columns(ITEMS, upload.pairs))
     async with upload.read_items(items) as reader, aclosing(read_batches(reader)) as records:
         created = await datasets.create(deps.database, name, records, grader)
     answer = DatasetUpload(

@@ -11,8 +11,8 @@ from services.orchestrator.api.comparison import MeasureName
 from services.orchestrator.api.jobs import (
     POLL_S,
     REPLAYED,
+    list_dataset_warnings,
     list_edit_warnings,
-    list_ungraded_warnings,
     list_version_warnings,
 )
 from services.orchestrator.api.plans import PlanView, make_plan
@@ -90,7 +90,7 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
         accepted = await lifecycle.submit_once(deps.database, deps.settings, request, caller.name, once)
     warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in request.variants])
     warnings += await list_version_warnings(deps.database, experiment=accepted.experiment)
-    warnings += await list_ungraded_warnings(deps.database, experiment=accepted.experiment)
+    warnings += await list_dataset_warnings(deps.database, experiment=accepted.experiment)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 

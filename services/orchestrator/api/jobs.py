@@ -12,7 +12,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from starlette.exceptions import HTTPException
 
 from services.orchestrator.access.identity import Caller, RequestCaller
@@ -34,7 +34,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.report import Report, report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared import audit, canonical
-from shared.errors import BadRequest
+from shared.errors import BadRequest, Invalid
 from shared.fields import WHOLE, Key, Stored, make_model
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
@@ -42,6 +42,7 @@ from shared.messages import format_count
 from shared.models import commands
 from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
+from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
@@ -50,7 +51,7 @@ from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.pins import TRUST, Calibrated, calibrate_crag
 from shared.runtime.submit import Submission, Submitted, load_items, repeat_submission, submit_imported, submit_once
 from shared.shapes import Scope
-from shared.storage import configurations, database, jobs
+from shared.storage import configurations, database, datasets, jobs
 from shared.storage.configurations import SHIPPED, Configuration
 from shared.storage.database import TERMINAL, Database, KeyedRequest, check_name
 from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
@@ -84,6 +85,9 @@ class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
         fields = self.model_dump(exclude={"params"}) | {"name": check_name(self.name)}
         params = parse_params(self.params, holding.params)
         check_read(self.params, [(self.pipeline, params)])
+        if not (params.rrf_weight or params.quality_weight):
+            problem = "`params.rrf_weight`: is 0 like `quality_weight`, so they define no order"
+            raise Invalid(problem, hint="set one of them above 0")
         given = frozenset(list_known_paths(self.params))
         return Submission(params=params, given=given, configuration=holding.version, **fields)
 
@@ -184,22 +188,42 @@ async def page(deps: Deps, found: database.Page[jobs.Job]) -> database.Page[JobV
 
 
 # Warnings about what a job or an experiment uses: flawed versions of model servers, relations without rules, datasets
-# without expected answers.
+# whose answers cannot be graded, or that name documents which the corpus lacks.
 
 USED = text("""
     SELECT DISTINCT m.name, m.backend, m.version
     FROM jobs j, jsonb_each(j.pins) p JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
     WHERE j.public_id = :job OR j.experiment_id = :experiment ORDER BY m.name""")
 
-UNGRADED = text("""
-    SELECT name, items FROM (
-        SELECT DISTINCT d.id, d.name, LEAST(d.items, COALESCE(CAST(j.code ->> 'limit' AS integer), d.items)) AS items
-        FROM jobs j JOIN datasets d ON d.id = j.dataset_id
-        WHERE (j.public_id = :job OR j.experiment_id = :experiment)
-            AND COALESCE(CAST(convert_from(j.params, 'UTF8') AS jsonb) #>> '{grading,grader}', '') <> 'rubric') asked
-    WHERE NOT EXISTS (
-        SELECT FROM items i WHERE i.dataset_id = asked.id AND i.ordinal < asked.items AND i.gold IS NOT NULL)
-    ORDER BY name, items""")
+ASKED = text("""
+    SELECT DISTINCT d.id, d.name, d.items AS all_items, j.pipeline, c.id AS corpus_id, c.name AS corpus,
+        CAST(j.code ->> 'limit' AS integer) AS most,
+        LEAST(d.items, COALESCE(CAST(j.code ->> 'limit' AS integer), d.items)) AS items,
+        COALESCE(CAST(convert_from(j.params, 'UTF8') AS jsonb) #>> '{grading,grader}', '') AS grader
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora c ON c.id = j.corpus_id
+    WHERE j.public_id = :job OR j.experiment_id = :experiment
+    ORDER BY d.name, corpus, items""")
+
+UNGRADED = text("SELECT count(*) FROM items WHERE dataset_id = :dataset AND ordinal < :items AND gold IS NULL")
+
+GOLDS = text("""
+    SELECT gold FROM items WHERE dataset_id = :dataset AND ordinal < :items AND gold IS NOT NULL
+    ORDER BY ordinal LIMIT :most""")
+
+LOST = text("""
+    WITH named AS (
+        SELECT i.ordinal, i.custom_id, array_agg(g.key ORDER BY g.key) AS documents, count(d.ordinal) AS found
+        FROM items i CROSS JOIN LATERAL jsonb_each_text(i.gold_documents) g
+        LEFT JOIN corpus_documents d ON d.corpus_id = :corpus AND d.external_id = g.key
+        WHERE i.dataset_id = :dataset AND i.ordinal < :items AND CAST(g.value AS integer) > 0
+        GROUP BY i.ordinal, i.custom_id)
+    SELECT count(*) AS items, count(*) FILTER (WHERE found = 0) AS lost,
+        (SELECT documents[1] FROM named WHERE found = 0 ORDER BY ordinal LIMIT 1) AS document,
+        (SELECT COALESCE(custom_id, CAST(ordinal AS text)) FROM named WHERE found = 0 ORDER BY ordinal LIMIT 1) AS item
+    FROM named""")
+
+MOST_GOLDS = 1000
+"""Expected answers that are looked at, from the beginning."""
 
 UNRULED = text("""
     WITH asked AS (
@@ -227,16 +251,75 @@ async def list_rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
     ]
 
 
-async def list_ungraded_warnings(
+async def list_dataset_warnings(
     database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
 ) -> list[str]:
-    """Return a warning for each dataset of the job or experiment of which no item has an expected answer."""
+    """Return warnings for each dataset of the job or experiment: items that cannot be graded, words that are graded as
+    mathematics, and relevant documents that the corpus lacks.
+
+    None of them is an error: a search without gold answers, and a corpus without the gold documents, may be meant.
+    At most the first 100,000 items are looked at.
+    """
+    warnings: dict[str, None] = {}
     async with database.transaction() as connection:
-        rows = (await connection.execute(UNGRADED, {"job": job, "experiment": experiment})).all()
-    return [
-        f"none of the {row.items} items of dataset {row.name!r} has an expected answer: no answer can be graded"
-        for row in rows
-    ]
+        for asked in (await connection.execute(ASKED, {"job": job, "experiment": experiment})).all():
+            seen = {"dataset": asked.id, "items": min(asked.items, datasets.COUNTED)}
+            ungraded = (await connection.execute(UNGRADED, seen)).scalar_one()
+            golds = (await connection.execute(GOLDS, seen | {"most": MOST_GOLDS})).scalars().all()
+            found = [_describe_limit(asked), *_describe_grading(asked, ungraded, golds)]
+            if asked.corpus_id is not None and _searches(asked.pipeline):
+                lost = (await connection.execute(LOST, seen | {"corpus": asked.corpus_id})).one()
+                found.append(_describe_lost_documents(asked, lost))
+            warnings |= dict.fromkeys(filter(None, found))
+    return list(warnings)
+
+
+def _searches(pipeline: str) -> bool:
+    """Tell whether the pipeline searches the corpus; one that is not installed any more counts as if it did."""
+    return pipeline not in registry.names() or not registry.get(pipeline).ignores("duplicates")
+
+
+def _describe_limit(asked: Row[Any]) -> str:
+    if asked.most is None or asked.most <= asked.all_items:
+        return ""
+    items = format_count(asked.all_items, "item")
+    return f"the limit is {asked.most}, but dataset {asked.name!r} has only {items}: all are asked"
+
+
+def _describe_grading(asked: Row[Any], ungraded: int, golds: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the grades of a dataset's items; a rubric needs no expected answers."""
+    if asked.grader != "rubric" and not golds:
+        none = f"none of the {asked.items} items of dataset {asked.name!r} has an expected answer"
+        yield f"{none}: no answer can be graded"
+    elif asked.grader != "rubric" and ungraded:
+        without = f"{ungraded} of the {asked.items} items of dataset {asked.name!r} have no expected answer"
+        yield f"{without}: answers to them are not graded, and the accuracy is that of the others"
+    if unusable := sum(not _is_usable(gold, asked.grader) for gold in golds):
+        problem = f"{unusable} of {len(golds)} expected answers of dataset {asked.name!r} cannot be read by grader"
+        yield f"{problem} {asked.grader!r}: no answer to these items can be right; choose another --grader"
+    words = sum(map(is_words, golds))
+    if not asked.grader and 2 * words > len(golds):  # nobody has chosen a grader
+        yield f"dataset {asked.name!r}: {describe_words(words, len(golds))}"
+
+
+def _is_usable(gold: str, grader: str) -> bool:
+    if grader == "choice":
+        return len(gold) == 1 and gold in LETTERS
+    try:
+        check_gold(grader or "math", gold)
+    except InvalidGold:
+        return False
+    return True
+
+
+def _describe_lost_documents(asked: Row[Any], lost: Row[Any]) -> str:
+    if not lost.lost:
+        return ""
+    return (
+        f"{lost.lost} of {lost.items} items of dataset {asked.name!r} have no gold document in corpus {asked.corpus!r}"
+        f" (item {lost.item!r} names {lost.document!r}): their recall is 0 whatever is found; choose the corpus that"
+        " has these ids, or correct `gold_documents`"
+    )
 
 
 async def list_version_warnings(
@@ -275,8 +358,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
     """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
     the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
-    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts (docs/how-to/rulerag.md), and
-    a dataset without any expected answer. With an `Idempotency-Key` the request can be repeated safely
+    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts (docs/how-to/rulerag.md),
+    items without an expected answer, answers in words that are graded as mathematics, and gold documents that the
+    corpus lacks. With an `Idempotency-Key` the request can be repeated safely
     (docs/how-to/api.md#idempotency).
 
     For at least 24 hours the same `Idempotency-Key` with the same body answers with the same job. Another body answers
@@ -308,7 +392,7 @@ async def _submit(deps: Deps, caller: Caller, submission: Submission, request: K
     warnings = await to_thread.run_sync(list_edit_warnings, [submission.pipeline])
     warnings += await list_version_warnings(deps.database, job=accepted.job)
     warnings += await list_rule_warnings(deps.database, accepted.job)
-    warnings += await list_ungraded_warnings(deps.database, job=accepted.job)
+    warnings += await list_dataset_warnings(deps.database, job=accepted.job)
     repeat_submission = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | repeat_submission, warnings)
 
@@ -632,13 +716,6 @@ async def import_answers(
     dataset: Annotated[str, Query(examples=["math-500"], description="Dataset whose items were answered.")],
     upload: Uploaded,
     caller: RequestCaller,
-    column: Annotated[
-        list[str] | None,
-        Query(
-            description="Mapping of a field to a column, such as `answer=prediction`; see docs/how-to/imports.md.",
-            max_length=20,
-        ),
-    ] = None,
     first_repeat: Annotated[int, Query(ge=0, le=1000, description="The number of an item's first repeat.")] = 0,
     grader: Annotated[str | None, Query(description="Grader of the answers; by default the dataset's.")] = None,
     layout: Annotated[Layout | None, Query(description="Program whose log the body is, in place of `format`.")] = None,
@@ -652,7 +729,7 @@ async def import_answers(
     `warnings` says which. A line that cannot be used rejects the whole upload; with `on_error=skip` such lines are left
     out and named in `warnings`.
     """
-    columns = make_mapping(column or (), first_repeat)
+    columns = make_mapping(upload.pairs, first_repeat)
     holding = await configurations.load_newest(deps.database)
     params = parse_params({"grading": {"grader": grader}} if grader else {}, holding.params)
     submission = Submission(
@@ -670,7 +747,7 @@ async def import_answers(
     deps.job_views.forget()
     found = await jobs.get(deps.database, str(submitted.job))
     headers = {"Location": f"/v1/jobs/{submitted.job}"}
-    warnings = await list_ungraded_warnings(deps.database, job=submitted.job)
+    warnings = await list_dataset_warnings(deps.database, job=submitted.job)
     warnings += _list_import_warnings(submitted, reader)
     return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
 

@@ -17,7 +17,7 @@ from services.orchestrator.api.routes import answers, json, route
 from shared.errors import NotFound
 from shared.fields import read_docstrings
 from shared.messages import make_hint
-from shared.params import RANGES, Params
+from shared.params import MOST_CANDIDATES, Params, get_range
 from shared.pipelines import registry
 from shared.pipelines.binding import Bound
 from shared.pipelines.source import Change
@@ -170,7 +170,8 @@ def _make_parameter(path: str, found: Any, default: Any, text: str) -> Parameter
                 path, "choice", default, text, choices=tuple(str(value) for value in found.values if value)
             )
         case inspect.IntType() | inspect.FloatType():
-            low, high = RANGES.get(path, (found.ge if found.gt is None else found.gt, found.le))
+            bounds = (found.ge if found.gt is None else found.gt, found.le)
+            low, high = get_range(path, MOST_CANDIDATES) or bounds
             kind: Kind = "whole" if isinstance(found, inspect.IntType) else "number"
             return Parameter(path, kind, default, text, low=low, high=high)
         case inspect.StrType():

@@ -223,14 +223,18 @@ async def _answer_validation_error(request: Request, error: Exception) -> Respon
     first = error.errors()[0]
     if is_openai(request.url.path):
         return respond(make_problem(make_openai_refusal(first), request.url.path))
-    hint = None
+    hint = _suggest_value(first)
     if first["type"] == "extra_forbidden":
         dependant = request.scope["route"].dependant
         fields = [*dependant.body_params, *dependant.query_params]
         known = {name for field in fields for name in _list_field_names(field.field_info.annotation)}
         hint = make_hint(str(first["loc"][-1]), known, "see GET /openapi.json for the fields")
-    refusal = Invalid(f"`{_format_path(first['loc'])}`: {_format_error(first)}", hint=hint)
+    refusal = Invalid(f"`{_format_path(first['loc'])}`: {_format_error(first)}{_quote_input(first)}", hint=hint)
     return respond(make_problem(refusal, request.url.path))
+
+
+LONGEST_INPUT = 60
+"""Characters of a value that a refusal quotes."""
 
 
 def make_openai_refusal(error: Mapping[str, Any]) -> Invalid:
@@ -267,6 +271,26 @@ def _format_error(error: Mapping[str, Any]) -> str:
         return "there is no such field"
     message: str = error.get("ctx", {}).get("error", error["msg"]) if error["type"] == "json_invalid" else error["msg"]
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _suggest_value(error: Mapping[str, Any]) -> str:
+    """Return what to write instead, as far as the error knows it."""
+    match error["type"], error.get("ctx", {}):
+        case "less_than_equal", {"le": most}:
+            return f"choose at most {most}"
+        case "greater_than_equal", {"ge": least}:
+            return f"choose at least {least}"
+        case "literal_error" | "enum", {"expected": values}:
+            return f"choose {values}"
+    return "correct it as the API's reference says (docs/reference/api.md, GET /openapi.json)"
+
+
+def _quote_input(error: Mapping[str, Any]) -> str:
+    """Return which value was given, if it is a short one that has the wrong value."""
+    given = error.get("input")
+    if error["type"] in ("extra_forbidden", "missing", "json_invalid") or not isinstance(given, str | int | float):
+        return ""
+    return f", not {given!r}" if len(str(given)) <= LONGEST_INPUT else ""
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

@@ -20,6 +20,7 @@ from services.orchestrator.deps import RequestDeps
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
 from shared.ingest import answers, datasets, log_process, plugin_rows, rows, tables
 from shared.ingest.answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex, Layout
+from shared.ingest.columns import DOCUMENTS, UPLOADED, Columns
 from shared.ingest.lines import Fields, OnError, Reader, Row
 from shared.ingest.rows import Format
 from shared.plugins.loading import find_usable
@@ -91,6 +92,13 @@ class Upload:
         reader: Annotated[
             str | None, Query(max_length=41, description="Reader of a plug-in, in place of `format`.")
         ] = None,
+        column: Annotated[
+            list[str] | None,
+            Query(
+                description="Column of a field, such as `question=Frage`; by default the known names of each field.",
+                max_length=20,
+            ),
+        ] = None,
     ) -> None:
         self._request = request
         self._limits = deps.settings.limits
@@ -101,19 +109,24 @@ class Upload:
         self._skip_empty = skip_empty
         self._on_error = on_error
         self._plugin_reader = reader
+        self.pairs = tuple(column or ())
+        """Columns that the client has chosen, such as "question=Frage"."""
 
     @asynccontextmanager
     async def read_documents(self) -> AsyncIterator["Reader[CorpusRecord]"]:
         """Read documents; one without an id gets its line number."""
-        async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
+        named = Columns(DOCUMENTS, self.pairs)
+        names = tables.choose_columns(Columns(UPLOADED, self.pairs))
+        async with spool(self._request, self._limits) as file, self._open_rows(file, names) as found:
             yield self._make_reader(
-                found, lambda line, number: datasets.record(line, str(number)), datasets.document_id
+                found, lambda line, number: datasets.record(line, str(number), named), datasets.document_id
             )
 
     @asynccontextmanager
     async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
         """Read items."""
-        async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
+        names = tables.choose_columns(Columns(UPLOADED, self.pairs))
+        async with spool(self._request, self._limits) as file, self._open_rows(file, names) as found:
             yield self._make_reader(found, lambda line, _: items.read(line), datasets.question_id)
 
     @asynccontextmanager
@@ -133,7 +146,7 @@ class Upload:
 
     @asynccontextmanager
     async def _open_rows(
-        self, file: IO[bytes], names: tables.ColumnNames = tables.KNOWN, layout: Layout | None = None
+        self, file: IO[bytes], names: tables.ColumnNames, layout: Layout | None = None
     ) -> AsyncIterator[Iterator[Row]]:
         """Yield the rows of the body. Nobody may read on when the context ends, because the unpacking process is
         stopped then.
@@ -180,6 +193,7 @@ class Upload:
             skip_empty=skip_empty or self._skip_empty,
             on_error=self._on_error,
             most=self._limits.upload_rows,
+            way_out="correct these lines, or leave them out: --on-error skip, over HTTP `on_error=skip`",
         )
 
 

@@ -376,7 +376,8 @@ async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 async def _plan_job(deps: Deps, job: uuid.UUID) -> PlanView:
     submission = await copy_submission(deps.database, job)
     if submission.pipeline not in registry.list_offered():
-        raise Invalid(f"a job of pipeline {submission.pipeline} cannot be planned on its own")
+        message = f"a job of pipeline {submission.pipeline} cannot be planned on its own"
+        raise Invalid(message, hint="plan a job of another pipeline: mathrag pipeline list")
     given = msgspec.to_builtins(submission.params)
     # A job without a grader is graded as mathematics, since its dataset declares none either.
     given["grading"]["grader"] = given["grading"]["grader"] or "math"

@@ -295,12 +295,43 @@ def test_a_jobs_own_parameters_win_over_the_configured_ones_and_these_over_the_d
 
 def test_a_null_of_a_job_is_a_value_of_its_own() -> None:
     assert parse_params({"crag": {"upper": None}}, {"crag": {"upper": 0.8}}).crag.upper is None
-    with pytest.raises(Invalid, match=r"`params\.candidates`: expected `int`, got `null`"):
+    with pytest.raises(Invalid, match=r"`params\.candidates`: must be a whole number between 1 and 1000, not null"):
         parse_params({"candidates": None}, {"candidates": 20})
 
 
+def test_a_value_out_of_range_is_named_with_the_range_and_a_fix() -> None:
+    wrong = {}
+    for values, message in (
+        ({"context_size": 0}, "`params.context_size`: must be between 1 and 10, not 0"),
+        ({"crag": {"upper": 2}}, "`params.crag.upper`: must be between 0 and 1, not 2.0"),
+        ({"crag": {"similarity": {"lower": -1}}}, "`params.crag.similarity.lower`: must be between 0 and 1, not -1.0"),
+        ({"generate": {"temperature": 3}}, "`params.generate.temperature`: must be between 0 and 2, not 3.0"),
+        ({"crag": {"rounds": 9}}, "`params.crag.rounds`: must be a whole number between 0 and 5, not 9"),
+        ({"critic": {"k": "many"}}, '`params.critic.k`: must be a whole number between 1 and 20, not "many"'),
+        (
+            {"self_consistency": {"temperature": 0}},
+            "`params.self_consistency.temperature`: must be a number above 0, at most 2, not 0",
+        ),
+        ({"rerank": {"enabled": "yes"}}, '`params.rerank.enabled`: must be true or false, not "yes"'),
+        ({"grading": {"grader": "Math X"}}, "`params.grading.grader`: there is no grader 'Math X'; there are: "),
+    ):
+        with pytest.raises(Invalid) as refused:
+            parse_params(values)
+        if not (refused.value.message.startswith(message) and refused.value.hint):
+            wrong[message] = (refused.value.message, refused.value.hint)
+    assert wrong == {}
+
+
+def test_a_configuration_of_an_earlier_release_keeps_a_value_that_is_out_of_range_now() -> None:
+    configured = {"context_size": 0, "crag": {"upper": 2}}
+    assert parse_params({}, configured).context_size == 0
+    assert parse_params({"rrf_k": 5}, configured).crag.upper == 2
+    with pytest.raises(Invalid, match="must be between 1 and 10, not 0"):
+        parse_params({"context_size": 0}, configured)
+
+
 def test_what_does_not_fit_together_is_named() -> None:
-    with pytest.raises(Invalid, match=r"`params\.context_size`: must be between 0 and 3, not 5"):
+    with pytest.raises(Invalid, match=r"`params\.context_size`: must be between 1 and 3, not 5"):
         parse_params({"candidates": 3}, {"context_size": 5})
 
 
@@ -324,7 +355,7 @@ def test_the_source_documents_configuration_can_be_set() -> None:
 
 @pytest.mark.parametrize("bound", [float("nan"), float("inf")])
 def test_a_threshold_is_a_number(bound: float) -> None:
-    with pytest.raises(Invalid, match=r"`params\.crag\.upper`: must be a finite number"):
+    with pytest.raises(Invalid, match=r"`params\.crag\.upper`: must be between 0 and 1, not (nan|inf)"):
         parse_params({"crag": {"upper": bound}})
 
 

@@ -232,6 +232,16 @@ def test_a_variable_that_names_no_file_is_found(tmp_path: Path, monkeypatch: pyt
 # The data folder is found without checking all settings, and is the one that they name.
 
 
+def test_a_settings_file_that_is_missing_is_not_shown_as_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
+    ended = mathrag("config", "show")
+    assert ended.exit_code == Exit.NOT_FOUND
+    assert ended.stderr.startswith("error: MATHRAG_CONFIG: there is no file")
+    assert "  fix: correct the path" in ended.stderr
+
+
 def folders(text: str | None, variables: dict[str, str]) -> tuple[Path, Path]:
     Path("mathrag.yaml").unlink(missing_ok=True)
     if text is not None:

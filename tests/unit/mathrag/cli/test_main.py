@@ -14,10 +14,10 @@ import pytest
 from click import Context
 
 from mathrag.cli import output
-from mathrag.cli.output import CODES, Exit, parse_parameters
+from mathrag.cli.output import CODES, Exit, parse_parameters, split_pairs
 from mathrag.client import address as address_module
 from mathrag.client import waiting
-from mathrag.client.errors import failure
+from mathrag.client.errors import Failed, failure
 from mathrag.stack import control
 from shared import errors
 from shared.settings import REPOSITORY
@@ -38,6 +38,21 @@ def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
         "name": "first", "dataset": "d", "corpus": "c", "pipeline": "dense", "repeats": 3, "reuse": "none",
         "params": {"gate": {"tau": 0.3}, "candidates": 5}, "models": {"judge": "j"}, "rank": 100, "metadata": {},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["gate.tau=0.3", "gate.tau=0.4"], "--set gate.tau=0.4: `gate.tau` already has a value"),
+        (["gate=1", "gate.tau=0.4"], "--set gate.tau=0.4: `gate` already has a value"),
+    ],
+)
+def test_a_parameter_that_is_given_twice_is_refused(settings: list[str], message: str) -> None:
+    with pytest.raises(Failed) as refused:
+        parse_parameters(settings)
+    assert (refused.value.message, bool(refused.value.hint)) == (message, True)
+    with pytest.raises(Failed, match="`judge` already has a value"):
+        split_pairs(["judge=a", "judge=b"], "--model")
 
 
 def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:

@@ -308,6 +308,17 @@ def test_status_of_nothing(tmp_path: Path) -> None:
     assert (code, json.loads(said)) == (1, nothing)
 
 
+def test_a_data_folder_that_does_not_exist_is_an_error_and_is_not_made(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    wrong = {}
+    for words in (["status"], ["down"], ["open"], ["doctor"], ["scale", "judge=2"], ["backup", str(tmp_path / "x")]):
+        code, said = run(*words, "--data-dir", str(nowhere))
+        fix = f"fix: correct --data-dir, or start a new stack there: mathrag up --detach --data-dir {nowhere}"
+        if code != Exit.NOT_FOUND or f"there is no data folder `{nowhere}`" not in said or fix not in said:
+            wrong[words[0]] = (code, said)
+    assert (wrong, nowhere.exists()) == ({}, False)
+
+
 def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -1,10 +1,14 @@
 """Uploads from the command line: streamed from disk, and errors said in terms of the file."""
 
+import io
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from mathrag.cli.progress import SilentUpload, choose_upload_view
+from mathrag.cli.progress_bars import UploadBar
 from mathrag.client.uploads import Sources
 from shared.ingest import paths
 from tests.unit.commands import Handler, Server, mathrag, refuses, says
@@ -133,13 +137,54 @@ def test_lines_that_were_left_out_are_a_finding(tmp_path: Path, server: Server) 
     assert (as_json.exit_code, made["rejected"], made["rejected_lines"][0]["source"]) == (1, 2, "t.csv")
 
 
-def test_all_mistakes_that_the_server_names_are_said(corpus: Path, server: Server) -> None:
-    hint = "further lines cannot be used: upload, line 2: is not JSON"
-    server(refuses(422, "invalid_line", "upload, line 1: is not JSON", hint))
+def test_all_mistakes_that_the_server_names_are_said_before_the_fix(corpus: Path, server: Server) -> None:
+    others = [f"upload, line {number}: is not JSON" for number in range(2, 8)]
+    problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 1: is not JSON", "hint": "leave them out"}
+    server(says({**problem, "others": others}, 422))
     ended = mathrag("corpus", "create", "mine", "--from", str(corpus))
     assert ended.exit_code == 4
-    assert "corpus.jsonl, line 1: is not JSON" in ended.stderr
-    assert "corpus.jsonl, line 3: is not JSON" in ended.stderr
+    assert ended.stderr.splitlines() == [
+        "error: corpus.jsonl, line 1: is not JSON",
+        *(f"  also: corpus.jsonl, line {number}: is not JSON" for number in range(3, 7)),
+        "  also: 2 more",
+        "  fix: leave them out",
+    ]
+
+
+def test_chosen_columns_are_read_here_and_named_to_the_server(tmp_path: Path, server: Server) -> None:
+    requests = server(storing())
+    (tmp_path / "t.csv").write_bytes("\ufeffFrage;Antwort\r\n2+2?;4\r\n".encode())
+    chosen = ["--column", "question=Frage", "--column", "gold=Antwort"]
+    ended = mathrag("dataset", "create", "mine", "--from", str(tmp_path / "t.csv"), *chosen)
+    assert (ended.exit_code, requests[0].content) == (0, b'{"Frage":"2+2?","Antwort":"4"}\n')
+    assert requests[0].url.params.get_list("column") == ["question=Frage", "gold=Antwort"]
+    wrong = mathrag("corpus", "create", "mine", "--from", str(tmp_path / "t.csv"), "--column", "txt=Frage")
+    assert (wrong.exit_code, len(requests)) == (4, 1)
+    assert wrong.stderr.startswith("error: `column`: there is no field 'txt'\n  fix: did you mean 'text'?")
+
+
+def test_an_array_is_sent_as_json_lines(tmp_path: Path, server: Server) -> None:
+    requests = server(storing())
+    (tmp_path / "a.json").write_text('[\n {"question": "a",\n  "answer": "1"},\n {"question": "b"}\n]\n')
+    assert mathrag("dataset", "create", "mine", "--from", str(tmp_path / "a.json")).exit_code == 0
+    assert requests[0].content == b'{"question":"a","answer":"1"}\n{"question": "b"}\n'
+
+
+def test_a_path_that_is_misspelt_is_told_with_the_near_one(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    ended = mathrag("corpus", "create", "mine", "--from", str(tmp_path / "nots"))
+    assert (ended.exit_code, f"fix: did you mean '{tmp_path / 'notes'}'?" in ended.stderr) == (3, True)
+
+
+def test_progress_is_shown_on_a_terminal_only_and_never_with_json(corpus: Path) -> None:
+    sources = Sources(paths.corpus_lines(corpus))
+    console = Console(force_terminal=True, file=io.StringIO(), width=80)
+    with UploadBar(console, "documents", "indexing") as bar:
+        list(bar.follow(sources))
+    assert sources.sent == 2
+    assert "indexing 2 documents" in console.file.getvalue()  # type: ignore[attr-defined]
+    for as_json in (True, False):  # standard error is no terminal here
+        assert type(choose_upload_view("documents", "indexing", as_json=as_json)) is SilentUpload
 
 
 def test_several_expected_answers_are_mentioned(tmp_path: Path, server: Server) -> None:

@@ -35,7 +35,7 @@ def test_every_parameter_that_somebody_may_set_has_a_field_with_help() -> None:
         ("candidates", "whole", "1 to 1,000"),
         ("gate.tau", "number", "-1 to 1"),
         ("self_consistency.draws", "whole", "2 to 20"),
-        ("crag.upper", "number", ""),
+        ("crag.upper", "number", "0 to 1"),
         ("seed", "whole", ""),
         ("fusion.method", "choice", ""),
         ("route.enabled", "flag", ""),

@@ -257,9 +257,9 @@ def check(reply: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
         ({"models": {"judge": 3}}, "models.judge", "valid string"),
         ({"params": {"candidate": 3}}, "params.candidate", "there is no such field"),
         ({"params": {"gate": {"tua": 0.3}}}, "params.gate.tua", "there is no such field"),
-        ({"params": {"gate": {"tau": "x"}}}, "params.gate.tau", "expected `float`"),
+        ({"params": {"gate": {"tau": "x"}}}, "params.gate.tau", "must be a number between -1 and 1"),
         ({"params": {"gate": {"tau": 7}}}, "params.gate.tau", "between -1 and 1"),
-        ({"params": {"context_size": 11}}, "params.context_size", "between 0 and 10"),
+        ({"params": {"context_size": 11}}, "params.context_size", "between 1 and 10"),
         ({"params": {"gate": {"on_unusable": "x"}}}, "params.gate.on_unusable", '"fail" or "rules"'),
         ({"params": {"judge": {"max_tokens": 0}}}, "params.judge.max_tokens", "between 1"),
     ],
@@ -325,7 +325,7 @@ def test_a_whole_number_is_a_float_where_one_is_wanted() -> None:
 
 
 def test_a_parameter_of_another_type_is_named() -> None:
-    with pytest.raises(Invalid, match=r"`params\.gate`: expected `object`, got `array`"):
+    with pytest.raises(Invalid, match=r"`params\.gate`: must be a group of tau, items, .*, not \[\]"):
         parse_params({"gate": []})
 
 
@@ -377,7 +377,8 @@ async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unl
                 continue
             problem = await refuse(api, method, f"{address(path, parameters)}?{name}=a&{name}=a")
             assert (problem["field"], "2 times" in problem["detail"]) == (name, True)
-    assert lists == {("/v1/comparison", "job"), ("/v1/jobs/import", "column")}
+    uploads = {("/v1/corpora", "column"), ("/v1/datasets", "column"), ("/v1/jobs/import", "column")}
+    assert lists == {("/v1/comparison", "job"), *uploads}
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_thresholds_that_contradict_each_other_are_refused(crag: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    "crag", [{"upper": 0.5, "lower": 0.5}, {"upper": 0.3}, {"lower": 0.8}, {"upper": -1, "lower": -2}]
+    "crag", [{"upper": 0.5, "lower": 0.5}, {"upper": 0.3}, {"lower": 0.8}, {"upper": 0, "lower": 0}]
 )
 def test_thresholds_that_leave_room_or_touch_are_accepted(crag: Tree) -> None:
     assert refusal({"crag": True}, {"crag": {"evaluator": "reranker", **crag}}, {}) is None

@@ -5,7 +5,8 @@ from typing import IO
 
 import pytest
 
-from shared.ingest import parquet_process, row_process
+from shared.ingest import parquet_process, row_process, tables
+from shared.ingest.columns import UPLOADED, Columns
 from shared.ingest.lines import Row
 
 
@@ -15,8 +16,8 @@ def unpacked_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_rows(_module: str, limits: Sequence[str], file: IO[bytes], source: str, what: str, hint: str) -> Iterator[Row]:
-    longest, most = map(int, limits)
-    found = parquet_process.rows(file, longest, most)
+    names = tables.choose_columns(Columns(UPLOADED, limits[2:]))
+    found = parquet_process.rows(file, *map(int, limits[:2]), names)
     for number, line in enumerate(row_process.make_lines(found, parquet_process.MEMORY_BYTES), 1):
         if line[:1] == row_process.END:
             return

@@ -151,7 +151,7 @@ def test_title_alone_is_text_enough() -> None:
     assert corpus_record(_id="d1", title="A title", text="").document.text == "A title"
 
 
-@pytest.mark.parametrize("name", ["text", "contents"])
+@pytest.mark.parametrize("name", ["text", "contents", "content", "page_content", "body", "passage", "document"])
 def test_reads_plain_objects(name: str) -> None:
     record = corpus_record(id=12, problem="Why?", meta={"a": 1}, **{name: " Because. "})
     assert record.external_id == "12"
@@ -206,9 +206,12 @@ def test_defect_of_a_corpus_line_names_field_and_fix() -> None:
         ('{"text": "\ud800"}', "lone surrogate"),
         (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer, not the data; run `git lfs pull`"),
         (b'{"text": "x"}\r{"text": "y"}', "holds a lone carriage return; end lines with"),
-        (b'{"text": "x", "contents": "y"}', "has both `text` and `contents` with different values; keep one"),
+        (
+            b'{"text": "x", "contents": "y"}',
+            "has both `text` and `contents` with different values; choose the one to read",
+        ),
         (b'{"text": "x", "problem": "y", "question": "z"}', "has both `problem` and `question`"),
-        (b'{"id": "1"}', "has no text; write it into `text`"),
+        (b'{"id": "1"}', "has no text (it has id); write it into `text`, or name its column: --column text="),
         (b'{"text": null}', "has no text"),
         (b'{"text": ["x"]}', "`text` is an array; write it as a string"),
         (b'{"text": "x", "problem": 3}', "`problem` is a number"),
@@ -406,18 +409,18 @@ def test_reads_math_500_as_a_dataset() -> None:
     )
 
 
-def test_question_has_five_names() -> None:
+def test_question_has_seven_names() -> None:
     assert {
         name: found
-        for name in ["question", "problem", "query", "user_input", "text"]
+        for name in ["question", "problem", "query", "user_input", "prompt", "input", "text"]
         if (found := named(dataset_item, **{name: " why? "}).question) != "why?"
     } == {}
 
 
-def test_gold_has_five_names() -> None:
+def test_gold_has_eight_names() -> None:
     assert {
         name: found
-        for name in ["answer", "gold", "expected_answer", "gt", "golden"]
+        for name in ["answer", "gold", "expected_answer", "gt", "golden", "target", "expected", "expected_output"]
         if (found := named(dataset_item, question="q", **{name: "18"}).gold) != "18"
     } == {}
 
@@ -470,7 +473,7 @@ def test_gold_documents_as_list_or_with_grades() -> None:
 
 def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
     cases = [
-        ({"answer": "4"}, "has no question; write it into `question`"),
+        ({"answer": "4"}, "has no question (it has answer); write it into `question`, or name its column: --column"),
         ({"question": 4}, "`question` is a number"),
         ({"question": "q", "answer": {"a": "4"}}, "`answer` is an object; write it as a string or a number"),
         ({"question": "q", "answer": ["4", None]}, "`answer` is null; write it as a string or a number"),
@@ -479,7 +482,9 @@ def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
         ({"messages": [{"role": "user", "content": "a"}] * 2}, "`messages` does not hold exactly one question"),
         ({"messages": [{"role": "user"}]}, "`messages` does not hold exactly one question"),
         ({"messages": "hi"}, "has no question"),
-        ({"user_input": [{"content": "hi"}]}, "`user_input` is an array; write it as a string"),
+        ({"user_input": [{"content": "hi"}]}, "`user_input` does not hold exactly one question"),
+        ({"user_input": {"content": "hi"}}, "has no question"),
+        ({"rows": [{"question": "q"}]}, "has no question, but all rows in `rows`; upload these alone: jq '.rows'"),
         ({"question": "q", "answer": "4", "contexts": ["c"]}, "may be a system's answer or the expected one"),
         ({"question": "q", "answer": " "}, "`answer` is empty"),
         ({"question": "q", "answer": True}, "`answer` is a boolean"),
@@ -571,7 +576,7 @@ def test_beir_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> No
     write(tmp_path, {"queries.jsonl": QUERIES, "qrels/dev.tsv": "", "qrels/train.tsv": ""})
     with pytest.raises(Invalid, match="split 'test'") as caught:
         dataset_lines(tmp_path)
-    assert caught.value.hint == "it has the splits dev, train"
+    assert caught.value.hint == "choose one of its splits: --split dev or --split train"
 
 
 @pytest.mark.parametrize(
@@ -671,10 +676,10 @@ MANY = {f"x{number}": number for number in range(12)}
     ("content", "unread"),
     [
         (lines_of({**QUESTION, "anwser": "4"}), "`anwser` (did you mean `answer`?)"),
-        (lines_of({**QUESTION, "expected": "4", "n": 1}), "`expected` (did you mean `expected_answer`?), `n`"),
+        (lines_of({**QUESTION, "expectd": "4", "n": 1}), "`expectd` (did you mean `expected`?), `n`"),
         (lines_of({**QUESTION, "relevant_docs": ["a"]}), "`relevant_docs`"),
         (lines_of({**QUESTION, "answer": None}, QUESTION), None),
-        (lines_of({**QUESTION, "Answer": "4"}), "`Answer` (did you mean `answer`?)"),
+        (lines_of({**QUESTION, "Anser": "4"}), "`Anser` (did you mean `answer`?)"),
         ("question,anwser\n1+1?,2\n", "`anwser` (did you mean `answer`?)"),
         ("question,anwser,n\n1+1?,2,1\n2+2?,4,2\n", "`anwser` (did you mean `answer`?), `n`"),
         (lines_of({**QUESTION, "gold_answer": "N/A", "gold_ids": []}), None),
@@ -693,10 +698,10 @@ def test_items_without_any_expected_answer_or_document_are_told(content: str, un
 @pytest.mark.parametrize(
     "content",
     [
-        lines_of({**QUESTION, "answer": "4"}, {**QUESTION, "source": "x", "question_id": 7, "answer_type": "int"}),
+        lines_of({**QUESTION, "answer": "4", "source": "x", "question_id": 7, "answer_type": "int"}),
         lines_of({**QUESTION, "gold_documents": ["a"], "subset": "x", "context": "y", "category": "z"}),
         lines_of(
-            {"query": "What?", "gold_ids": ["a/1"], "gold_answer": "So.", "excluded_ids": ["N/A"], "reasoning": "r"}
+            {"query": "What?", "gold_ids": ["a/1"], "gold_answer": "4", "excluded_ids": ["N/A"], "reasoning": "r"}
         ),
         lines_of({**QUESTION, "answer": "4", "reference_contexts": ["Two and two are four."]}),
         "question,answer,domain,difficulty,lang,split\n1+1?,2,,,,\n",
@@ -708,11 +713,11 @@ def test_fields_that_are_something_else_are_not_taken_for_misspelt_ones(content:
 
 @pytest.mark.parametrize(
     ("misspelt", "meant"),
-    [("anwser", "answer"), ("answers", "answer"), ("Question", "question"), ("gold_document", "gold_documents"),
-     ("qustion", "question"), ("subjekt", "subject"), ("golden_answer", "golden_answers"), ("LEVEL", "level")],
+    [("anwser", "answer"), ("answers", "answer"), ("gold_document", "gold_documents"), ("qustion", "question"),
+     ("subjekt", "subject"), ("golden_answer", "golden_answers"), ("LEVL", "level")],
 )  # fmt: skip
 def test_a_field_that_looks_misspelt_is_told_although_other_items_are_graded(misspelt: str, meant: str) -> None:
-    warnings = warnings_of(lines_of({**QUESTION, "answer": "4"}, {**QUESTION, misspelt: "5"}))
+    warnings = warnings_of(lines_of({**QUESTION, "answer": "4"}, {**QUESTION, misspelt: "5", "gold": "5"}))
     assert warnings == [f"`{misspelt}` was not read: did you mean `{meant}`?"]
 
 
@@ -723,9 +728,9 @@ def test_a_field_is_read_for_some_graders_only() -> None:
 
 
 def test_reads_bright() -> None:
-    line = {"query": "Why?", "id": "7", "gold_ids": ["a/1", "a/2"], "gold_answer": "So.", "excluded_ids": ["b/1"]}
+    line = {"query": "Why?", "id": "7", "gold_ids": ["a/1", "a/2"], "gold_answer": "42", "excluded_ids": ["b/1"]}
     item = dataset_item(**line)
-    assert (item.question, item.gold, item.gold_documents) == ("Why?", "So.", {"a/1": 1, "a/2": 1})
+    assert (item.question, item.gold, item.gold_documents) == ("Why?", "42", {"a/1": 1, "a/2": 1})
     assert dataset_item(**{**line, "gold_answer": "N/A"}).gold is None
     assert warnings_of(lines_of(line, {**line, "id": "8", "excluded_ids": ["N/A"]})) == [
         "`excluded_ids` of 1 items was not read: a search finds these documents like all others"
