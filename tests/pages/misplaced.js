@@ -2,7 +2,7 @@
 () => {
   const LONGEST = 20; // characters: what is longer, such as a hash or a path, may be broken
   const PARTS = /[\p{Script=Latin}\p{Script=Greek}\p{N}_.,:;=%+()'"]+/gu; // of a word: a line may end at a hyphen
-  const BOXES = "td, th, dd, dt, li, p, figcaption, h1, h2, h3, label, button, .card, main, body";
+  const BOXES = "td, th, caption, dd, dt, li, p, figcaption, h1, h2, h3, label, button, .card, main, body";
   const SHOWN = { contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true };
   const found = new Set();
 
