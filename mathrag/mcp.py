@@ -123,7 +123,7 @@ def read(given: dict[str, Any], kind: type[A]) -> A:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        hint = f"the arguments are {', '.join(kind.__struct_fields__)}"
+        hint = f"use the arguments {', '.join(kind.__struct_fields__)}"
         raise Failed("invalid", str(error).replace("`$.", "`"), hint=hint) from error
 
 

@@ -100,7 +100,7 @@ def _check_limits(miner: str, limits: Json) -> None:
     known = MINERS[miner].__struct_fields__
     for limit in limits:
         if limit not in known:
-            hint = f"its limits are {', '.join(map(_format_option, known))}"
+            hint = f"choose one of its limits: {', '.join(map(_format_option, known))}"
             raise Failed("usage", f"{_format_option(limit)}: the miner {miner} has no such limit", hint=hint)
 
 

@@ -74,7 +74,9 @@ def only(corpora: Page[Json]) -> str:
         return there[0]
     if there:
         raise Failed(
-            "invalid", f"`corpus` is missing: name one of {', '.join(there)}", hint="or start mathrag mcp --corpus NAME"
+            "invalid",
+            f"`corpus` is missing: name one of {', '.join(there)}",
+            hint="name it, or start mathrag mcp --corpus NAME",
         )
     raise Failed("not_found", "there is no corpus", hint="create one: mathrag corpus create")
 

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from mathrag.client.errors import Failed, Invalid
+from mathrag.client.errors import Failed, Invalid, failure
 from mathrag.client.request import PIECE_BYTES, Request
+from shared.errors import MathragError
 from shared.ingest.columns import Columns, Table
 from shared.ingest.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
 
@@ -205,7 +206,10 @@ def list_pairs(columns: Mapping[str, str] | None, table: Table) -> list[str]:
         Invalid: there is no such field in the table.
     """
     pairs = [f"{field}={column}" for field, column in (columns or {}).items()]
-    Columns(table, pairs)
+    try:
+        Columns(table, pairs)
+    except MathragError as error:
+        raise failure(error) from error
     return pairs
 
 
@@ -234,4 +238,4 @@ def _encode_line(number: int, row: Mapping[str, object]) -> bytes:
         return msgspec.json.encode(dict(row)) + b"\n"
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"{IN_MEMORY}, line {number}: cannot be written as JSON ({error})"
-        raise Invalid("invalid", message, hint="a row is a dictionary of texts, numbers and lists") from error
+        raise Invalid("invalid", message, hint="make each row a dictionary of texts, numbers and lists") from error

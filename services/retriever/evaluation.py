@@ -131,7 +131,7 @@ def choose_mode(name: str, params: Params) -> Mode:
         Invalid: there is none of this name.
     """
     if name not in NAMES:
-        raise Invalid(f"there is no mode {name!r}", hint=f"there are {', '.join(NAMES)}")
+        raise Invalid(f"there is no mode {name!r}", hint=f"choose one of {', '.join(NAMES)}")
     if name in ("dense", "sparse"):
         return Mode(name=name, kinds=(name,))  # type: ignore[arg-type] # one of the two
     fusion = params.fusion

@@ -87,6 +87,8 @@ IMPORTED: Table = {
 _SEPARATORS = re.compile(r"[\s_-]+")
 LONGEST_LIST = 200
 """Characters of the list of columns that a message quotes."""
+LONGEST_KEPT = 100
+"""Characters of a name that is kept in a cache: an upload may have a thousand names of a megabyte each."""
 T = TypeVar("T")
 
 
@@ -143,7 +145,7 @@ class Columns:
 
     def find(self, column: str) -> str | None:
         """Return the known name of the column; None if it is not read."""
-        return self._found(column)
+        return self._found(column) if len(column) <= LONGEST_KEPT else self._find(column)
 
     def _find(self, column: str) -> str | None:
         if (field := self._fields.get(fold(column))) is not None:

@@ -85,7 +85,7 @@ class Edges:
     def __init__(self, graph: Graph) -> None:
         """Raises ValueError where the graph is static or empty."""
         if graph.times is None:
-            advice = "temporal rules need a graph whose facts have a fourth column, a time"
+            advice = "mine a graph whose facts have a fourth column, a time, or use the miner `amie`"
             raise ValueError(f"the graph has no times: {advice}")
         self.times, ranks = np.unique(graph.times, return_inverse=True)
         if not len(self.times):

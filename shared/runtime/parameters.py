@@ -215,7 +215,9 @@ def _to_invalid(error: msgspec.ValidationError, tree: Tree) -> Invalid:
         group = type(reduce(getattr, names[:-1], Params()))
         values = ", ".join([value for value in get_args(get_type_hints(group)[names[-1]]) if value])
         return Invalid(f"`{path}`: {value['value']} is none of its values", hint=f"choose one of {values}")
-    given = reduce(lambda group, name: group[name], names, tree)
+    given: Any = tree
+    for name in names:  # the path of a member, such as `terms[...]`, ends at what holds it
+        given = given.get(name) if isinstance(given, Mapping) else given
     if names == ["grading", "grader"] and isinstance(given, str):
         check_grader(given)  # says which there are
     if not isinstance(given, Mapping) and (expected := _describe_expected(names)):

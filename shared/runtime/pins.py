@@ -366,9 +366,7 @@ async def calibrate_crag(
     try:
         calibration = await to_thread.run_sync(calibrate, pairs, trust)
     except TooFewObservations as few:
-        hint = (
-            "the dataset's items need `gold_documents` ({} says that nothing is relevant), or another job judged them"
-        )
+        hint = "give the items `gold_documents` ({} says that nothing is relevant), or name a job that judged them"
         raise Conflict(f"job {job.name!r}: {few}", hint=hint) from few
     return Calibrated(id=job.id, name=job.name, evaluator=evaluator, skipped=skipped, calibration=calibration)
 
@@ -574,7 +572,7 @@ async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibr
 async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, RatingJudge]:
     of = await get_set(connection, name)
     if of.what != "documents":
-        raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="a calibration needs one of `documents`")
+        raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="choose a label set of `documents`")
     row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
     params, _ = try_decode_params(row.params if row else None, "")
     if row is None or params is None:

@@ -482,12 +482,12 @@ async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Dr
     if largest > limits.samples:
         raise TooLarge(
             f"items times repeats are {largest} samples, more than `limits.samples` allows ({limits.samples})",
-            hint="fewer repeats, or several datasets",
+            hint="choose fewer repeats, or submit several datasets",
         )
     if len(drafts) > limits.live_jobs:
         raise TooLarge(
             f"{len(drafts)} jobs at once are more than `limits.live_jobs` allows ({limits.live_jobs})",
-            hint="a smaller grid, or several experiments one after the other",
+            hint="choose a smaller grid, or submit several experiments one after the other",
         )
     live = (await connection.execute(LIVE, {"most": limits.live_jobs})).scalar_one()
     if live + len(drafts) > limits.live_jobs:
@@ -510,7 +510,7 @@ async def _check_key(connection: AsyncConnection, limits: Limits, key: str, samp
             raise TooLarge(
                 f"{samples} samples at once are more than `limits.samples_per_key` allows the key {key!r}"
                 f" ({limits.samples_per_key})",
-                hint="fewer items or repeats, or several parts one after the other",
+                hint="submit fewer items or repeats, or several parts one after the other",
             )
         live = (await connection.execute(LIVE_SAMPLES, {"key": key})).scalar_one()
         if live + samples > limits.samples_per_key:

@@ -586,6 +586,6 @@ async def run_once(
         return Accepted(job, replayed=False)
     if found.body_hash != keyed.body_hash:
         raise IdempotencyMismatch(
-            f"`Idempotency-Key`: {keyed.key!r} was sent with another request", hint="a new request needs a new key"
+            f"`Idempotency-Key`: {keyed.key!r} was sent with another request", hint="send a new request with a new key"
         )
     return Accepted(uuid.UUID(str(found.public_id)), replayed=True)

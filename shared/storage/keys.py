@@ -92,7 +92,7 @@ def check_new_key(name: str, scopes: Collection[Scope]) -> None:
     if check_name(name).startswith(shapes.PREFIX):
         raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
     if not scopes:
-        raise Invalid("`scope`: a key without a scope opens nothing", hint=f"one or more of {', '.join(Scope)}")
+        raise Invalid("`scope`: a key without a scope opens nothing", hint=f"choose one or more of {', '.join(Scope)}")
 
 
 async def rotate_key(database: Database, actor: str, name: str, grace: timedelta) -> str:

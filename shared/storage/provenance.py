@@ -151,7 +151,8 @@ async def load_provenance(
         row = (await connection.execute(SAMPLE, values)).mappings().first()
         if row is None:
             raise NotFound(
-                f"job {reference!r} has no sample {index}, repeat {repeat}", hint="samples exist once it runs"
+                f"job {reference!r} has no sample {index}, repeat {repeat}",
+                hint="wait until the job runs, or choose another sample",
             )
         steps = await _load_steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")

@@ -115,7 +115,7 @@ async def check_storable(request: Request) -> None:
     """
     for name, text in request.path_params.items():
         if "\x00" in str(text):
-            raise NotFound(f"there is no {name} {text!r}", hint="the list shows all names")
+            raise NotFound(f"there is no {name} {text!r}", hint="take a name from the list")
     for name, text in request.query_params.multi_items():
         if name != "cursor":  # never stored; whatever is none of ours is 400 (`shared.storage.database`)
             _check((name,), text)

@@ -373,7 +373,7 @@ async def compare_jobs(
         if not pair.items and {pair.left, pair.right} <= graded:
             raise Conflict(
                 f"jobs {pair.left!r} and {pair.right!r} have no measured item in common",
-                hint="items match if question and gold answer are equal: run both jobs on the same dataset",
+                hint="run both jobs on the same dataset: items match if question and gold answer are equal",
             )
     return found
 

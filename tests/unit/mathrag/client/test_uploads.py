@@ -119,6 +119,21 @@ async def test_a_file_for_a_plugin_is_sent_as_it_is(server: Server, tmp_path: Pa
     assert dict(requests[0].url.params) == {"name": "c", "reader": "odd", "skip_empty": "false", "on_error": "reject"}
 
 
+async def test_chosen_columns_are_named_to_the_server_and_a_field_that_does_not_exist_is_refused(
+    server: Server, tmp_path: Path
+) -> None:
+    requests = server(says(MADE, 201))
+    file = tmp_path / "fragen.csv"
+    file.write_text("Inhalt;Notiz\na;b\n")
+    with Client(ADDRESS) as client:
+        client.corpora.create("c", file, columns={"text": "Inhalt"})
+        with pytest.raises(Invalid, match="no field 'txt'"):
+            client.corpora.create("c", file, columns={"txt": "Inhalt"})
+    (request,) = requests
+    assert request.url.params.get_list("column") == ["text=Inhalt"]
+    assert request.content == b'{"Notiz":null,"Inhalt":"a"}\n'
+
+
 async def test_a_log_of_another_program_is_sent_as_lines(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "intermediate_data.json"
     file.write_text('[{"id": "a", "output": {"pred": "4", "prompt": "long"}}]')
