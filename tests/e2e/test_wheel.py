@@ -56,7 +56,7 @@ def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(command: list[str], folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout

@@ -76,7 +76,7 @@ def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
     site.install("foreign", value="shared.pipelines.dense:dense")
     site.install("standard", value="json:loads")
     (site.install("outside") / "data").symlink_to("/etc")
-    found = restart(monkeypatch, Plugins(import_s=8.0))
+    found = restart(monkeypatch, Plugins(import_s=60.0))
     said = {name: (each.state, each.detail) for name, each in found.items() if name != "well"}
     assert {name: state for name, (state, _) in said.items()} == {name: state for name, (state, _) in SAID.items()}
     assert not [(detail, SAID[name][1]) for name, (_, detail) in said.items() if SAID[name][1] not in detail]
