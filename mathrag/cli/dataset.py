@@ -80,7 +80,7 @@ def create(
         several = made["alternatives"]
         alternatives = f" ({several} with several expected answers: any of them is right)" if several else ""
         message = f"dataset {name}: {format_count(made['items'], 'item')}{alternatives}"
-        submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline mathrag-gate --wait"
+        submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline hybrid --wait"
         report(made, message, submit, as_json)
 
 

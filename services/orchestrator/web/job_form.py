@@ -36,7 +36,7 @@ from shared.storage.jobs import JOB_FIELDS, JobFields, resolve_public_id
 
 MODELS = "models."
 """Prefix of a role's model in forms and addresses."""
-USUAL = "mathrag-gate"
+USUAL = "hybrid"
 """Pipeline that a form starts with."""
 
 

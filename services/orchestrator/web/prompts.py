@@ -29,8 +29,6 @@ from shared.storage.provenance import load_provenance
 router = APIRouter()
 TRIED = 3
 """Number of questions that a trial asks: the first ones of the dataset."""
-USUAL = "hybrid"
-"""Pipeline that a trial starts with."""
 PARTS = ("question", "answer", "context")
 """Fields of an example in the editor, named such as `example-2-answer`."""
 
@@ -110,7 +108,7 @@ async def _make_editor(deps: Deps, values: Mapping[str, str], tried: FormResult)
     fields = ["name", "text", "system", "dataset", "corpus", "pipeline"]
     return {
         "values": values, "messages": tried.messages, "others": tried.others(fields), "examples": examples,
-        "offered": await load_choices(deps), "usual": USUAL, "tried": TRIED,
+        "offered": await load_choices(deps), "tried": TRIED,
     }  # fmt: skip
 
 
@@ -164,7 +162,7 @@ async def _save(visit: Visit, deps: Deps, values: Mapping[str, str]) -> str:
         raise Invalid("`dataset`: choose one", hint="its first questions are asked")
     job = parse_as(JobRequest, {
         "name": f"{stored.name[:80]}-try-{uuid.uuid4().hex[:8]}", "dataset": values["dataset"],
-        "corpus": values.get("corpus") or None, "pipeline": values.get("pipeline") or USUAL, "limit": TRIED,
+        "corpus": values.get("corpus") or None, "pipeline": values.get("pipeline") or "", "limit": TRIED,
         "params": {"generate": {"template": stored.pinned}},
     })  # fmt: skip
     accepted = await api_jobs.submit(job, deps, visit.caller, None)

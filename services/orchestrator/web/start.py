@@ -63,6 +63,6 @@ async def _list_steps(deps: Deps, *, has_job: bool) -> list[Step]:
         ),
         Step(
             "Run", has_job, "/submit", "Submit a job, which answers and grades the questions.",
-            "mathrag job submit --name NAME --dataset NAME --corpus NAME --pipeline mathrag-gate",
+            "mathrag job submit --name NAME --dataset NAME --corpus NAME --pipeline hybrid",
         ),
     ]  # fmt: skip
