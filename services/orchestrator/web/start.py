@@ -55,11 +55,11 @@ async def _list_steps(deps: Deps, *, has_job: bool) -> list[Step]:
         ),
         Step(
             "Documents", bool(documents.data), "/corpora", "Upload the documents that are searched.",
-            "mathrag corpus create NAME FILE",
+            "mathrag corpus create NAME --from FILE",
         ),
         Step(
             "Questions", bool(questions.data), "/datasets", "Upload questions with their right answers.",
-            "mathrag dataset create NAME FILE",
+            "mathrag dataset create NAME --from FILE",
         ),
         Step(
             "Run", has_job, "/submit", "Submit a job, which answers and grades the questions.",

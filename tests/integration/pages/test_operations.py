@@ -282,7 +282,7 @@ EXPERIMENTS_HOSTILE = {
 
 
 async def test_without_an_experiment_the_page_says_how_to_submit_one(api: Api) -> None:
-    assert "mathrag experiment submit" in await text(api, "/experiments")
+    assert "mathrag experiment run" in await text(api, "/experiments")
 
 
 async def test_experiments_are_listed_with_their_state(api: Api, database: Database) -> None:

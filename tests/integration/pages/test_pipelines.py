@@ -343,7 +343,7 @@ async def test_a_retriever_that_is_away_is_said_as_the_api_says_it(searched: Api
 async def test_a_service_without_a_corpus_says_how_to_make_one(empty_api: Api) -> None:
     page = await text(empty_api, "/search")
     assert "There is no corpus to search yet" in page
-    assert "mathrag corpus create NAME FILE" in page
+    assert "mathrag corpus create NAME --from FILE" in page
 
 
 async def test_without_a_question_nothing_is_searched(searched: Api) -> None:

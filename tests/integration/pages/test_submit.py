@@ -245,8 +245,8 @@ async def test_hostile_values_are_texts(api: Api) -> None:
 
 async def test_an_empty_service_says_how_to_begin(empty_api: Api) -> None:
     page = await text(empty_api, "/submit")
-    assert "mathrag dataset create NAME FILE" in page
-    assert "mathrag corpus create NAME FILE" in page
+    assert "mathrag dataset create NAME --from FILE" in page
+    assert "mathrag corpus create NAME --from FILE" in page
 
 
 @pytest.mark.parametrize("scopes", [[Scope.READ], [Scope.SUBMIT]])
@@ -376,7 +376,7 @@ async def test_hostile_values_of_a_plan_are_texts(planning_api: Api) -> None:
 async def test_an_empty_service_says_how_to_begin_a_plan(database: Database, redis_url: str) -> None:
     async with serving(database, redis_url, SETTINGS) as bare:
         page = await text(bare, "/plan")
-    assert "mathrag dataset create NAME FILE" in page
+    assert "mathrag dataset create NAME --from FILE" in page
 
 
 async def test_planning_needs_the_scope_read_and_submitting_more(database: Database, redis_url: str) -> None:
