@@ -76,13 +76,13 @@ CONFIG = SchemathesisConfig.from_dict(
                 }
                 for path in ("/v1/chat", "/v1/search")
             ),
-            # Nor how many cells and jobs an operator allows.
+            # Nor how many cells and jobs an operator allows, or how long a prompt with its examples is.
             *(
                 {
                     "include-path": path,
                     "checks": {"positive_data_acceptance": {"expected-statuses": [*ACCEPTED, "400", "413", "422"]}},
                 }
-                for path in ("/v1/experiments", "/v1/experiments/plan")
+                for path in ("/v1/experiments", "/v1/experiments/plan", "/v1/prompts")
             ),
         ],
     }

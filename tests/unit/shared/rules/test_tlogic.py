@@ -292,7 +292,7 @@ def test_limits_leave_rules_out() -> None:
 
 def test_bad_graphs_are_refused_in_words() -> None:
     graph = make_graph(toy(8), VISIT_SIGN)
-    with pytest.raises(ValueError, match="no times: temporal rules need"):
+    with pytest.raises(ValueError, match="the graph has no times: mine"):
         mine(graph._replace(times=None), "visit", TLogic())
     with pytest.raises(ValueError, match="no facts"):
         mine(make_graph([], VISIT_SIGN), "visit", TLogic())
