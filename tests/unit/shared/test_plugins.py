@@ -47,7 +47,7 @@ SAID = {
     "outside": (State.REFUSED, "outside its folder: copy the file into it"),
     "foreign": (State.REFUSED, "its module `shared` is"),
     "standard": (State.REFUSED, "`json`, which is a module of Python"),
-    "sleeping": (State.TIMED_OUT, "its import took longer than 8 s (`plugins.import_s`)"),
+    "sleeping": (State.TIMED_OUT, "its import took longer than 60 s (`plugins.import_s`)"),
 }
 
 
