@@ -272,6 +272,18 @@ async def test_a_trial_without_a_dataset_says_so(api: Api) -> None:
     reply = await send(api, "/prompts", {**EDITED, "action": "try"})
     assert reply.status_code == 422
     assert "its first questions are asked" in reply.text
+    assert (await api.http.get("/v1/prompts/short")).status_code == 404
+
+
+async def test_an_editor_reads_no_more_examples_than_a_prompt_may_have(api: Api) -> None:
+    strange = {f"example-{number}-question": "q" for number in ("0", "33", "999999999999", "9" * 5000, "٣", "")}
+    for number in (1, 32):
+        strange |= {f"example-{number}-question": "q", f"example-{number}-answer": str(number)}
+    reply = await send(api, "/prompts", {**EDITED, **strange, "action": "save"})
+    assert reply.headers["location"] == "/prompts/short"
+    stored = (await api.get("/v1/prompts/short"))["examples"]
+    assert [each["answer"] for each in stored] == ["1", "32"]
+    assert "example-33" not in await text(api, "/prompts/short")
 
 
 async def test_a_sample_and_a_comparison_show_how_prompts_differ(api: Api, database: Database) -> None:

@@ -19,6 +19,7 @@ from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, pa
 from shared.errors import Invalid, NotFound
 from shared.pages.pages import format_query
 from shared.pipelines import registry
+from shared.rag.prompts import MOST_EXAMPLES
 from shared.records import Provenance
 from shared.runtime.pins import choose_prompt
 from shared.shapes import Scope
@@ -104,7 +105,7 @@ async def _show_prompt(
 
 async def _make_editor(deps: Deps, values: Mapping[str, str], tried: FormResult) -> dict[str, Any]:
     """Return what the editor's template needs: its values, messages, and one more example than there are."""
-    examples = _count_examples(values) + 1
+    examples = min(_count_examples(values) + 1, MOST_EXAMPLES)
     fields = ["name", "text", "system", "dataset", "corpus", "pipeline"]
     return {
         "values": values, "messages": tried.messages, "others": tried.others(fields), "examples": examples,
@@ -124,9 +125,9 @@ def _list_values(prompt: AnswerPrompt) -> dict[str, str]:
 
 
 def _count_examples(values: Mapping[str, str]) -> int:
-    """Return the number of the last example that has a value."""
-    numbers = (name.split("-")[1] for name, value in values.items() if name.startswith("example-") and value)
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+    """Return the number of the last example that has a value; a prompt has no more than `MOST_EXAMPLES`."""
+    numbers = range(MOST_EXAMPLES, 0, -1)
+    return next((each for each in numbers if any(values.get(f"example-{each}-{part}") for part in PARTS)), 0)
 
 
 @page(router, "/prompts", Scope.SUBMIT, method="POST")
@@ -155,11 +156,12 @@ async def _save(visit: Visit, deps: Deps, values: Mapping[str, str]) -> str:
     ]
     body = {name: values.get(name, "") for name in ("name", "text", "system")}
     request = parse_as(PromptRequest, {**body, "examples": [each for each in examples if any(each.values())]})
-    stored, _ = await create_prompt(deps.database, visit.actor, request.name, request.to_content())
-    if values.get("action") != "try":
-        return f"/prompts/{stored.name}"
-    if not values.get("dataset"):
+    is_tried = values.get("action") == "try"
+    if is_tried and not values.get("dataset"):
         raise Invalid("`dataset`: choose one", hint="its first questions are asked")
+    stored, _ = await create_prompt(deps.database, visit.actor, request.name, request.to_content())
+    if not is_tried:
+        return f"/prompts/{stored.name}"
     job = parse_as(JobRequest, {
         "name": f"{stored.name[:80]}-try-{uuid.uuid4().hex[:8]}", "dataset": values["dataset"],
         "corpus": values.get("corpus") or None, "pipeline": values.get("pipeline") or "", "limit": TRIED,
