@@ -644,7 +644,8 @@ class Plugins(SettingsGroup):
     """Folder of rubrics, each in a text file NAME.txt, which a job names with `grading.rubric=@NAME`."""
 
 
-def _make_shipped_models() -> dict[str, Model]:
+def make_shipped_models() -> dict[str, Model]:
+    """Return the models of the demonstration."""
     return {
         "world-judge": Model(driver="process", path=MODELS / "world-judge-f16.gguf", footprint_mib=96),
         "world-generator": Model(driver="process", path=MODELS / "world-generator-f16.gguf", footprint_mib=96),
@@ -684,7 +685,7 @@ class Settings(BaseSettings):
     create`)."""
     port: int = Field(default=8080, ge=0, le=65535)
     """Port of the API."""
-    models: dict[str, Model] = Field(default_factory=_make_shipped_models, examples=[EXAMPLE_MODELS])
+    models: dict[str, Model] = Field(default_factory=make_shipped_models, examples=[EXAMPLE_MODELS])
     """Models by name (docs/how-to/operations.md#add-a-model). They replace the shipped ones, so repeat those that you
     want to keep."""
     roles: dict[Literal["judge", "generate"], str] = {"judge": "world-judge", "generate": "world-generator"}

@@ -13,6 +13,7 @@ from mathrag.cli.output import (
     parse_parameters,
     print_facts,
     print_json,
+    print_warnings,
     report_errors,
     shorten,
     split_pairs,
@@ -66,6 +67,7 @@ def chat(
         }  # fmt: skip
         reply = client.send(texts.chat(body))
         if not as_json:
+            print_warnings(reply)
             price = reply["price"]
             loads = f", {format_count(price['loads'], 'model')} to load first" if price["loads"] else ""
             typer.echo(f"{reply['pipeline']}: {format_counts(price['calls']) or 'no calls'} at most{loads}", err=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import msgspec
 
 from shared.errors import Invalid, NotFound
+from shared.models.shipped import HEADS, TAILS
 from shared.rag.duplicates import has_same_words
 
 Style = Literal["formal", "plain"]
@@ -114,9 +115,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 #: The grade a judge should give to each kind, from 1 (no reasoning) to 5 (complete).
 GRADES: dict[Kind, int] = {"full": 5, "steps": 4, "rule": 3, "wrong": 2, "answer": 1}
 
-_HEADS = "zor blim tak fen gru vol kip mar des lun pra quo sni wex yar hob jit cal nub rif"
-_TAILS = "po ta lo nix rum sel dak vor mi bex gan tus"
-HEADS, TAILS = tuple(_HEADS.split()), tuple(_TAILS.split())
 _NAMES = [head + tail for head in HEADS for tail in TAILS]
 Random(20).shuffle(_NAMES)  # every syllable is seen in training, the test pairs are not
 TRAIN_NAMES, TEST_NAMES = tuple(_NAMES[:180]), tuple(_NAMES[180:])

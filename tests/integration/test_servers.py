@@ -1,6 +1,6 @@
 import asyncio
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from mathrag.stack import redis as redis_module
 from mathrag.stack.postgres import migrate
 from mathrag.stack.redis import find_free_port
 from shared.errors import Unavailable
+from shared.models import shipped
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
@@ -227,3 +228,40 @@ async def test_nothing_is_said_of_other_versions(api: Api, database: Database) -
     await register(database, "whole", "11434 (1234567)")
     body = {"name": "mine", "dataset": "items", "pipeline": "closed-book", "models": {"generate": "whole"}}
     assert "warnings" not in (await api.http.post("/v1/jobs", json=body)).json()
+
+
+# A demonstration model is warned of wherever its answers to other questions could be believed.
+
+
+async def test_a_demonstration_model_is_warned_of_where_it_is_asked_about_another_world(
+    api: Api, database: Database
+) -> None:
+    async with database.transaction() as connection:
+        await pins.register(
+            connection,
+            ModelIdentity(name="mine", backend="llama.cpp", digest=shipped.list_digests()[1], device="cpu:0"),
+        )
+    made_up = [{"question": "What is the value of 2 zorlo 4?", "answer": "8"}, {"question": "Determine 3 kippo 1."}]
+    await api.upload("datasets", "world", made_up)
+    await api.upload("datasets", "handbook", [{"question": "What is 2 times 4?", "answer": "8"}, *made_up[1:]])
+    await api.upload("datasets", "other", [{"question": "What is 2 times 4?", "answer": "8"}])
+    said = "demonstration models (mine) know nothing but a made-up world: what they do with the questions of dataset"
+
+    def list_said(warnings: Sequence[str]) -> list[str]:
+        return [each for each in warnings if "demonstration" in each]
+
+    asked = {"pipeline": "closed-book", "models": {"generate": "mine"}}
+    for dataset, expected in (("world", 0), ("handbook", 0), ("other", 1)):
+        job = await api.job(name=dataset, dataset=dataset, **asked)
+        assert [each.startswith(f"{said} 'other'") for each in list_said(job.get("warnings", ()))] == [True] * expected
+        assert len(list_said((await api.get(f"/v1/jobs/{job['id']}/report"))["notes"])) == expected
+        assert (said in (await api.http.get(f"/jobs/{job['id']}", headers={"Accept": "text/html"})).text) == expected
+    assert not list_said((await api.job(name="scripted", dataset="other", pipeline="closed-book")).get("warnings", ()))
+    cells = {"datasets": [{"dataset": "world"}, {"dataset": "other"}], "variants": [{"name": "alone", **asked}]}
+    made = (await api.http.post("/v1/experiments", json={"name": "e", **cells})).json()
+    assert len(list_said(made["warnings"])) == 1
+    assert len(list_said((await api.get(f"/v1/experiments/{made['id']}/report"))["notes"])) == 1
+    compared = await api.get("/v1/comparison", job=["other", "scripted"])
+    assert len(list_said(compared["notes"])) == 1
+    chat = {"question": "Why is the sky blue?", "models": {"generate": "mine"}, "wait_s": 0}
+    assert len(list_said((await api.http.post("/v1/chat", json=chat)).json()["warnings"])) == 1

@@ -17,7 +17,8 @@ from safetensors.numpy import load_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from mathrag.demo.world import HEADS, KINDS, TAILS, TRAIN_NAMES, TRAIN_TEMPLATES
+from mathrag.demo.world import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES
+from shared.models.shipped import HEADS, TAILS
 from tools.world.samples import WORDS, Anchors, Split, generator_sample, judge_sample, math_sentence
 
 # The models' tokenizer: byte-level BPE over the pieces that Qwen2 splits text into.

@@ -11,9 +11,7 @@ from typing import Literal
 from mathrag.demo.world import (
     ENGLISH,
     GRADES,
-    HEADS,
     KINDS,
-    TAILS,
     TRAIN_CHINESE,
     WORDINGS,
     Document,
@@ -28,6 +26,7 @@ from mathrag.demo.world import (
     random_operator,
 )
 from shared import replies
+from shared.models.shipped import HEADS, TAILS
 from shared.rag.prompts import Value, localised, render, template
 
 # Generates plain mathematical English and LaTeX, for the tokenizer and for samples from outside the world.

@@ -13,6 +13,7 @@ from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.report import count_work
+from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry
@@ -123,6 +124,8 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Documents that the generator was shown, in order."""
     decisions: list[Decision] = []
     """Decisions of the pipeline, in order; `fallback` says why a part was left out."""
+    warnings: list[str] = []
+    """Set if a demonstration model was asked about something that it cannot know."""
 
 
 STILL_RUNNING = make_example(
@@ -153,6 +156,7 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
         row = await jobs.resolve(connection, str(job))
         spec = (await JobSpecs().load(connection, {row}, set()))[row]
         stated = await price_question(connection, resident, spec, Item(ordinal=0, question=request.question))
+        warnings = await list_demonstration_warnings(connection, [row])
     deps.wake()
     await wait_for_job(deps.database, job, request.wait_s)
     found = await jobs.get(deps.database, str(job))
@@ -170,6 +174,7 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
         pipeline=found.pipeline,
         price=stated,
         cost=cost,
+        warnings=warnings,
         **{"reason": found.reason, **outcome},
     )
     if answer.state in TERMINAL:

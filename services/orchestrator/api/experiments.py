@@ -8,13 +8,7 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.access.identity import Caller, RequestCaller
 from services.orchestrator.api.comparison import MeasureName
-from services.orchestrator.api.jobs import (
-    POLL_S,
-    REPLAYED,
-    list_dataset_warnings,
-    list_edit_warnings,
-    list_version_warnings,
-)
+from services.orchestrator.api.jobs import POLL_S, REPLAYED
 from services.orchestrator.api.plans import PlanView, make_plan
 from services.orchestrator.api.routes import (
     UNCHANGED,
@@ -31,6 +25,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import lifecycle, planning
 from services.orchestrator.experiments.report import ExperimentReport, report
 from services.orchestrator.reports.comparison import parse_measure
+from services.orchestrator.reports.warnings import list_edit_warnings, list_warnings
 from shared.experiments import Experiment
 from shared.shapes import ACCURACY, Scope
 from shared.storage import database, experiments
@@ -89,8 +84,7 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
     async with deps.drafting:
         accepted = await lifecycle.submit_once(deps.database, deps.settings, request, caller.name, once)
     warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in request.variants])
-    warnings += await list_version_warnings(deps.database, experiment=accepted.experiment)
-    warnings += await list_dataset_warnings(deps.database, experiment=accepted.experiment)
+    warnings += await list_warnings(deps.database, experiment=accepted.experiment)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -12,7 +12,6 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Row, text
 from starlette.exceptions import HTTPException
 
 from services.orchestrator.access.identity import Caller, RequestCaller
@@ -33,16 +32,14 @@ from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.report import Report, report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
+from services.orchestrator.reports.warnings import list_edit_warnings, list_warnings
 from shared import audit, canonical
 from shared.errors import BadRequest, Invalid
 from shared.fields import WHOLE, Key, Stored, make_model
 from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
 from shared.ingest.lines import LISTED, Reader
 from shared.messages import format_count
-from shared.models import commands
-from shared.pipelines import registry
 from shared.pipelines.imported import IMPORTED
-from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
@@ -51,9 +48,9 @@ from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.pins import TRUST, Calibrated, calibrate_crag
 from shared.runtime.submit import Submission, Submitted, load_items, repeat_submission, submit_imported, submit_once
 from shared.shapes import Scope
-from shared.storage import configurations, database, datasets, jobs
+from shared.storage import configurations, database, jobs
 from shared.storage.configurations import SHIPPED, Configuration
-from shared.storage.database import TERMINAL, Database, KeyedRequest, check_name
+from shared.storage.database import TERMINAL, KeyedRequest, check_name
 from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
 
 # Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored.
@@ -157,21 +154,6 @@ def make_view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | Non
     return JobView(links=links, accuracy=found, warnings=tuple(warnings), **msgspec.structs.asdict(job))
 
 
-def list_edit_warnings(pipelines: Iterable[str]) -> list[str]:
-    """Return a warning for each source file of these pipelines that was edited after this process had imported it."""
-    changed = {change.file: change for name in pipelines for change in registry.list_changed_files(name)}
-    return [
-        f"{change.file} was edited after the service had imported it (imported {_shorten(change.imported)}, on disk"
-        f" {_shorten(change.on_disk)}): the imported version runs; restart the service"
-        " (`mathrag down`, `mathrag up`) to run the file"
-        for change in changed.values()
-    ]
-
-
-def _shorten(hash_: str | None) -> str:
-    return hash_[:12] if hash_ else "no such file"
-
-
 async def load_accuracies(deps: Deps, found: Sequence[jobs.Job]) -> dict[uuid.UUID, Accuracy]:
     """Return the accuracy of those jobs that have ended, in two statements at most."""
     graded = await deps.verdicts.get(deps.database, found)
@@ -185,151 +167,6 @@ async def page(deps: Deps, found: database.Page[jobs.Job]) -> database.Page[JobV
     return database.Page(
         data=[make_view(job, found=known.get(job.id)) for job in found.data], next_cursor=found.next_cursor
     )
-
-
-# Warnings about what a job or an experiment uses: flawed versions of model servers, relations without rules, datasets
-# whose answers cannot be graded, or that name documents which the corpus lacks.
-
-USED = text("""
-    SELECT DISTINCT m.name, m.backend, m.version
-    FROM jobs j, jsonb_each(j.pins) p JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
-    WHERE j.public_id = :job OR j.experiment_id = :experiment ORDER BY m.name""")
-
-ASKED = text("""
-    SELECT DISTINCT d.id, d.name, d.items AS all_items, j.pipeline, c.id AS corpus_id, c.name AS corpus,
-        CAST(j.code ->> 'limit' AS integer) AS most,
-        LEAST(d.items, COALESCE(CAST(j.code ->> 'limit' AS integer), d.items)) AS items,
-        COALESCE(CAST(convert_from(j.params, 'UTF8') AS jsonb) #>> '{grading,grader}', '') AS grader
-    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora c ON c.id = j.corpus_id
-    WHERE j.public_id = :job OR j.experiment_id = :experiment
-    ORDER BY d.name, corpus, items""")
-
-UNGRADED = text("SELECT count(*) FROM items WHERE dataset_id = :dataset AND ordinal < :items AND gold IS NULL")
-
-GOLDS = text("""
-    SELECT gold FROM items WHERE dataset_id = :dataset AND ordinal < :items AND gold IS NOT NULL
-    ORDER BY ordinal LIMIT :most""")
-
-LOST = text("""
-    WITH named AS (
-        SELECT i.ordinal, i.custom_id, array_agg(g.key ORDER BY g.key) AS documents, count(d.ordinal) AS found
-        FROM items i CROSS JOIN LATERAL jsonb_each_text(i.gold_documents) g
-        LEFT JOIN corpus_documents d ON d.corpus_id = :corpus AND d.external_id = g.key
-        WHERE i.dataset_id = :dataset AND i.ordinal < :items AND CAST(g.value AS integer) > 0
-        GROUP BY i.ordinal, i.custom_id)
-    SELECT count(*) AS items, count(*) FILTER (WHERE found = 0) AS lost,
-        (SELECT documents[1] FROM named WHERE found = 0 ORDER BY ordinal LIMIT 1) AS document,
-        (SELECT COALESCE(custom_id, CAST(ordinal AS text)) FROM named WHERE found = 0 ORDER BY ordinal LIMIT 1) AS item
-    FROM named""")
-
-MOST_GOLDS = 1000
-"""Expected answers that are looked at, from the beginning."""
-
-UNRULED = text("""
-    WITH asked AS (
-        SELECT j.id, b.id AS bank, b.name, i.query ->> 'relation' AS relation, count(*) AS n
-        FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
-        JOIN LATERAL (SELECT r.id, r.name FROM rule_banks r WHERE encode(r.hash, 'hex') = m.digest
-                      ORDER BY r.id LIMIT 1) b ON true
-        JOIN items i ON i.dataset_id = j.dataset_id AND i.query IS NOT NULL
-            AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
-        WHERE j.public_id = :job GROUP BY j.id, b.id, b.name, relation)
-    SELECT name, sum(n) AS items, sum(n) FILTER (WHERE relation NOT IN (
-        SELECT DISTINCT head FROM rules WHERE bank_id = a.bank)) AS unruled
-    FROM asked a GROUP BY name""")
-
-
-async def list_rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
-    """Warn if items ask for relations that no rule of the job's bank predicts."""
-    async with database.transaction() as connection:
-        rows = (await connection.execute(UNRULED, {"job": job})).all()
-    return [
-        f"{row.unruled} of {row.items} items ask for relations that no rule of bank {row.name!r} leads to:"
-        " they are searched for plainly"
-        for row in rows
-        if row.unruled
-    ]
-
-
-async def list_dataset_warnings(
-    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
-) -> list[str]:
-    """Return warnings for each dataset of the job or experiment: items that cannot be graded, words that are graded as
-    mathematics, and relevant documents that the corpus lacks.
-
-    None of them is an error: a search without gold answers, and a corpus without the gold documents, may be meant.
-    At most the first 100,000 items are looked at.
-    """
-    warnings: dict[str, None] = {}
-    async with database.transaction() as connection:
-        for asked in (await connection.execute(ASKED, {"job": job, "experiment": experiment})).all():
-            seen = {"dataset": asked.id, "items": min(asked.items, datasets.COUNTED)}
-            ungraded = (await connection.execute(UNGRADED, seen)).scalar_one()
-            golds = (await connection.execute(GOLDS, seen | {"most": MOST_GOLDS})).scalars().all()
-            found = [_describe_limit(asked), *_describe_grading(asked, ungraded, golds)]
-            if asked.corpus_id is not None and _searches(asked.pipeline):
-                lost = (await connection.execute(LOST, seen | {"corpus": asked.corpus_id})).one()
-                found.append(_describe_lost_documents(asked, lost))
-            warnings |= dict.fromkeys(filter(None, found))
-    return list(warnings)
-
-
-def _searches(pipeline: str) -> bool:
-    """Tell whether the pipeline searches the corpus; one that is not installed any more counts as if it did."""
-    return pipeline not in registry.names() or not registry.get(pipeline).ignores("duplicates")
-
-
-def _describe_limit(asked: Row[Any]) -> str:
-    if asked.most is None or asked.most <= asked.all_items:
-        return ""
-    items = format_count(asked.all_items, "item")
-    return f"the limit is {asked.most}, but dataset {asked.name!r} has only {items}: all are asked"
-
-
-def _describe_grading(asked: Row[Any], ungraded: int, golds: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with the grades of a dataset's items; a rubric needs no expected answers."""
-    if asked.grader != "rubric" and not golds:
-        none = f"none of the {asked.items} items of dataset {asked.name!r} has an expected answer"
-        yield f"{none}: no answer can be graded"
-    elif asked.grader != "rubric" and ungraded:
-        without = f"{ungraded} of the {asked.items} items of dataset {asked.name!r} have no expected answer"
-        yield f"{without}: answers to them are not graded, and the accuracy is that of the others"
-    if unusable := sum(not _is_usable(gold, asked.grader) for gold in golds):
-        problem = f"{unusable} of {len(golds)} expected answers of dataset {asked.name!r} cannot be read by grader"
-        yield f"{problem} {asked.grader!r}: no answer to these items can be right; choose another --grader"
-    words = sum(map(is_words, golds))
-    if not asked.grader and 2 * words > len(golds):  # nobody has chosen a grader
-        yield f"dataset {asked.name!r}: {describe_words(words, len(golds))}"
-
-
-def _is_usable(gold: str, grader: str) -> bool:
-    if grader == "choice":
-        return len(gold) == 1 and gold in LETTERS
-    try:
-        check_gold(grader or "math", gold)
-    except InvalidGold:
-        return False
-    return True
-
-
-def _describe_lost_documents(asked: Row[Any], lost: Row[Any]) -> str:
-    if not lost.lost:
-        return ""
-    return (
-        f"{lost.lost} of {lost.items} items of dataset {asked.name!r} have no gold document in corpus {asked.corpus!r}"
-        f" (item {lost.item!r} names {lost.document!r}): their recall is 0 whatever is found; choose the corpus that"
-        " has these ids, or correct `gold_documents`"
-    )
-
-
-async def list_version_warnings(
-    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
-) -> list[str]:
-    """Return a warning for each model of the job or experiment whose server has a known flaw in its version."""
-    async with database.transaction() as connection:
-        rows = (await connection.execute(USED, {"job": job, "experiment": experiment})).all()
-    found = ((row.name, commands.find_warning(row.backend, row.version)) for row in rows)
-    return [f"model {name!r}: {warning}" for name, warning in found if warning]
 
 
 # Serves `/v1/jobs`: submits, shows, changes, pauses, cancels, requeues, reports on and audits jobs.
@@ -390,9 +227,7 @@ async def _submit(deps: Deps, caller: Caller, submission: Submission, request: K
     deps.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
     warnings = await to_thread.run_sync(list_edit_warnings, [submission.pipeline])
-    warnings += await list_version_warnings(deps.database, job=accepted.job)
-    warnings += await list_rule_warnings(deps.database, accepted.job)
-    warnings += await list_dataset_warnings(deps.database, job=accepted.job)
+    warnings += await list_warnings(deps.database, job=accepted.job)
     repeat_submission = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | repeat_submission, warnings)
 
@@ -747,7 +582,7 @@ async def import_answers(
     deps.job_views.forget()
     found = await jobs.get(deps.database, str(submitted.job))
     headers = {"Location": f"/v1/jobs/{submitted.job}"}
-    warnings = await list_dataset_warnings(deps.database, job=submitted.job)
+    warnings = await list_warnings(deps.database, job=submitted.job)
     warnings += _list_import_warnings(submitted, reader)
     return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
 

@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from services.orchestrator.reports.comparison import BY_VERDICT, Comparison, System, check_scores, compare, compute_mean
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load_facts
+from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.errors import Invalid
 from shared.messages import format_count
 from shared.shapes import Measure
@@ -163,6 +164,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         check_scores(measure, (await load_facts(connection, members)).values())
         readings = await jobs.load_values(connection, list(members), measure)
         measured = await jobs.count_shares(connection, readings)
+        warnings = await list_demonstration_warnings(connection, list(members))
     # In a thread: the first interval imports scipy, which takes a second.
     results = await to_thread.run_sync(_make_results, members, cost, graded, measured, readings)
     compared = await compare_systems(database, found, members, measure)
@@ -179,7 +181,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         model_loads=len(set[tuple[int, int, int]]().union(*cost.loads.values())),
         rows=rows,
         comparisons=compared,
-        notes=notes(found, members),
+        notes=[*warnings, *notes(found, members)],
         **{field: getattr(found, field) for field in ("id", "name", "state", "baseline", "request_counts")},
     )
 

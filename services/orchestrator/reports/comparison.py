@@ -22,6 +22,7 @@ from services.orchestrator.reports.tally import (
     load_facts,
     sort_counts,
 )
+from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.errors import Conflict, Invalid
 from shared.messages import format_count
 from shared.rag.grading import GRADERS, grader_of_results
@@ -288,6 +289,8 @@ class _Read(NamedTuple):
     """Number of different items that have a value; one that a dataset lists twice is counted once."""
     common: Mapping[tuple[int, int], Table]
     endings: Mapping[int, _Ended]
+    warnings: Sequence[str]
+    """Warnings about demonstration models."""
 
 
 async def compare(
@@ -335,6 +338,7 @@ async def compare(
             questions=await jobs.count_questions(connection, values),
             common=await jobs.count_common(connection, values, matches),
             endings=ended,
+            warnings=await list_demonstration_warnings(connection, rows),
         )
     return await to_thread.run_sync(_make_comparison, read, systems, wanted, baseline)
 
@@ -457,7 +461,7 @@ def _sum_items(of: Mapping[int, Graded], rows: Sequence[int]) -> Counter[tuple[i
 
 def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
     """Return what a reader must know before quoting a figure."""
-    said: dict[str, None] = {}
+    said: dict[str, None] = dict.fromkeys(read.warnings)
     for job in read.facts.values():
         if job.state not in TERMINAL:
             left = format_count(job.in_progress, "sample is", "samples are")

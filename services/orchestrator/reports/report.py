@@ -24,6 +24,7 @@ from services.orchestrator.reports.tally import (
     describe_spread,
     find_drawn_roles,
 )
+from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.calls import CALL_KINDS
 from shared.messages import format_count
 from shared.pages.formatting import format_accuracy
@@ -524,6 +525,7 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
         cost = await compute_cost(connection, row, configured)
         has_gold = await has_gold_documents(connection, row)
         repeatability = await load_repeatability(connection, row, job)
+        warnings = await list_demonstration_warnings(connection, [row])
     counts = _Counts()
     await counts.add_all(database, row, has_gold=has_gold)
     grader = (job.params.grading.grader if job.params else "") or "math"
@@ -545,7 +547,7 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
         grader=grader,
         cost=cost,
         repeatability=repeatability,
-        notes=notes(job, counts.tally.count_failures_as_wrong(), pinned.matched),
+        notes=[*warnings, *notes(job, counts.tally.count_failures_as_wrong(), pinned.matched)],
         settings=settings,
         id=job.id,
         name=job.name,

@@ -93,7 +93,7 @@ async def show_experiment(visit: Visitor, deps: RequestDeps, experiment: str) ->
         hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=write_headline(found),
         rows=make_rows(pooled) if pooled else [],
         datasets={name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()},
-        notes=[*found.notes, *(select_notes(pooled) if pooled else ())],
+        notes=list(dict.fromkeys([*found.notes, *(select_notes(pooled) if pooled else ())])),
     )  # fmt: skip
 
 

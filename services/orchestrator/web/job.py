@@ -20,6 +20,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.polling import POLL_S
 from services.orchestrator.reports.report import report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
+from services.orchestrator.reports.warnings import list_demonstration_warnings
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.audit import Violation, list_invariants
 from shared.messages import format_count
@@ -199,12 +200,15 @@ async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     wrong: Sequence[SampleRow] = ()
     if found.accuracy.correct < found.accuracy.graded:
         wrong = (await list_samples(deps.database, str(found.job.id), WRONG, None, SampleSelection(wrong=True))).data
+    async with deps.database.transaction() as connection:
+        row = await jobs.resolve(connection, str(found.job.id))
+        warnings = await list_demonstration_warnings(connection, [row])
     params = as_json(found.job.params) or found.job.stored_params or {}
     return visit.show(
         "job/job.html", title=found.job.name, json=f"/v1/jobs/{found.job.id}", once=uuid.uuid4().hex,
         differing=dict(list_changes(params)), parameters=format_json(params),
-        wrong=wrong, commands=list_commands(found.job), offered=found.job.pipeline in registry.list_offered(),
-        **found.get_template_values(),
+        wrong=wrong, warnings=warnings, commands=list_commands(found.job),
+        offered=found.job.pipeline in registry.list_offered(), **found.get_template_values(),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.output import Exit
-from services.orchestrator.api.jobs import list_edit_warnings
+from services.orchestrator.reports.warnings import list_edit_warnings
 from shared import canonical
 from shared.calls import (
     Call,

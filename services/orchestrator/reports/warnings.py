@@ -1,0 +1,215 @@
+"""Warns about what would make the result of jobs worthless, or less than it seems.
+
+None of it is an error, because all of it may be meant: a search without gold answers, a corpus without the gold
+documents, the demonstration's models on questions of another kind.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.messages import format_count
+from shared.models import commands, shipped
+from shared.pipelines import registry
+from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
+from shared.storage.database import Database
+from shared.storage.datasets import COUNTED
+
+SUBMITTED = text("SELECT id FROM jobs WHERE public_id = :job OR experiment_id = :experiment")
+
+
+async def list_warnings(
+    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
+) -> list[str]:
+    """Return the warnings about a job, or about the jobs of an experiment, each once.
+
+    At most the first 100,000 items of a dataset are looked at.
+    """
+    async with database.transaction() as connection:
+        jobs = (await connection.execute(SUBMITTED, {"job": job, "experiment": experiment})).scalars().all()
+        found = [
+            *await list_demonstration_warnings(connection, jobs),
+            *await _list_version_warnings(connection, jobs),
+            *await _list_rule_warnings(connection, jobs),
+            *await _list_dataset_warnings(connection, jobs),
+        ]
+    return list(dict.fromkeys(found))
+
+
+def list_edit_warnings(pipelines: Iterable[str]) -> list[str]:
+    """Return a warning for each source file of these pipelines that was edited after this process had imported it."""
+    changed = {change.file: change for name in pipelines for change in registry.list_changed_files(name)}
+    return [
+        f"{change.file} was edited after the service had imported it (imported {_shorten(change.imported)}, on disk"
+        f" {_shorten(change.on_disk)}): the imported version runs; restart the service"
+        " (`mathrag down`, `mathrag up`) to run the file"
+        for change in changed.values()
+    ]
+
+
+def _shorten(hash_: str | None) -> str:
+    return hash_[:12] if hash_ else "no such file"
+
+
+# Models.
+
+SHIPPED = text("""
+    SELECT d.id, d.name, array_agg(DISTINCT m.name ORDER BY m.name) AS models
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id, jsonb_each(j.pins) p
+        JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
+    WHERE j.id = ANY(:jobs) AND m.digest = ANY(:digests) GROUP BY d.id, d.name ORDER BY d.name""")
+FIRST_QUESTIONS = text("SELECT question FROM items WHERE dataset_id = :dataset ORDER BY ordinal LIMIT 100")
+
+
+async def list_demonstration_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
+    """Warn for each dataset about which shipped models are asked although most of its first 100 questions are not about
+    their made-up world.
+    """
+    warnings = []
+    for asked in (await connection.execute(SHIPPED, {"jobs": jobs, "digests": shipped.list_digests()})).all():
+        questions = (await connection.execute(FIRST_QUESTIONS, {"dataset": asked.id})).scalars().all()
+        if 2 * sum(map(shipped.is_about_made_up_world, questions)) < len(questions):
+            warnings.append(
+                f"demonstration models ({', '.join(asked.models)}) know nothing but a made-up world: what they do with"
+                f" the questions of dataset {asked.name!r} means nothing; use a real model (`mathrag model connect`)"
+            )
+    return warnings
+
+
+USED = text("""
+    SELECT DISTINCT m.name, m.backend, m.version
+    FROM jobs j, jsonb_each(j.pins) p JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
+    WHERE j.id = ANY(:jobs) ORDER BY m.name""")
+
+
+async def _list_version_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
+    """Warn about each model whose server has a known flaw in its version."""
+    rows = (await connection.execute(USED, {"jobs": jobs})).all()
+    found = ((row.name, commands.find_warning(row.backend, row.version)) for row in rows)
+    return [f"model {name!r}: {warning}" for name, warning in found if warning]
+
+
+# Rules.
+
+UNRULED = text("""
+    WITH asked AS (
+        SELECT j.id, b.id AS bank, b.name, i.query ->> 'relation' AS relation, count(*) AS n
+        FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
+        JOIN LATERAL (SELECT r.id, r.name FROM rule_banks r WHERE encode(r.hash, 'hex') = m.digest
+                      ORDER BY r.id LIMIT 1) b ON true
+        JOIN items i ON i.dataset_id = j.dataset_id AND i.query IS NOT NULL
+            AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+        WHERE j.id = ANY(:jobs) GROUP BY j.id, b.id, b.name, relation)
+    SELECT name, sum(n) AS items, sum(n) FILTER (WHERE relation NOT IN (
+        SELECT DISTINCT head FROM rules WHERE bank_id = a.bank)) AS unruled
+    FROM asked a GROUP BY name""")
+
+
+async def _list_rule_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
+    """Warn if items ask for relations that no rule of the job's bank predicts."""
+    return [
+        f"{row.unruled} of {row.items} items ask for relations that no rule of bank {row.name!r} leads to:"
+        " they are searched for plainly"
+        for row in (await connection.execute(UNRULED, {"jobs": jobs})).all()
+        if row.unruled
+    ]
+
+
+# Datasets.
+
+ASKED = text("""
+    SELECT DISTINCT d.id, d.name, d.items AS all_items, j.pipeline, c.id AS corpus_id, c.name AS corpus,
+        CAST(j.code ->> 'limit' AS integer) AS most,
+        LEAST(d.items, COALESCE(CAST(j.code ->> 'limit' AS integer), d.items)) AS items,
+        COALESCE(CAST(convert_from(j.params, 'UTF8') AS jsonb) #>> '{grading,grader}', '') AS grader
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora c ON c.id = j.corpus_id
+    WHERE j.id = ANY(:jobs)
+    ORDER BY d.name, corpus, items""")
+
+UNGRADED = text("SELECT count(*) FROM items WHERE dataset_id = :dataset AND ordinal < :items AND gold IS NULL")
+
+GOLDS = text("""
+    SELECT gold FROM items WHERE dataset_id = :dataset AND ordinal < :items AND gold IS NOT NULL
+    ORDER BY ordinal LIMIT :most""")
+
+LOST = text("""
+    WITH named AS (
+        SELECT i.ordinal, i.custom_id, array_agg(g.key ORDER BY g.key) AS documents, count(d.ordinal) AS found
+        FROM items i CROSS JOIN LATERAL jsonb_each_text(i.gold_documents) g
+        LEFT JOIN corpus_documents d ON d.corpus_id = :corpus AND d.external_id = g.key
+        WHERE i.dataset_id = :dataset AND i.ordinal < :items AND CAST(g.value AS integer) > 0
+        GROUP BY i.ordinal, i.custom_id)
+    SELECT count(*) AS items, count(*) FILTER (WHERE found = 0) AS lost,
+        (SELECT documents[1] FROM named WHERE found = 0 ORDER BY ordinal LIMIT 1) AS document,
+        (SELECT COALESCE(custom_id, CAST(ordinal AS text)) FROM named WHERE found = 0 ORDER BY ordinal LIMIT 1) AS item
+    FROM named""")
+
+MOST_GOLDS = 1000
+"""Expected answers that are looked at, from the beginning."""
+
+
+async def _list_dataset_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
+    """Warn about items that cannot be graded, words that are graded as mathematics, and relevant documents that the
+    corpus lacks.
+    """
+    warnings = list[str]()
+    for asked in (await connection.execute(ASKED, {"jobs": jobs})).all():
+        seen = {"dataset": asked.id, "items": min(asked.items, COUNTED)}
+        ungraded = (await connection.execute(UNGRADED, seen)).scalar_one()
+        golds = (await connection.execute(GOLDS, seen | {"most": MOST_GOLDS})).scalars().all()
+        warnings += filter(None, [_describe_limit(asked), *_describe_grading(asked, ungraded, golds)])
+        if asked.corpus_id is not None and _searches(asked.pipeline):
+            lost = (await connection.execute(LOST, seen | {"corpus": asked.corpus_id})).one()
+            warnings += filter(None, [_describe_lost_documents(asked, lost)])
+    return warnings
+
+
+def _searches(pipeline: str) -> bool:
+    """Tell whether the pipeline searches the corpus; one that is not installed any more counts as if it did."""
+    return pipeline not in registry.names() or not registry.get(pipeline).ignores("duplicates")
+
+
+def _describe_limit(asked: Row[Any]) -> str:
+    if asked.most is None or asked.most <= asked.all_items:
+        return ""
+    items = format_count(asked.all_items, "item")
+    return f"the limit is {asked.most}, but dataset {asked.name!r} has only {items}: all are asked"
+
+
+def _describe_grading(asked: Row[Any], ungraded: int, golds: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the grades of a dataset's items; a rubric needs no expected answers."""
+    if asked.grader != "rubric" and not golds:
+        none = f"none of the {asked.items} items of dataset {asked.name!r} has an expected answer"
+        yield f"{none}: no answer can be graded"
+    elif asked.grader != "rubric" and ungraded:
+        without = f"{ungraded} of the {asked.items} items of dataset {asked.name!r} have no expected answer"
+        yield f"{without}: answers to them are not graded, and the accuracy is that of the others"
+    if unusable := sum(not _is_usable(gold, asked.grader) for gold in golds):
+        problem = f"{unusable} of {len(golds)} expected answers of dataset {asked.name!r} cannot be read by grader"
+        yield f"{problem} {asked.grader!r}: no answer to these items can be right; choose another --grader"
+    words = sum(map(is_words, golds))
+    if not asked.grader and 2 * words > len(golds):  # nobody has chosen a grader
+        yield f"dataset {asked.name!r}: {describe_words(words, len(golds))}"
+
+
+def _is_usable(gold: str, grader: str) -> bool:
+    if grader == "choice":
+        return len(gold) == 1 and gold in LETTERS
+    try:
+        check_gold(grader or "math", gold)
+    except InvalidGold:
+        return False
+    return True
+
+
+def _describe_lost_documents(asked: Row[Any], lost: Row[Any]) -> str:
+    if not lost.lost:
+        return ""
+    return (
+        f"{lost.lost} of {lost.items} items of dataset {asked.name!r} have no gold document in corpus {asked.corpus!r}"
+        f" (item {lost.item!r} names {lost.document!r}): their recall is 0 whatever is found; choose the corpus that"
+        " has these ids, or correct `gold_documents`"
+    )
