@@ -1,4 +1,4 @@
-"""`mathrag pipeline`, `model` and `plugin`: what jobs can use."""
+"""`mathrag pipeline` and `plugin`: what jobs can use."""
 
 import keyword
 import re
@@ -17,28 +17,8 @@ from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from shared.shapes import Kind
 
-model = typer.Typer()
 pipeline = typer.Typer()
 plugin = typer.Typer()
-
-
-@model.command("list")
-def list_models(as_json: AsJson = False) -> None:
-    """List the configured models, and whether a guard has registered them."""
-    send_and_print(service.models(), _print_models, as_json)
-
-
-def _print_models(found: list[Json]) -> None:
-    print_table(("NAME", "DRIVER", "DEFAULT FOR", "CONTEXT", "MIB", "REGISTERED", "DIGEST"), [
-        (
-            each["name"], each["driver"], ", ".join(each["default_for"]) or None, each["context"],
-            each["footprint_mib"], "yes" if each["registered"] else "no", (each["digest"] or "")[:12] or None,
-        )
-        for each in found
-    ])  # fmt: skip
-    for each in found:
-        if each["warning"]:
-            typer.echo(f"warning: {each['name']}: {each['warning']}", err=True)
 
 
 @pipeline.command("list")

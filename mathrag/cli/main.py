@@ -96,7 +96,7 @@ ENTRIES = (
     CommandEntry("label", "Label documents and answers, and compare the labels with the judge or the grader."),
     CommandEntry("prompt", "Store, show and compare prompts: how models are asked for answers."),
     CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
-    CommandEntry("model", "List the models that jobs can use.", module="catalog"),
+    CommandEntry("model", "List the models that jobs can use; connect one of your own."),
     CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),
     CommandEntry("gpu", "Inspect, drain, release and retry devices."),
     CommandEntry("report", "Write reports that open in a browser without a server."),

@@ -261,7 +261,7 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
     A stack that already runs there with the same configuration is used and left running.
     """
     data = folder / DATA
-    with _set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
+    with set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
         file = folder / CONFIGURATION
         text = yaml.safe_dump(configuration, sort_keys=False)
         if file.is_file() and file.read_text("utf-8") == text:
@@ -284,7 +284,7 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
 
 
 @contextmanager
-def _set_environment(**variables: str) -> Iterator[None]:
+def set_environment(**variables: str) -> Iterator[None]:
     """Set environment variables for this process and its children, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

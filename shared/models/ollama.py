@@ -320,8 +320,11 @@ class Ollama:
 
     async def find_pulled(self, tag: str) -> Pulled | None:
         """Find the model on the server's disk; None if no model has that name."""
-        models = (await self._get("/api/tags", Tags)).models
-        return next((each for each in models if each.name == make_full_tag(tag)), None)
+        return next((each for each in await self.list_pulled() if each.name == make_full_tag(tag)), None)
+
+    async def list_pulled(self) -> tuple[Pulled, ...]:
+        """List the models on the server's disk."""
+        return (await self._get("/api/tags", Tags)).models
 
     async def show(self, tag: str) -> dict[str, Any]:
         """Read the description of a pulled model, whose `model_info` has the keys of its GGUF header."""

@@ -72,6 +72,23 @@ def test_a_job_is_paused_resumed_watched_and_exported(stack: RunningStack, tmp_p
     assert json.loads((tmp_path / "out" / "audit.json").read_text("utf-8"))["clean"]
 
 
+def test_a_model_is_connected_after_it_has_answered_one_prompt(tmp_path: Path) -> None:
+    file = shutil.copy(REPOSITORY / "models" / "rules-generator-f16.gguf", tmp_path / "mine.gguf")
+    settings = tmp_path / "mathrag.yaml"
+    settings.write_text("# Ours.\nport: 8099\n")
+    variables = {"MATHRAG_CONFIG": str(settings), "MATHRAG_DATA_DIR": str(tmp_path / "data")}
+    tried = mathrag("model", "connect", str(file), "--role", "generate", "--json", **variables)
+    assert tried.returncode == Exit.DONE, tried.stderr
+    found = json.loads(tried.stdout)
+    assert found["reply"]
+    assert (found["name"], found["roles"], found["next"]) == ("mine", ["generate"], ["mathrag up --detach"])
+    assert settings.read_text().startswith("# Ours.\nport: 8099\n")
+    assert mathrag("config", "validate", str(settings), **variables).returncode == Exit.DONE
+    (tmp_path / "not.gguf").write_text("no model")
+    refused = mathrag("model", "connect", str(tmp_path / "not.gguf"), **variables)
+    assert (refused.returncode, "is no GGUF file" in refused.stderr) == (Exit.INVALID, True)
+
+
 def test_curl_sends_what_is_shown(stack: RunningStack) -> None:
     bash, curl = shutil.which("bash"), shutil.which("curl")
     if bash is None or curl is None:

@@ -8,6 +8,7 @@ from services.orchestrator.api.jobs import JobFilters, load_page
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import charts
+from shared.settings import make_shipped_models
 from shared.storage import jobs
 from shared.storage.corpora import list_corpora
 from shared.storage.datasets import list_datasets
@@ -50,8 +51,8 @@ async def _list_steps(deps: Deps, *, has_job: bool) -> list[Step]:
     questions = await list_datasets(deps.database, 1)
     return [
         Step(
-            "Model", bool(deps.settings.models), "/models", "Configure a model that answers and one that judges.",
-            "mathrag model list",
+            "Model", _has_real_model(deps), "/models/connect", "Connect a model that answers; without one, the shipped"
+            " models answer, which know nothing but the demonstration.", "mathrag model connect",
         ),
         Step(
             "Documents", bool(documents.data), "/corpora", "Upload the documents that are searched.",
@@ -66,3 +67,9 @@ async def _list_steps(deps: Deps, *, has_job: bool) -> list[Step]:
             "mathrag job submit --name NAME --dataset NAME --corpus NAME --pipeline hybrid",
         ),
     ]  # fmt: skip
+
+
+def _has_real_model(deps: Deps) -> bool:
+    """Tell whether a model other than the shipped ones answers by default."""
+    shipped = make_shipped_models().values()
+    return any(deps.settings.models.get(name) not in shipped for name in deps.settings.roles.values())

@@ -1,16 +1,20 @@
 """Pages about the service: audits, configurations, readiness, experiments, labels, the first page, models."""
 
 import re
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy import text as sqlalchemy_text
 
 from services.orchestrator.web import configuration
 from services.orchestrator.web.job import write_audit_headline
 from shared.audit import Violation, list_invariants
 from shared.lease import learned_memory, residencies
+from shared.settings import MODELS as SHIPPED
 from shared.settings import Elasticsearch, Model, Retrieval
 from shared.shapes import Scope
 from shared.storage import devices, jobs, keys
@@ -21,6 +25,7 @@ from tests.integration.conftest import Plant
 from tests.integration.pages import browsing
 from tests.integration.pages.browsing import look, next_page, rows, send, sign_in, text, token
 from tests.integration.test_access import KEYED, sent
+from tests.integration.test_chat_api import answering, no_pause
 from tests.integration.test_comparison import right
 from tests.integration.test_experiments import PAIR, WEIGHTS, submitted
 
@@ -724,6 +729,50 @@ async def test_an_unknown_model_is_told_from_what_was_meant(modelled_api: Api) -
     assert "did you mean &#39;a-judge&#39;?" in reply.text
     problem = await modelled_api.http.get("/v1/models/a-jugde")
     assert problem.json()["hint"].startswith("did you mean 'a-judge'?")
+
+
+async def test_a_model_is_connected_by_a_form_that_writes_the_settings_file(
+    modelled_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "mathrag.yaml"
+    monkeypatch.setenv("MATHRAG_CONFIG", str(settings))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = shutil.copy(SHIPPED / "rules-generator-f16.gguf", tmp_path / "mine.gguf")
+    assert 'href="/models/connect"' in await text(modelled_api, "/models")
+    found = await text(modelled_api, f"/models/connect?folder={tmp_path}")
+    assert rows(found) == [f"{file} file 2"]
+    chosen = await text(modelled_api, f"/models/connect?what={file}&role=generate")
+    assert f"<code>{settings}</code> would be:" in chosen
+    assert not settings.exists()
+    reply = await send(modelled_api, "/models/connect", {"what": str(file), "role": "generate"})
+    assert (reply.status_code, reply.headers["location"]) == (303, "/models/connect?done=mine")
+    written = yaml.safe_load(settings.read_text())
+    assert (written["roles"]["generate"], written["models"]["mine"]["path"]) == ("mine", str(file))
+    assert "mathrag up --detach" in await text(modelled_api, "/models/connect?done=mine")
+    missing = await send(modelled_api, "/models/connect", {"what": str(tmp_path / "missing.gguf")})
+    assert missing.status_code == 422
+    assert "is no GGUF file of a language model" in missing.text
+    settings.write_text("port: [")
+    broken = await look(modelled_api, f"/models/connect?what={file}")
+    assert (broken.status_code, "mathrag config validate" in broken.text) == (422, True)
+    monkeypatch.setenv("MATHRAG_CONFIG", str(file / "mathrag.yaml"))
+    unwritable = await send(modelled_api, "/models/connect", {"what": str(file)})
+    assert (unwritable.status_code, "cannot be written" in unwritable.text) == (409, True)
+
+
+async def test_a_model_is_asked_one_question_on_its_page(
+    modelled_api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with no_pause(monkeypatch):
+        async with answering(database):
+            reply = await send(modelled_api, "/models/a-generator/try", {"question": "What is 2 + 2?"})
+    assert reply.status_code == 200
+    (job,) = await scene.rows(database, "SELECT public_id FROM jobs")
+    answer = (await modelled_api.get(f"/v1/jobs/{job[0]}/samples/0"))["outcome"]["answer"]
+    assert answer in reply.text.partition('<div class="written">')[2].partition("</div>")[0]
+    assert "everything else about this answer" in reply.text
+    empty = await send(modelled_api, "/models/a-generator/try", {"question": ""})
+    assert (empty.status_code, "question" in empty.text) == (422, True)
 
 
 async def test_without_models_the_page_says_how_to_name_one(database: Database, redis_url: str) -> None:

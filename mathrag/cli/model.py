@@ -1,0 +1,79 @@
+"""`mathrag model`: list the models that jobs can use, and connect one of your own."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mathrag.cli.api import send_and_print
+from mathrag.cli.command_groups import PlainCommand
+from mathrag.cli.output import AsJson, DataDir, print_table, report_errors
+from mathrag.client import service
+from mathrag.client.request import Json
+
+model = typer.Typer()
+
+
+@model.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """List the configured models, and whether a guard has registered them."""
+    send_and_print(service.models(), _print_models, as_json)
+
+
+def _print_models(found: list[Json]) -> None:
+    print_table(("NAME", "DRIVER", "DEFAULT FOR", "CONTEXT", "MIB", "REGISTERED", "DIGEST"), [
+        (
+            each["name"], each["driver"], ", ".join(each["default_for"]) or None, each["context"],
+            each["footprint_mib"], "yes" if each["registered"] else "no", (each["digest"] or "")[:12] or None,
+        )
+        for each in found
+    ])  # fmt: skip
+    for each in found:
+        if each["warning"]:
+            typer.echo(f"warning: {each['name']}: {each['warning']}", err=True)
+
+
+What = Annotated[
+    str | None,
+    typer.Argument(help="Ollama's tag, a GGUF file, or an address such as https://models.example.org/v1."),
+]
+RoleOption = Annotated[
+    Literal["both", "generate", "judge"],
+    typer.Option(help="What it does by default: writes answers (generate), rates documents (judge), or both."),
+]
+Served = Annotated[str | None, typer.Option("--model", help="Which model of the address, if it has several.")]
+ApiKeyEnv = Annotated[str | None, typer.Option(help="Environment variable with the API key of the address.")]
+Folder = Annotated[Path | None, typer.Option(help="Also look for GGUF files here.")]
+OllamaServer = Annotated[
+    str | None, typer.Option("--ollama", help="Address of the Ollama server (default: http://127.0.0.1:11434).")
+]
+Untried = Annotated[bool, typer.Option("--untried", help="Do not try it with a prompt.")]
+
+
+@model.command("connect", cls=PlainCommand)
+def connect(
+    what: What = None,
+    role: RoleOption = "both",
+    served: Served = None,
+    api_key_env: ApiKeyEnv = None,
+    folder: Folder = None,
+    ollama: OllamaServer = None,
+    untried: Untried = False,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Connect a model of your own: try it with one prompt, and write it into the settings file.
+
+    Without an argument it lists the models of Ollama, and the GGUF files, that it finds on this machine. The trial runs
+    on a stack of its own; while yours runs, it is left out.
+    """
+    with report_errors(as_json=as_json, extra="embedded"):
+        from mathrag.cli import connecting  # it needs the extra, which `model list` does not
+
+        if what is None:
+            connecting.print_models(folder, ollama, as_json=as_json)
+        else:
+            connecting.connect(
+                what, role, served=served, api_key_env=api_key_env, ollama=ollama, untried=untried, data_dir=data_dir,
+                as_json=as_json,
+            )  # fmt: skip
