@@ -218,6 +218,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     context: tuple[Shown, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
