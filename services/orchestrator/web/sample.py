@@ -117,6 +117,7 @@ async def show_sample(
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
         earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
         copies=commands, prompt=prompt, difference=difference,
+        sent=next((step.prompt for step in reversed(found.steps) if step.role == "generate"), None),
     )  # fmt: skip
 
 
