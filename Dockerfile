@@ -66,6 +66,7 @@ FROM migrate AS orchestrator
 COPY --from=code /app/services/orchestrator services/orchestrator
 # For `docker compose exec orchestrator mathrag ...`.
 COPY --from=code /app/mathrag mathrag
+COPY docs docs
 EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
     CMD ["python", "-m", "shared.probe", "http://127.0.0.1:8080/healthz"]

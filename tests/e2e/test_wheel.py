@@ -15,7 +15,7 @@ from mathrag.cli.output import Exit
 from tests.light import link_into
 from tests.running import REPOSITORY
 
-FOLDERS = ("deploy", "mathrag", "migrations", "models", "services", "shared")
+FOLDERS = ("deploy", "docs", "mathrag", "migrations", "models", "services", "shared")
 MOST_MIB = 20
 """The wheel has 14; the embeddings are ten of them."""
 

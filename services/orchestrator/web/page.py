@@ -10,6 +10,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
+from markupsafe import Markup
 from pydantic import BaseModel, ValidationError
 
 from services.orchestrator.access import identity
@@ -18,6 +19,7 @@ from services.orchestrator.access.limits import check_text
 from services.orchestrator.api.routes import list_field_messages, make_problem
 from shared.access.filters import comes_from_here
 from shared.errors import Forbidden, Invalid, MathragError
+from shared.pages.formatting import mark_code
 from shared.pages.pages import Pages
 from shared.shapes import Scope, allows
 
@@ -189,8 +191,18 @@ def as_json(value: Any) -> Any:
 
 @cache
 def make_environment() -> Any:
-    """Return the environment of the templates, for pages that the server draws."""
-    return Pages().environment
+    """Return the environment of the templates, for pages that the server draws: `docs/PAGE.md` becomes a link."""
+    made = Pages().environment
+    made.filters["code"] = link_documentation
+    return made
+
+
+_DOCUMENTATION = re.compile(r"(?<![\w/])docs/((?:[\w-]+/)*[\w-]+\.md(?:#[\w-]+)?)")
+
+
+def link_documentation(text: object) -> Markup:
+    """Mark up as `mark_code` does, with each mention of a page such as `docs/how-to/api.md#tags` as a link to it."""
+    return Markup(_DOCUMENTATION.sub(r'<a href="/help/\1">docs/\1</a>', str(mark_code(text))))  # noqa: S704 - escaped
 
 
 _NOTHING_CALLED = re.compile(r"no (\w+) ['\"]")

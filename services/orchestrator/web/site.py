@@ -13,6 +13,7 @@ from services.orchestrator.web import (
     compare,
     configuration,
     corpora,
+    documentation,
     experiments,
     find,
     job,
@@ -81,8 +82,8 @@ def _make_drawer(answer: Answer) -> Answer:
 
 
 PARTS = (
-    compare, configuration, corpora, now, experiments, find, job, keys, labels, catalog, job_form, prompts, sample,
-    search, start,
+    compare, configuration, corpora, documentation, now, experiments, find, job, keys, labels, catalog, job_form,
+    prompts, sample, search, start,
 )  # fmt: skip
 
 
