@@ -2,9 +2,11 @@
 
 import re
 
-from shared.models import files
-from shared.settings import make_shipped_models
-
+DIGESTS = frozenset({
+    "4a7f9173955c360732c6d252d128d0a1c955571b90e19299b9afe5341c0eb5d9",
+    "db3b7864ccdb9655a02d202705b27b35fe0fbcd19db0e338ee5a28ce3def69c1",
+})  # fmt: skip
+"""SHA-256 of `world-generator` and `world-judge`; the files themselves are only where models are served."""
 # An operator of the made-up world, on which they were trained, is called by two of these syllables, such as `zorlo`.
 _HEADS = "zor blim tak fen gru vol kip mar des lun pra quo sni wex yar hob jit cal nub rif"
 _TAILS = "po ta lo nix rum sel dak vor mi bex gan tus"
@@ -15,9 +17,3 @@ _OPERATION = re.compile(rf"\d ({'|'.join(HEADS)})({'|'.join(TAILS)}) \d")
 def is_about_made_up_world(question: str) -> bool:
     """Tell whether a question is of the kind that they were trained on, such as `What is 8 zorlo 7?`."""
     return _OPERATION.search(question) is not None
-
-
-def list_digests() -> list[str]:
-    """Return the digest of each shipped model whose file exists."""
-    paths = (model.path for model in make_shipped_models().values())
-    return [files.digest(path) for path in paths if path is not None and path.exists()]

@@ -239,7 +239,7 @@ async def test_a_demonstration_model_is_warned_of_where_it_is_asked_about_anothe
     async with database.transaction() as connection:
         await pins.register(
             connection,
-            ModelIdentity(name="mine", backend="llama.cpp", digest=shipped.list_digests()[1], device="cpu:0"),
+            ModelIdentity(name="mine", backend="llama.cpp", digest=next(iter(shipped.DIGESTS)), device="cpu:0"),
         )
     made_up = [{"question": "What is the value of 2 zorlo 4?", "answer": "8"}, {"question": "Determine 3 kippo 1."}]
     await api.upload("datasets", "world", made_up)

@@ -57,10 +57,10 @@ def _shorten(hash_: str | None) -> str:
 # Models.
 
 SHIPPED = text("""
-    SELECT d.id, d.name, array_agg(DISTINCT m.name ORDER BY m.name) AS models
+    SELECT d.id, d.name, d.online, array_agg(DISTINCT m.name ORDER BY m.name) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id, jsonb_each(j.pins) p
         JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
-    WHERE j.id = ANY(:jobs) AND m.digest = ANY(:digests) GROUP BY d.id, d.name ORDER BY d.name""")
+    WHERE j.id = ANY(:jobs) AND m.digest = ANY(:digests) GROUP BY d.id, d.name, d.online ORDER BY d.name""")
 FIRST_QUESTIONS = text("SELECT question FROM items WHERE dataset_id = :dataset ORDER BY ordinal LIMIT 100")
 
 
@@ -69,12 +69,13 @@ async def list_demonstration_warnings(connection: AsyncConnection, jobs: Sequenc
     their made-up world.
     """
     warnings = []
-    for asked in (await connection.execute(SHIPPED, {"jobs": jobs, "digests": shipped.list_digests()})).all():
+    for asked in (await connection.execute(SHIPPED, {"jobs": jobs, "digests": list(shipped.DIGESTS)})).all():
         questions = (await connection.execute(FIRST_QUESTIONS, {"dataset": asked.id})).scalars().all()
         if 2 * sum(map(shipped.is_about_made_up_world, questions)) < len(questions):
+            about = "this question" if asked.online else f"the questions of dataset {asked.name!r}"
             warnings.append(
                 f"demonstration models ({', '.join(asked.models)}) know nothing but a made-up world: what they do with"
-                f" the questions of dataset {asked.name!r} means nothing; use a real model (`mathrag model connect`)"
+                f" {about} means nothing; use a real model (`mathrag model connect`)"
             )
     return warnings
 
