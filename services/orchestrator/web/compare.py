@@ -19,7 +19,7 @@ from services.orchestrator.reports.comparison import (
     find_pair,
     parse_measure,
 )
-from services.orchestrator.web.page import Visit, Visitor, page
+from services.orchestrator.web.page import Visit, Visitor, page, parse_as
 from services.orchestrator.web.prompts import load_prompt_of, make_difference
 from services.orchestrator.web.sample import ContextDocument, documents
 from shared.errors import Invalid
@@ -29,6 +29,7 @@ from shared.rag.provenance import Ending
 from shared.records import Provenance
 from shared.shapes import ACCURACY, EXACT, SCORE
 from shared.storage import database, datasets, samples
+from shared.storage.answer_table import KINDS, AnswerFilters, list_answers
 from shared.storage.jobs import Job, JobSelection, Named, list_jobs
 from shared.storage.provenance import load_provenance
 
@@ -158,7 +159,7 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
     parameters = urlencode([("job", name) for name in several] + [each for each in others.items() if each[1]])
     return visit.show(
         "compare/jobs.html", title="Compare", json=f"/v1/comparison?{parameters}", found=found, names=several,
-        asked=query,
+        asked=query, answers=f"/compare/answers?{urlencode([('jobs', name) for name in several])}",
         notes=select_notes(found),
         prompts=prompts,
         differences=[
@@ -166,6 +167,27 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
         ],
         measures=MEASURES, rows=make_rows(found),
         endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
+    )  # fmt: skip
+
+
+class AnswersQuery(AnswerFilters):
+    """Which questions the table of answers shows, and of which jobs."""
+
+    jobs: Annotated[list[str], Field(min_length=1, max_length=MOST)]
+
+
+@page(router, "/compare/answers")
+async def show_answers(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
+    """Shows the answers of one to eight jobs question by question, those first on which the jobs differ."""
+    given = {name: value for name, value in visit.request.query_params.items() if value}
+    query = parse_as(AnswersQuery, {**given, "jobs": list(dict.fromkeys(names))})
+    listed, found = await list_answers(deps.database, query.jobs, query)
+    same = [("jobs", name) for name in query.jobs]
+    filters = {"kind": query.kind, "matches": query.matches, "cursor": found.next_cursor}
+    return visit.show(
+        "compare/answers.html", title="Answers", jobs=listed, references=query.jobs, found=found, kinds=KINDS,
+        query=query, compared=f"/compare?{urlencode(same)}",
+        further=f"/compare/answers?{urlencode([*same, *(each for each in filters.items() if each[1])])}",
     )  # fmt: skip
 
 

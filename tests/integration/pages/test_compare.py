@@ -5,6 +5,7 @@ import re
 import pytest
 
 from shared.replies import Generated
+from shared.storage.answer_table import AnswerFilters, list_answers
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished
@@ -269,3 +270,59 @@ async def test_names_of_subjects_are_text(api: Api, database: Database) -> None:
     page = await browsing.text(api, "/jobs/first/report")
     assert "<script>alert" not in page
     assert scene.SETTINGS.roles["generate"] in page
+
+
+# The answers of several jobs, question by question.
+
+
+async def test_questions_that_systems_answer_differently_come_first(
+    comparing_api: Api, answered: Answered, plant: Plant
+) -> None:
+    await answered(one=range(38), two=range(3, 38))
+    await plant(
+        "UPDATE samples s SET failure = 'invalid', state = 4 FROM jobs j"
+        " WHERE j.id = s.job_id AND j.name = 'one' AND s.ordinal = 39"
+    )
+    page = await text(comparing_api, "/compare?jobs=one&jobs=two")
+    assert 'href="/compare/answers?jobs=one&amp;jobs=two"' in page
+    page = await text(comparing_api, "/compare/answers?jobs=one&jobs=two")
+    kinds = [re.findall("some right, some not|all wrong|all right|failed: invalid", row) for row in rows(page)]
+    assert kinds[:6] == [["some right, some not"]] * 3 + [["failed: invalid"], ["all wrong"], ["all right"]]
+    assert rows(page)[0].startswith("What is 0 plus 0?")
+    assert 'href="/jobs/two/samples/2"' in page
+    assert len(rows(page)) == ITEMS
+
+
+async def test_the_table_of_answers_is_filtered_by_kind_and_expression_and_has_pages(
+    comparing_api: Api, answered: Answered, database: Database
+) -> None:
+    await answered(one=range(40), two=range(20))
+    path = "/compare/answers?jobs=one&jobs=two"
+    assert len(rows(await text(comparing_api, f"{path}&kind=different"))) == 20
+    assert len(rows(await text(comparing_api, f"{path}&kind=failed"))) == 0
+    found = rows(await text(comparing_api, f"{path}&matches=is+[37]+PLUS"))
+    assert [row[:16] for row in found] == ["What is 3 plus 3", "What is 7 plus 7"]
+    broken = await look(comparing_api, f"{path}&matches=(")
+    assert (broken.status_code, "is no regular expression" in broken.text) == (422, True)
+    first, page = await list_answers(database, ["one", "two"], AnswerFilters(), 30)
+    assert ([name for _, name in first], len(page.data)) == (["one", "two"], 30)
+    _, second = await list_answers(database, ["one", "two"], AnswerFilters(cursor=page.next_cursor), 30)
+    assert (len(second.data), second.next_cursor) == (10, None)
+    asked = {each.question for each in (*page.data, *second.data)}
+    assert len(asked) == ITEMS
+    other = await look(comparing_api, f"/compare/answers?jobs=one&cursor={page.next_cursor}")
+    assert other.status_code == 400
+
+
+async def test_jobs_over_other_questions_have_empty_places_in_the_table(
+    comparing_api: Api, answered: Answered, database: Database
+) -> None:
+    await answered(one=range(2))
+    await scene.add_dataset(database, 2, "short", frozenset({1}))
+    await comparing_api.job(name="other", dataset="short")
+    await finished(database)
+    page = rows(await text(comparing_api, "/compare/answers?jobs=one&jobs=other"))
+    assert len(page) == ITEMS + 1
+    assert sum("not asked" in row for row in page) == ITEMS
+    assert (await look(comparing_api, "/compare/answers")).status_code == 422
+    assert (await look(comparing_api, "/compare/answers?jobs=absent")).status_code == 404
