@@ -57,7 +57,7 @@ class AnswerFilters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: Kind | None = None
-    matches: Annotated[str, Field(max_length=200)] = ""
+    pattern: Annotated[str, Field(max_length=200)] = ""
     """Regular expression (of PostgreSQL) for the question or an answer, ignoring case."""
     cursor: str | None = None
 
@@ -100,11 +100,11 @@ async def list_answers(
     async with database.snapshot() as connection:
         known = [await jobs.resolve(connection, each) for each in references]
         names = await jobs.load_without_stages(connection, known)
-        asked = {"kind": filters.kind, "matches": filters.matches, "jobs": ",".join(map(str, sorted(known)))}
+        asked = {"kind": filters.kind, "pattern": filters.pattern, "jobs": ",".join(map(str, sorted(known)))}
         scope = storage.cursor_scope("answers", **asked)
         skip = storage.decode_cursor(filters.cursor, scope, 1)[0] if filters.cursor else 0
         values = {
-            "jobs": known, "pattern": filters.matches, "kind": KINDS.index(filters.kind) if filters.kind else None,
+            "jobs": known, "pattern": filters.pattern, "kind": KINDS.index(filters.kind) if filters.kind else None,
             "n": limit + 1, "skip": max(skip, 0),
         }  # fmt: skip
         await connection.execute(PATIENCE)
@@ -113,7 +113,7 @@ async def list_answers(
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in (INVALID_PATTERN, CANCELED):
                 raise
-            problem = f"`matches`: {filters.matches!r} is no regular expression that can be searched for"
+            problem = f"`pattern`: {filters.pattern!r} is no regular expression that can be searched for"
             raise Invalid(problem, hint="put a backslash before . ( ) [ ] * + ? if they are meant literally") from error
         written = await connection.execute(TEXTS, {"samples": [row.id for row in rows]})
         replies = {row.sample_id: row.reply for row in written}

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from services.orchestrator.web import site
 from tests.pages import world
 from tests.pages.browser import Seen, looking
-from tests.running import RunningStack
+from tests.running import REPOSITORY, RunningStack
 
 PAGES = {
     "start": "/",
@@ -33,6 +33,8 @@ PAGES = {
     "compare-choose": "/compare",
     "compare-one": "/compare?jobs=gate",
     "compare": "/compare?jobs=gate&jobs=dense&jobs=closed",
+    "compare-answers": "/compare/answers?jobs=gate&jobs=dense&jobs=closed",
+    "compare-answers-hostile": "/compare/answers?jobs=hostile&jobs=gate",
     "compare-changed": "/compare/changed?left=gate&right=dense",
     "compare-sample": "/compare/sample?left=gate&right=dense&index=0",
     "compare-cases": "/compare/cases?left=gate&left_index=0&right=dense&right_index=1",
@@ -48,6 +50,9 @@ PAGES = {
     "prompt": "/prompts/cot",
     "models": "/models",
     "model": "/models/world-judge",
+    "model-connect": "/models/connect",
+    "model-chosen": f"/models/connect?what={REPOSITORY}/models/rules-generator-f16.gguf",
+    "documentation": "/help/how-to/operations.md",
     "pipelines": "/pipelines",
     "pipeline": "/pipelines/mathrag-gate",
     "rules": "/rules",

@@ -183,7 +183,7 @@ async def show_answers(visit: Visitor, deps: RequestDeps, names: Jobs) -> Respon
     query = parse_as(AnswersQuery, {**given, "jobs": list(dict.fromkeys(names))})
     listed, found = await list_answers(deps.database, query.jobs, query)
     same = [("jobs", name) for name in query.jobs]
-    filters = {"kind": query.kind, "matches": query.matches, "cursor": found.next_cursor}
+    filters = {"kind": query.kind, "pattern": query.pattern, "cursor": found.next_cursor}
     return visit.show(
         "compare/answers.html", title="Answers", jobs=listed, references=query.jobs, found=found, kinds=KINDS,
         query=query, compared=f"/compare?{urlencode(same)}",

@@ -58,7 +58,12 @@ def render(file: Path) -> tuple[str, Markup]:
             token.attrSet("id", anchor)
             known.add(anchor)
     title = next((heading for token, heading in headings if token.tag == "h1"), file.stem)
-    return title, Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - our own files
+    drawn = str(parser.renderer.render(tokens, parser.options, {}))
+    # Tables scroll by themselves; Markdown has none without a header, but a header without words is none.
+    wide = {"<table>": '<div class="wide"><table>', "</table>": "</table></div>", "<th></th>": "<td></td>"}
+    for tag, replacement in wide.items():
+        drawn = drawn.replace(tag, replacement)
+    return title, Markup(drawn)  # noqa: S704 - our own files
 
 
 def _read_text(inline: Token) -> str:
