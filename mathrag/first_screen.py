@@ -275,8 +275,8 @@ def _describe_grid(contests: Sequence[Contest], baseline: str) -> str:
     if not better + worse:
         return f"In none of {n} comparisons with {baseline} at the same settings a difference can be told from chance."
     return (
-        f"Of {n} comparisons with {baseline} at the same settings, {better} show more right answers and {worse} fewer"
-        " than chance explains."
+        f"Against {baseline} at the same settings, more questions are answered right in {better} of {n} comparisons and"
+        f" fewer in {worse}: chance does not explain these differences."
     )
 
 

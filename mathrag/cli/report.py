@@ -37,7 +37,7 @@ Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the 
 Title = Annotated[
     str | None, typer.Option(help="Title of the report (default: a question that names what was compared).")
 ]
-Summary = Annotated[str, typer.Option(metavar="TEXT", help="Text of yours to stand below the title.")]
+Summary = Annotated[str | None, typer.Option(metavar="TEXT", help="Text of yours to stand below the title.")]
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -56,7 +56,7 @@ def bundle(
     jobs: Jobs = [],  # noqa: B006 - read, and never written
     experiment: Experiment = None,
     title: Title = None,
-    summary: Summary = "",
+    summary: Summary = None,
     names: Names = None,
     pdf: Pdf = False,
     png: Png = False,
@@ -84,16 +84,18 @@ def bundle(
         if client.shows:
             return
         comparison = None if found else compare_with_first(client, [each.id for each in folders])
+        compared = comparison or ((found or {}).get("comparisons") or {}).get("pooled")
         index = write(
-            out, [each.folder for each in folders], title, comparison, found, summary=summary,
-            labels=read_labels(names or [], folders, found), relevant=fetch_relevant(client, folders),
+            out, [each.folder for each in folders], title, comparison, found, summary=summary or "",
+            labels=read_labels(names or [], folders, compared if found else None),
+            relevant=fetch_relevant(client, folders),
         )  # fmt: skip
         pictures = {}
         if pdf:
             browser.print_pdf(chromium, index, out / PDF, PLACE)
             pictures["pdf"] = str(out / PDF)
         if png:
-            more = min(max(len(folders) - 2, 0), MOST_ADDED)
+            more = min(max(len(compared["jobs"] if compared else folders) - 2, 0), MOST_ADDED)
             browser.take_picture(chromium, index, out / PNG, PLACE, height=browser.HEIGHT + more * ROW_HEIGHT)
             pictures["png"] = str(out / PNG)
         if as_json:
@@ -137,22 +139,25 @@ def compare_with_first(client: Client, ids: Sequence[str]) -> Any:
     return client.send(api.compare(ids, baseline=ids[0]))
 
 
-def read_labels(texts: Sequence[str], folders: Sequence[FetchedJob], found: Any) -> dict[str, str]:
-    """Return labels by the id of a job, or by the name of a system of the experiment whose report is `found`.
+def read_labels(texts: Sequence[str], folders: Sequence[FetchedJob], pooled: Any) -> dict[str, str]:
+    """Return labels by the id of a job, or by the name of a system of the experiment whose comparison is `pooled`.
 
     Raises:
         Failed: a text is not of the form NAME=LABEL with a name of this report, or two are about the same.
     """
-    pooled = ((found or {}).get("comparisons") or {}).get("pooled") or {"jobs": []}
-    known = {name: each.id for each in folders for name in (each.id, each.name)}
-    known |= {each["name"]: each["name"] for each in pooled["jobs"]}
+    if pooled:
+        shown = [each["name"] for each in pooled["jobs"]]
+        known = dict(zip(shown, shown, strict=True))
+    else:
+        shown = [each.name for each in folders]
+        known = {name: each.id for each in folders for name in (each.id, each.name)}
     labels: dict[str, str] = {}
     for text in texts:
         # A name may hold "=" itself, as those of an experiment's points do.
         parts = [(text[:place], text[place + 1 :].strip()) for place, letter in enumerate(text) if letter == "="]
         match = [(key, label) for name, label in reversed(parts) for key in _find_keys(name, known) if label]
         if not match:
-            hint = f"write --name 'NAME=LABEL' with one of: {', '.join(each for each in known if each not in labels)}"
+            hint = f"write --name 'NAME=LABEL' with one of: {', '.join(shown)}"
             raise Failed("usage", f"--name {text}: no job of this report and its label", hint=hint)
         key, label = match[0]
         if key in labels or label in labels.values():

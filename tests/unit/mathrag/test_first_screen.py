@@ -217,7 +217,8 @@ def test_a_grid_counts_the_comparisons_with_its_baselines() -> None:
     four = systems(*(report(name, "dense", accuracy(60)) for name in grid))
     pairs = (make_pair("gate k=1", "dense k=1", 40, 5), make_pair("gate k=2", "dense k=2", 4, 5))
     assert sentence(four, compared("dense", *pairs)) == (
-        "Of 2 comparisons with dense at the same settings, 1 show more right answers and 0 fewer than chance explains."
+        "Against dense at the same settings, more questions are answered right in 1 of 2 comparisons and fewer in 0:"
+        " chance does not explain these differences."
     )
     assert sentence(four, compared("dense", pairs[1])).startswith("In none of 1 comparisons")
 

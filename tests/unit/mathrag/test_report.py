@@ -618,6 +618,18 @@ def test_names_are_given_by_a_jobs_name_or_the_beginning_of_its_id(server: Serve
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_a_variant_of_an_experiment_is_named_by_its_name(server: Server, tmp_path: Path) -> None:
+    server(serving(folder(tmp_path / "served")))
+    command = ("report", "bundle", "--experiment", "grid", "--out", str(tmp_path / "out"))
+    ended = mathrag(*command, "--name", "gate=Ours", "--name", "dense=Today")
+    assert ended.exit_code == Exit.DONE, ended.stderr
+    assert "Which gives more right answers: Today or Ours?" in above_details(tmp_path / "out")
+    ended = mathrag(*command, "--force", "--name", "first=Ours")
+    assert ended.exit_code == Exit.USAGE
+    assert "with one of: dense, gate" in ended.stderr
+
+
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("names", [("no-such=X",), ("hybrid-a",), ("hybrid-a= ",), ("hybrid-a=X", "hybrid-a=Y"),
                                    ("hybrid-a=X", "gate-b=X")])  # fmt: skip
 def test_a_name_of_no_job_or_given_twice_is_refused(server: Server, tmp_path: Path, names: tuple[str, ...]) -> None:
