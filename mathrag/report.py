@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from mathrag import first_screen
 from mathrag.client.service import summarise_audit
+from mathrag.first_screen import Choice, Relevant, System
 from shared.calls import CALL_KINDS, Request
 from shared.errors import Invalid
 from shared.pages import figures
@@ -93,6 +95,12 @@ class JobFiles:
         self.chain: str | None = None
         """Hash of the last link; None until all samples were read and the chain was verified."""
 
+    @property
+    def documents(self) -> int | None:
+        """Return the number of documents of the corpus as it was indexed; None if the job did not record it."""
+        indexes = (self.record.code.get("indexes") or {}).values()
+        return max((each["documents"] for each in indexes if "documents" in each), default=None)
+
     def samples(self) -> Iterator[ReportSample]:
         """Yield all samples in dataset order; the chain is verified when the last one has been read.
 
@@ -118,6 +126,13 @@ class JobFiles:
                     self.chain = previous if line.chain == previous else None
         if self.chain is None:
             raise self._refuse_chain("it breaks off before its end")
+
+    def rows(self) -> Iterator[SampleRow]:
+        """Yield the rows of all samples, without their records."""
+        with (self.folder / FILE_NAMES["rows"]).open("rb") as rows:
+            for line in rows:
+                if (row := _ROW.decode(line)) is not None:
+                    yield row
 
     def _read_lines(self) -> Iterator[JobLine | SampleLine | EndLine]:
         with (self.folder / FILE_NAMES["provenance"]).open("rb") as lines:
@@ -444,6 +459,8 @@ def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
 
 SIZE = 200
 """Samples per page: a few megabytes, which a browser filters and sorts at once."""
+MOST_CHARTED = 12
+"""Systems in the chart of the first screen; the figures of the details have more."""
 ROLES = ("judge", "generate")
 """Roles whose models a submission can name; the others are built in or belong to the corpus."""
 
@@ -458,52 +475,169 @@ class SamplesPage(msgspec.Struct, frozen=True, kw_only=True):
     endings: dict[str, int]
 
 
-def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, experiment: Any = None) -> Path:
+def write(
+    out: Path,
+    jobs: Sequence[Path],
+    title: str | None = None,
+    comparison: Any = None,
+    experiment: Any = None,
+    *,
+    summary: str = "",
+    labels: Mapping[str, str] | None = None,
+    relevant: Mapping[str, Relevant] | None = None,
+) -> Path:
     """Write all pages of the jobs whose files are in these folders; returns the page to open.
 
     Args:
         out: the report's folder, which holds `data/`.
         jobs: folders of `data/`, one for each job.
-        title: title of the report.
+        title: title of the report; None: a question that names what was compared.
         comparison: answer of GET /v1/comparison for the jobs, if they were compared.
         experiment: answer of GET /v1/experiments/{experiment}/report, if the jobs are an experiment.
+        summary: text of the user that stands below the title.
+        labels: what to call the systems, by the id of a job or the name of an experiment's system.
+        relevant: relevant documents by the id of a job, where the dataset names them.
 
     Raises:
         Invalid: a job's chain is broken, or its files do not belong together.
     """
     (out / "data").mkdir(parents=True, exist_ok=True)
-    for name, value in (("comparison", comparison), ("experiment", experiment)):
+    for name, value in (("comparison", comparison), ("experiment", experiment), ("relevant", relevant or None)):
         if value is not None:
             (out / "data" / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
-    pages = Pages()
-    sources = []
-    for folder in jobs:
-        read = JobFiles(folder)
-        _write_job(pages, out / "jobs" / read.slug, read, title)
-        sources.append(read)
+    pages, sources = Pages(), [JobFiles(folder) for folder in jobs]
     reports = [each.report for each in sources]
+    compared = comparison or (experiment and experiment["comparisons"] and experiment["comparisons"]["pooled"])
+    systems = first_screen.make_systems(reports, compared, labels or {})
+    screen = FirstScreen(systems, sources, compared, relevant or {})
+    title = title or first_screen.write_title(systems)
+    for read in sources:
+        _write_job(pages, out / "jobs" / read.slug, read, title, screen)
     drawn = [pages.draw(figure, out / "figures") for figure in list_figures(reports, experiment)]
     ended = sorted({format_time(each["ended_at"]) for each in reports if each["ended_at"]})
     period = f"{ended[0]} to {ended[-1]}" if len(ended) > 1 else "".join(ended)
     listed = [
         {
             "slug": each.slug, "report": each.report, "audited": summarise_audit(each.audit["violations"]),
-            "command": _submit_command(each),
+            "command": _submit_command(each), "label": screen.find_label(each.report["id"]),
         }
         for each in sorted(sources, key=lambda each: -(each.report["accuracy"]["value"] or 0.0))
     ]  # fmt: skip
     pages.render(
-        "frozen/index.html", index := out / "index.html", title=title, jobs=listed, period=period,
+        "frozen/index.html", index := out / "index.html", title=title, summary=summary, screen=screen,
+        chart=pages.draw(screen.draw_chart(), out / "figures"), jobs=listed, period=period,
         headline=find_headline(reports, comparison, experiment), notes=list(list_notes(reports, experiment)),
-        drawn=drawn, comparisons=list(list_comparisons(comparison, experiment)),
-        cells=experiment["rows"] if experiment else [], slugs={each.report["id"]: each.slug for each in sources},
+        drawn=drawn, comparisons=list(list_comparisons(comparison, experiment)), experiment=experiment,
+        has_relevant=bool(relevant), cells=experiment["rows"] if experiment else [],
+        slugs={each.report["id"]: each.slug for each in sources},
     )  # fmt: skip
     return index
 
 
-def _write_job(pages: Pages, folder: Path, read: JobFiles, title: str) -> None:
+class FirstScreen:
+    """What the first screen shows of these systems; examples are complete when the pages of all jobs are written."""
+
+    def __init__(
+        self, systems: Sequence[System], sources: Sequence[JobFiles], compared: Any, relevant: Mapping[str, Relevant]
+    ) -> None:
+        contests = first_screen.list_contests(systems, compared)
+        contest = first_screen.choose_contest(contests, compared)
+        baseline = compared["baseline"] if compared else None
+        self.sentence = first_screen.write_sentence(systems, contests, baseline)
+        self.cautions = first_screen.list_cautions(
+            systems, {each.report["id"] for each in sources if each.audit["violations"]}
+        )
+        self.next_steps = first_screen.list_next_steps(systems, contest)
+        costs = first_screen.list_costs(systems)
+        self.costs, self.unlisted = costs[:MOST_CHARTED], len(costs[MOST_CHARTED:])
+        self.is_priced = any(each.usd for each in costs)
+        documents = {each.record.corpus.name: each.documents for each in sources if each.record.corpus}
+        self.facts = list(first_screen.list_facts(systems, documents))
+        self._systems, self._relevant = systems, relevant
+        self._files = {each.report["id"]: each for each in sources}
+        self.reordering = self._describe_reordering()
+        self._shown, self._choices = self._choose_examples(contest)
+        self._kept: dict[tuple[str, int], tuple[SampleEntry, str]] = {}
+
+    def find_label(self, job: str) -> str | None:
+        """Return what the first screen calls the system of a job; None if it has none."""
+        found = [each.label for each in self._systems if any(report["id"] == job for report in each.reports)]
+        return found[0] if found else None
+
+    def draw_chart(self) -> Figure:
+        """Draw the accuracy of the systems, in words that need no explanation."""
+        return figures.draw_accuracy(
+            first_screen.make_rows(self._systems, MOST_CHARTED), title="Questions answered right",
+            name="answered-right", interval="95 % interval", axis="Questions answered right (%)",
+            of="questions answered right",
+        )  # fmt: skip
+
+    def keep(self, job: str, entry: SampleEntry, file: str) -> None:
+        """Keep the entry of a sample if it is an example; `file` is the name of its page."""
+        row = entry.row
+        for choice in self._choices:
+            for (_, shown), index in zip(self._shown, choice.indexes, strict=True):
+                if (shown.report["id"], index, 0) == (job, row.index, row.repeat):
+                    self._kept[job, index] = entry, file
+
+    @property
+    def examples(self) -> list[dict[str, Any]]:
+        """Return each example with its question, the expected answer, and the answer and documents of each system."""
+        return [self._make_example(choice) for choice in self._choices]
+
+    def _make_example(self, choice: Choice) -> dict[str, Any]:
+        sides = []
+        for (system, files), index in zip(self._shown, choice.indexes, strict=True):
+            entry, file = self._kept[files.report["id"], index]
+            relevant = self._relevant.get(files.report["id"], {}).get(index, ())
+            passages = [
+                {
+                    "text": first_screen.shorten(f"{each.problem} {each.text}", first_screen.LONGEST_DOCUMENT),
+                    "is_relevant": each.document in relevant,
+                }
+                for each in entry.passages[: first_screen.MOST_DOCUMENTS]
+            ]  # fmt: skip
+            answer = entry.row.answer
+            sides.append({
+                "label": system.heading, "correct": entry.row.correct, "passages": passages,
+                "answer": None if answer is None else first_screen.shorten(answer, first_screen.LONGEST_ANSWER),
+                "more": len(entry.passages) - len(passages), "link": f"jobs/{files.slug}/{file}#s{index}-0",
+            })  # fmt: skip
+        question = first_screen.shorten(entry.row.question, first_screen.LONGEST_QUESTION)
+        gold = first_screen.shorten(entry.row.gold or "", first_screen.LONGEST_ANSWER)
+        return {"heading": choice.heading, "question": question, "gold": gold, "sides": sides}
+
+    def _choose_examples(self, contest: Any) -> tuple[list[tuple[System, JobFiles]], list[Choice]]:
+        """Return the systems to show with the job of each, and the questions."""
+        if contest is None:
+            found = [(each, self._files[report["id"]]) for each in self._systems for report in each.reports[:1]]
+            return (
+                (found, first_screen.choose_alone(found[0][1].rows()))
+                if len(self._systems) == len(found) == 1
+                else ([], [])
+            )
+        one, other = contest.better, contest.other
+        for left in one.reports:
+            for right in other.reports:
+                if len(one.reports) == 1 or left["settings"]["dataset"] == right["settings"]["dataset"]:
+                    shown = [(one, self._files[left["id"]]), (other, self._files[right["id"]])]
+                    rows = (files.rows() for _, files in shown)
+                    return shown, first_screen.choose_differing((one.label, other.label), *rows)
+        return [], []
+
+    def _describe_reordering(self) -> str | None:
+        found = first_screen.find_reordering(self._systems)
+        if found is None:
+            return None
+        one, other = (self._files[each.reports[0]["id"]] for each in found)
+        is_same = (one.record.dataset, one.record.corpus) == (other.record.dataset, other.record.corpus)
+        relevant = self._relevant.get(one.report["id"])
+        return first_screen.describe_reordering(one.rows(), other.rows(), relevant) if is_same and relevant else None
+
+
+def _write_job(pages: Pages, folder: Path, read: JobFiles, title: str, screen: FirstScreen) -> None:
     measured = FigureData()
-    listed = list(_write_samples(pages, folder, read, measured, title))
+    listed = list(_write_samples(pages, folder, read, measured, title, screen))
     drawn = [pages.draw(figure, folder / "figures") for figure in measured.draw_figures(read.report)]
     pages.render(
         "frozen/job.html", folder / "index.html", title=title, report=read.report, audit=read.audit, drawn=drawn,
@@ -514,7 +648,7 @@ def _write_job(pages: Pages, folder: Path, read: JobFiles, title: str) -> None:
 
 
 def _write_samples(
-    pages: Pages, folder: Path, read: JobFiles, measured: FigureData, title: str
+    pages: Pages, folder: Path, read: JobFiles, measured: FigureData, title: str, screen: FirstScreen
 ) -> Iterator[SamplesPage]:
     total = read.report["request_counts"]["total"] - read.report["request_counts"]["in_progress"]
     names = read.report["settings"]["models"]
@@ -525,9 +659,12 @@ def _write_samples(
         endings = Counter(sample.row.ending or sample.row.state for sample in some)
         first, last = some[0].row.index, some[-1].row.index
         page = SamplesPage(file=_name_file(number), first=first, last=last, endings=dict(sorted(endings.items())))
+        entries = [prepare_sample(sample, models) for sample in some]
+        for entry in entries:
+            screen.keep(read.report["id"], entry, page.file)
         pages.render(
             "frozen/samples.html", folder / page.file, title=title, name=read.report["name"], page=page,
-            entries=[prepare_sample(sample, models) for sample in some],
+            entries=entries,
             earlier=_name_file(number - 1) if number > 1 else None,
             later=_name_file(number + 1) if number * SIZE < total else None,
         )  # fmt: skip

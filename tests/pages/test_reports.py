@@ -1,5 +1,7 @@
 """A report's folder, opened from the disk: one design with the live pages."""
 
+import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ from tests.running import RunningStack, mathrag
 @pytest.fixture(scope="module")
 def report(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report")
-    for name, jobs in (("hostile", ["hostile"]), ("two", ["gate", "dense"])):
-        ended = mathrag("report", "bundle", *jobs, "--out", str(out / name), MATHRAG_URL=stack.url)
+    for name, given in (("hostile", ["hostile"]), ("two", ["gate", "dense", "--pdf", "--png"])):
+        ended = mathrag("report", "bundle", *given, "--out", str(out / name), MATHRAG_URL=stack.url)
         assert ended.returncode == 0, ended.stderr
     return out
 
@@ -49,3 +51,36 @@ def test_letters_of_figures_can_be_read_on_a_telephone(browser: Browser, report:
         )
         assert len(sizes) > 20
         assert min(sizes) >= 8
+
+
+def test_the_result_chart_and_examples_are_on_the_first_screen(browser: Browser, report: Path) -> None:
+    with looking(browser, "file://", viewport={"width": 1400, "height": 900}) as window:
+        page = window.open(str(report / "two" / "index.html"))
+        for part in ("h1", ".sentence", ".first-screen .chart.from-medium", ".first-screen dl.facts", ".example"):
+            for number in range(page.locator(part).count()):
+                box = page.locator(part).nth(number).bounding_box()
+                assert box is not None
+                assert box["y"] + box["height"] <= 900, part
+        assert page.locator(".example").count() >= 1
+        expect(page.locator(".first-screen h2").last).to_have_text("What to do next")
+
+
+def test_pdf_and_png_hold_the_first_screen_alone(browser: Browser, report: Path) -> None:
+    png = (report / "two" / "report.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert struct.unpack(">II", png[16:24]) == (2800, 1800)
+    pdf = (report / "two" / "report.pdf").read_bytes()
+    assert len(re.findall(rb"/Type */Page\b", pdf)) == 1
+    with looking(browser, "file://") as window:
+        page = window.open(f"{report / 'two' / 'index.html'}#picture")
+        expect(page.locator(".first-screen")).to_be_visible()
+        expect(page.locator(".details")).to_be_hidden()
+
+
+def test_a_printed_page_begins_with_the_first_screen_on_a_sheet_of_its_own(browser: Browser, report: Path) -> None:
+    with looking(browser, "file://") as window:
+        page = window.open(str(report / "two" / "index.html"))
+        whole = page.pdf(prefer_css_page_size=True)
+        assert len(re.findall(rb"/Type */Page\b", whole)) >= 2
+        page.emulate_media(media="print")
+        assert page.locator(".first-screen").evaluate("e => getComputedStyle(e).page") == "first-screen"

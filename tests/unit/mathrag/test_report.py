@@ -24,7 +24,7 @@ from shared.pages.lines import list_guidance
 from shared.pages.pages import Pages
 from shared.params import Params
 from shared.statistics.intervals import wilson
-from tests.unit.bundles import REPORT, folder, serve_file
+from tests.unit.bundles import DOCUMENT, REPORT, SAMPLE, folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.figures import DECISION
 
@@ -146,14 +146,93 @@ def test_a_hostile_question_is_text_and_nothing_else(tmp_path: Path) -> None:
         assert "&lt;script&gt;alert(1)" in page.text
 
 
+def above_details(out: Path) -> str:
+    """What stands above the details of the first page, with the tags."""
+    page = (out / "index.html").read_text("utf-8").partition("<main")[2]
+    above, heading, _ = page.partition('<h2 id="details">Details</h2>')
+    assert heading
+    return above
+
+
+OTHER = "7" + str(REPORT["id"])[1:]
+GATE = {"id": OTHER, "name": "gate-b"}
+HYBRID = {"name": "hybrid-a", "settings": {**REPORT["settings"], "pipeline": "hybrid"}}
+SIDES = [
+    {**COMPARISON["jobs"][0], "name": "hybrid-a", "pipeline": "hybrid", "jobs": [REPORT["id"]]},
+    {**COMPARISON["jobs"][1], "name": "gate-b", "jobs": [OTHER]},
+]
+PAIR = {**COMPARISON["pairs"][0], "left": "gate-b", "right": "hybrid-a", "separable": True}
+TWO: dict[str, Any] = {**COMPARISON, "baseline": "hybrid-a", "jobs": SIDES, "pairs": [PAIR]}
+"""The comparison of two jobs, of which the second is better."""
+
+
+def two(out: Path, comparison: Any = TWO, **options: Any) -> str:
+    """Write a report of two jobs that disagree on their questions, and return what stands above the details."""
+    jobs = [
+        folder(out / "data" / "a", 2, HYBRID, correct=False), folder(out / "data" / "b", 2, GATE, correct=True)
+    ]  # fmt: skip
+    report_module.write(out, jobs, options.pop("title", None), comparison, **options)
+    return above_details(out)
+
+
 @pytest.mark.usefixtures("without_figures")
-def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
+def test_the_first_screen_has_no_job_names_and_no_terms_of_statistics(tmp_path: Path) -> None:
+    above = two(tmp_path, {**TWO, "notes": ["`left_only` is 3"]})
+    assert "<h1>Which gives more right answers: search by meaning and words or reordered search results?</h1>" in above
+    assert "310 of 500 questions are answered right, against 306 of 500 questions with search by meaning" in above
+    words = re.sub("<[^>]*>", " ", above)
+    unwanted = ("hybrid-a", "gate-b", "Wilson", "Bonferroni", "McNemar", "Holm", "p =", "`", "separable", "n =")
+    assert not [word for word in unwanted if word in words]
+    assert not re.findall(r'aria-label="[^"]*Wilson', above)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_first_screen_has_chart_facts_cost_example_and_advice(tmp_path: Path) -> None:
+    above = two(tmp_path)
+    for said in (
+        "<svg", "500 (dataset math-500)", "corpus math", "world-generator answers", "$0.076020",
+        "Right with reordered search results, wrong with search by meaning and words", SAMPLE["question"],
+        "A problem A solution:", "What to do next", "Prefer reordered search results",
+    ):  # fmt: skip
+        assert said in above, said
+    assert above.count('<section class="card example">') == 1
+    assert re.search(r'href="jobs/b/samples-001.html#s\d-0"', above)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_title_summary_and_labels_of_the_user_are_shown_and_escaped(tmp_path: Path) -> None:
+    labels = {str(REPORT["id"]): f"{HOSTILE} a", OTHER: f"{HOSTILE} b"}
+    above = two(tmp_path, title=f"{HOSTILE} title", summary=f"First line.\n{HOSTILE} summary", labels=labels)
+    for text in ("a", "b", "title", "summary"):
+        assert re.search(rf"&lt;script&gt;alert\(1\)&lt;/script&gt;[^<]* {text}\b", above), text
+    for page in pages(tmp_path):
+        assert not [attributes for tag, attributes in page.elements if tag == "img" or "onmouseover" in attributes]
+        assert "alert" not in "".join(re.findall("<script>(.*?)</script>", page.text, flags=re.DOTALL))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_sentence_about_removed_documents_needs_their_names(tmp_path: Path) -> None:
+    jobs = [
+        folder(tmp_path / "data" / "a", 2, HYBRID, context=("r" * 64, "x")),
+        folder(tmp_path / "data" / "b", 2, GATE, context=("x",)),
+    ]  # fmt: skip
+    relevant = {str(REPORT["id"]): {0: ["r" * 64]}, OTHER: {0: ["r" * 64]}}
+    report_module.write(tmp_path, jobs, None, TWO, relevant=relevant)
+    said = "Reordering removed every relevant document from the prompt for 1 of the 1 question whose prompt had one."
+    assert said in above_details(tmp_path)
+    assert (tmp_path / "data" / "relevant.json").is_file()
+    report_module.write(tmp_path, jobs, None, TWO)
+    assert "Reordering removed" not in above_details(tmp_path)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_details_keep_the_finding_with_the_names_of_the_jobs(tmp_path: Path) -> None:
     made(tmp_path / "one")
     made(tmp_path / "two", comparison={**COMPARISON, "finding": "No variant beats dense at n = 40"})
-    other = folder(tmp_path / "three" / "data" / "b", 1, {"id": "7" + str(REPORT["id"])[1:]})
+    other = folder(tmp_path / "three" / "data" / "b", 1, {"id": OTHER})
     report_module.write(tmp_path / "three", [folder(tmp_path / "three" / "data" / "a", 1), other], "A report")
     said = [
-        re.findall("<h1>(.*?)</h1>", (tmp_path / name / "index.html").read_text())[0]
+        re.findall('<p class="lead">(.*?)</p>', (tmp_path / name / "index.html").read_text())[0]
         for name in ("one", "two", "three")
     ]
     assert said == [
@@ -329,7 +408,7 @@ UNEQUAL: dict[str, Any] = {
 def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path: Path) -> None:
     report_module.write(tmp_path, [folder(tmp_path / "data" / "x", 1, UNEQUAL)], "A report")
     text = (tmp_path / "index.html").read_text("utf-8")
-    assert "<h1>25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers</h1>" in text
+    assert '<p class="lead">25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers</p>' in text
     assert "25.0 % (14.2 to 40.2), mean of 40 items, 80 answers</td>" in text
     (row,) = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
     assert (row["value"], row["n"]) == (0.25, 40)
@@ -360,7 +439,8 @@ def test_a_job_whose_answers_could_not_be_read_says_so_first(tmp_path: Path) -> 
     assert f"first: {said}" in text
     assert "readable: In" not in text
     report_module.write(tmp_path, [unreadable], "A report")
-    assert (tmp_path / "index.html").read_text("utf-8").count(said) == 1
+    above, _, below = (tmp_path / "index.html").read_text("utf-8").partition('<h2 id="details">')
+    assert (above.count(said), below.count(said)) == (1, 1)
 
 
 def test_a_jobs_folder_is_named_by_what_every_file_system_takes() -> None:
@@ -401,7 +481,7 @@ def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server,
     assert said["open"] == str(tmp_path / "out" / "index.html")
     index = Path(said["open"]).read_text("utf-8")
     assert "<title>Mine</title>" in index
-    assert "<h1>61.0 % right (56.7 to 65.2), 305 of 500" in index
+    assert "<h1>Mine</h1>" in index
     kept = {file.name for file in (tmp_path / "out" / "data" / make_slug("first", said["jobs"][0])).iterdir()}
     assert kept == {"job.json", "report.json", "audit.json", "results.jsonl", "results.csv", "provenance.jsonl"}
     assert not [request for request in requests if request.url.path == "/v1/comparison"], "one job is not compared"
@@ -445,6 +525,178 @@ def test_without_the_extra_the_command_says_what_to_install(
     assert ended.exit_code == Exit.USAGE
     assert install_command("report") in ended.stderr
     assert not requests
+
+
+# Names by the user, relevant documents, and files made by a browser.
+
+
+class TwoJobs:
+    """A server with two jobs over one dataset and corpus, in which `documents` have ids."""
+
+    def __init__(self, at: Path, hash_: str = "d0", documents: int | None = 2) -> None:
+        context = ((DOCUMENT, "x"), ("x",))
+        self.folders = {
+            report["name"]: folder(at / report["name"], 2, report, context=found)
+            for report, found in zip((HYBRID, GATE), context, strict=True)
+        }
+        self.hash = hash_
+        if documents is not None:
+            for each in self.folders.values():
+                count_documents(each, documents)
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        listed = {
+            "/v1/corpora/math/documents": [{"id": "one", "hash": DOCUMENT}, {"id": "two", "hash": "x"}],
+            "/v1/datasets/math-500/items": [
+                {"index": 0, "gold_documents": {"one": 2, "two": 0}}, {"index": 1, "gold_documents": None},
+            ],
+        }  # fmt: skip
+        if path in listed:
+            return httpx2.Response(200, json={"data": listed[path], "next_cursor": None})
+        if path == "/v1/comparison":
+            return httpx2.Response(200, json=TWO)
+        if path.startswith(("/v1/datasets/", "/v1/corpora/")):
+            return httpx2.Response(200, json={"hash": self.hash if "datasets" in path else "c0"})
+        job = path.split("/")[3]
+        name = {str(REPORT["id"]): "hybrid-a", OTHER: "gate-b"}.get(job, job)
+        return serve_file(self.folders[name], request)
+
+
+def count_documents(job: Path, documents: int) -> None:
+    """Have the job record how many documents its index had, and recompute its chain."""
+    lines = [msgspec.json.decode(line) for line in (job / "provenance.jsonl").read_bytes().splitlines()]
+    record = msgspec.json.decode(lines[0]["record"])
+    record["code"]["indexes"]["dense"]["documents"] = documents
+    lines[0]["record"] = msgspec.json.encode(record).decode()
+    hash_ = hashlib.sha256(lines[0]["record"].encode()).hexdigest()
+    lines[0]["hash"] = hash_
+    for line in lines[1:-1]:
+        line["previous"] = hash_
+        hash_ = line["hash"] = hashlib.sha256(bytes.fromhex(hash_) + line["record"].encode()).hexdigest()
+    lines[-1]["chain"] = hash_
+    (job / "provenance.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\n")
+
+
+def bundle(out: Path, *options: str) -> Any:
+    return mathrag("report", "bundle", "hybrid-a", "gate-b", "--out", str(out), *options)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_relevant_documents_are_matched_by_id_and_marked(server: Server, tmp_path: Path) -> None:
+    server(TwoJobs(tmp_path / "served"))
+    ended = bundle(tmp_path / "out")
+    assert ended.exit_code == Exit.DONE, ended.stderr
+    kept = msgspec.json.decode((tmp_path / "out" / "data" / "relevant.json").read_bytes())
+    assert kept == {str(REPORT["id"]): {"0": [DOCUMENT]}, OTHER: {"0": [DOCUMENT]}}
+    above = above_details(tmp_path / "out")
+    assert "Reordering removed every relevant document from the prompt for 1 of the 1 question" in above
+    assert "2 (corpus math)" in above
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(("hash_", "documents"), [("other", 2), ("d0", 1_000_000), ("d0", None)])
+def test_relevant_documents_of_another_dataset_or_a_large_corpus_are_left_out(
+    server: Server, tmp_path: Path, hash_: str, documents: int | None
+) -> None:
+    requests = server(TwoJobs(tmp_path / "served", hash_, documents))
+    assert bundle(tmp_path / "out").exit_code == Exit.DONE
+    assert not (tmp_path / "out" / "data" / "relevant.json").exists()
+    assert not [request for request in requests if request.url.path.endswith(("/documents", "/items"))]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_names_are_given_by_a_jobs_name_or_the_beginning_of_its_id(server: Server, tmp_path: Path) -> None:
+    server(TwoJobs(tmp_path / "served"))
+    ended = bundle(
+        tmp_path / "out", "--name", "hybrid-a=As today", "--name", f"{OTHER[:6]}=With = in it", "--summary", "Mine"
+    )
+    assert ended.exit_code == Exit.DONE, ended.stderr
+    above = above_details(tmp_path / "out")
+    assert "<h1>Which gives more right answers: As today or With = in it?</h1>" in above
+    assert '<p class="summary">Mine</p>' in above
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_variant_of_an_experiment_is_named_by_its_name(server: Server, tmp_path: Path) -> None:
+    server(serving(folder(tmp_path / "served")))
+    command = ("report", "bundle", "--experiment", "grid", "--out", str(tmp_path / "out"))
+    ended = mathrag(*command, "--name", "gate=Ours", "--name", "dense=Today")
+    assert ended.exit_code == Exit.DONE, ended.stderr
+    assert "Which gives more right answers: Today or Ours?" in above_details(tmp_path / "out")
+    ended = mathrag(*command, "--force", "--name", "first=Ours")
+    assert ended.exit_code == Exit.USAGE
+    assert "with one of: dense, gate" in ended.stderr
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("names", [("no-such=X",), ("hybrid-a",), ("hybrid-a= ",), ("hybrid-a=X", "hybrid-a=Y"),
+                                   ("hybrid-a=X", "gate-b=X")])  # fmt: skip
+def test_a_name_of_no_job_or_given_twice_is_refused(server: Server, tmp_path: Path, names: tuple[str, ...]) -> None:
+    server(TwoJobs(tmp_path / "served"))
+    ended = bundle(tmp_path / "out", *(option for name in names for option in ("--name", name)))
+    assert ended.exit_code == Exit.USAGE
+    assert f"--name {names[-1]}" in ended.stderr
+    assert not (tmp_path / "out" / "index.html").exists()
+
+
+BROWSER = """#!/bin/sh
+echo "$@" > {log}
+for each in "$@"; do
+  case "$each" in --print-to-pdf=*|--screenshot=*) {act} ;; esac
+done
+"""
+
+
+def install_browser(folder_: Path, monkeypatch: pytest.MonkeyPatch, act: str = 'echo made > "${each#*=}"') -> Path:
+    """Put a program called `google-chrome` on the PATH, which writes down its arguments."""
+    folder_.mkdir()
+    log, program = folder_ / "log", folder_ / "google-chrome"
+    program.write_text(BROWSER.format(log=log, act=act))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder_}:/nowhere")
+    (folder_ / "sh").symlink_to("/bin/sh")
+    return log
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_pdf_and_png_are_made_of_the_first_screen_by_the_installed_browser(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server(TwoJobs(tmp_path / "served"))
+    log = install_browser(tmp_path / "bin", monkeypatch)
+    for kind in ("pdf", "png"):
+        ended = bundle(tmp_path / kind, f"--{kind}", "--json")
+        assert ended.exit_code == Exit.DONE, ended.stderr
+        made_file = tmp_path / kind / f"report.{kind}"
+        assert msgspec.json.decode(ended.stdout)[kind] == str(made_file)
+        assert made_file.read_text() == "made\n"
+        assert log.read_text().split()[-1] == f"{(tmp_path / kind / 'index.html').as_uri()}#picture"
+
+
+@pytest.mark.parametrize("option", ["--pdf", "--png"])
+def test_without_a_browser_nothing_is_fetched_or_written(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    requests = server(TwoJobs(tmp_path / "served"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    ended = bundle(tmp_path / "out", option)
+    assert ended.exit_code == Exit.USAGE
+    assert "apt install chromium" in ended.stderr
+    assert not requests
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_browser_that_writes_nothing_is_an_error_with_its_last_words(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server(TwoJobs(tmp_path / "served"))
+    install_browser(tmp_path / "bin", monkeypatch, "echo no display >&2")
+    ended = bundle(tmp_path / "out", "--pdf")
+    assert ended.exit_code not in (Exit.DONE, Exit.USAGE)
+    assert "no display" in ended.stderr
+    assert (tmp_path / "out" / "index.html").is_file()
 
 
 # Rules as a report's lines show them.
