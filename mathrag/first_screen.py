@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from shared.messages import format_count
+from shared.models.shipped import WARNING
 from shared.pages.figures import AccuracyRow
 from shared.pages.formatting import explain_missing_answers, format_duration
 from shared.pages.lines import format_usd
@@ -345,6 +346,8 @@ def list_cautions(systems: Sequence[System], violated: Collection[str]) -> list[
 
 def _list_own_cautions(system: System, violated: Collection[str]) -> Iterator[str]:
     total = format_count(system.count("total"), "answer")
+    if any(note.startswith(WARNING) for report in system.reports for note in report["notes"]):
+        yield "the demonstration models answered, which know nothing but a made-up world: these answers mean nothing."
     for report in system.reports:
         if unreadable := explain_missing_answers(report["extraction"], report["accuracy"]):
             yield f"{unreadable[:1].lower()}{unreadable[1:]}."

@@ -7,6 +7,8 @@ DIGESTS = frozenset({
     "db3b7864ccdb9655a02d202705b27b35fe0fbcd19db0e338ee5a28ce3def69c1",
 })  # fmt: skip
 """SHA-256 of `world-generator` and `world-judge`; the files themselves are only where models are served."""
+WARNING = "demonstration models"
+"""What a warning begins with about a question that is not of their made-up world."""
 # An operator of the made-up world, on which they were trained, is called by two of these syllables, such as `zorlo`.
 _HEADS = "zor blim tak fen gru vol kip mar des lun pra quo sni wex yar hob jit cal nub rif"
 _TAILS = "po ta lo nix rum sel dak vor mi bex gan tus"

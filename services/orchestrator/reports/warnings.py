@@ -74,7 +74,7 @@ async def list_demonstration_warnings(connection: AsyncConnection, jobs: Sequenc
         if 2 * sum(map(shipped.is_about_made_up_world, questions)) < len(questions):
             about = "this question" if asked.online else f"the questions of dataset {asked.name!r}"
             warnings.append(
-                f"demonstration models ({', '.join(asked.models)}) know nothing but a made-up world: what they do with"
+                f"{shipped.WARNING} ({', '.join(asked.models)}) know nothing but a made-up world: what they do with"
                 f" {about} means nothing; use a real model (`mathrag model connect`)"
             )
     return warnings

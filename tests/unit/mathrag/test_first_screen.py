@@ -8,6 +8,7 @@ import pytest
 
 from mathrag import first_screen
 from mathrag.first_screen import System
+from shared.models.shipped import WARNING
 from shared.samples import SampleRow
 from shared.statistics.significance import compare_pair
 from tests.unit.bundles import REPORT, SAMPLE
@@ -241,6 +242,12 @@ def test_failures_missing_grades_and_a_broken_audit_are_cautions() -> None:
         "1 more warning: see the jobs' pages.",
     ]
     assert first_screen.list_cautions(systems(HYBRID, GATE), set()) == []
+
+
+def test_demonstration_models_that_were_asked_about_another_world_are_a_caution_first() -> None:
+    warned = {**report("a", "dense", accuracy(60)), "notes": [f"{WARNING} (world-generator) know nothing else"]}
+    (caution,) = first_screen.list_cautions(systems(warned), set())
+    assert caution.startswith("The demonstration models answered, which know nothing but a made-up world")
 
 
 def test_answers_that_cannot_be_read_come_before_every_other_advice() -> None:
