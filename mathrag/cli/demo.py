@@ -125,10 +125,7 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
         with redirect_stdout(io.StringIO()), own_stack(folder, {}, keep=True):
             pass
         with _connect(folder) as client:
-            worlds = {
-                setting: _upload_world(client, setting, seed, folder / "worlds" / setting, questions)
-                for setting in SETTINGS
-            }
+            worlds = {name: _upload_world(client, name, seed, folder / "worlds" / name, questions) for name in SETTINGS}
             reports = _answer_all(client, steps)
             steps.show("comparing, and writing the report", ANSWERED)
             pairs = {}
@@ -140,9 +137,9 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
             # The first job is the baseline of all others.
             names = sorted(sentences.PIPELINES, key=lambda name: name != "hybrid")
             compared = [reports[SETTINGS[0]][name]["id"] for name in names]
-            folders = [each.folder for each in fetch_jobs(client, compared, folder / "report" / "data")]
-            comparison = compare_with_first(client, compared)
-            index = report.write(folder / "report", folders, "Demonstration", comparison)
+            out = folder / "report"
+            folders = [each.folder for each in fetch_jobs(client, compared, out / "data")]
+            index = report.write(out, folders, "Demonstration", compare_with_first(client, compared))
             example = _show_example(client, reports[SETTINGS[0]])
             url = client.url
     _say(f"One question of {SETTINGS[0]}", example)
@@ -194,10 +191,8 @@ def _answer_all(client: Client, steps: Steps) -> dict[str, dict[str, Any]]:
         time.sleep(waiting.POLL_S)
     if failed := [job["name"] for job in found if job["state"] != "completed"]:
         raise Failed("internal", f"these jobs did not complete: {', '.join(failed)}", hint="mathrag job report NAME")
-    reports: dict[str, dict[str, Any]] = {setting: {} for setting in SETTINGS}
-    for (setting, pipeline), job in submitted.items():
-        reports[setting][pipeline] = client.send(jobs.report(job))
-    return reports
+    pipelines = sentences.PIPELINES
+    return {each: {name: client.send(jobs.report(submitted[each, name])) for name in pipelines} for each in SETTINGS}
 
 
 def measure_progress(all_jobs: Iterable[Any]) -> float:
@@ -216,17 +211,13 @@ def measure_progress(all_jobs: Iterable[Any]) -> float:
 def _show_example(client: Client, reports: dict[str, Any]) -> str:
     """Show a question that tells the pipelines apart, with the documents that made the difference if there are any."""
     samples = {name: list(client.all(jobs.samples(each["id"]))) for name, each in reports.items()}
-    best = sentences.list_examples(samples)
-    for position in best:
-        rows = {name: each[position] for name, each in samples.items()}
-        if not rows["mathrag-gate"]["correct"]:
-            break
-        index = rows["mathrag-gate"]["index"]
-        gated = client.send(jobs.sample(reports["mathrag-gate"]["id"], index))
-        if sentences.is_example(rows["hybrid"], rows["mathrag-gate"], gated["relevant"]):
-            merged = client.send(jobs.sample(reports["hybrid"]["id"], index))
-            return sentences.example(rows, {**gated["documents"], **merged["documents"]})
-    return sentences.example({name: each[best[0]] for name, each in samples.items()}, {})
+    asked = [{name: each[at] for name, each in samples.items()} for at in sentences.list_examples(samples)]
+    for rows in asked:
+        gated, merged = (jobs.sample(reports[name]["id"], rows[name]["index"]) for name in ("mathrag-gate", "hybrid"))
+        found = client.send(gated)
+        if sentences.is_example(rows["hybrid"], rows["mathrag-gate"], found["relevant"]):
+            return sentences.example(rows, {**found["documents"], **client.send(merged)["documents"]})
+    return sentences.example(asked[0], {})
 
 
 def _say(title: str, *texts: str) -> None:

@@ -108,11 +108,12 @@ def list_examples(samples: Mapping[str, Sequence[Json]]) -> list[int]:
 
 
 def is_example(hybrid: Json, gated: Json, relevant: Mapping[str, int]) -> bool:
-    """Tell whether hybrid is wrong, its first document of no use, and mathrag-gate's one of the most useful.
+    """Tell whether mathrag-gate is right by one of the best documents, and hybrid wrong, with one of no use first.
 
     `relevant` has the grades of useful documents.
     """
-    if hybrid["correct"] is not False or not (hybrid["context"] and gated["context"] and relevant):
+    decided = gated["correct"] and hybrid["correct"] is False
+    if not (decided and hybrid["context"] and gated["context"] and relevant):
         return False
     return hybrid["context"][0] not in relevant and relevant.get(gated["context"][0]) == max(relevant.values())
 

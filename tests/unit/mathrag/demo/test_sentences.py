@@ -128,6 +128,7 @@ def test_an_example_has_a_misleading_document_and_one_of_the_best(hybrid: str, g
     rows = sample("5", hybrid, correct=False), sample("8", gate, correct=True)
     assert sentences.is_example(*rows, {"best": 3, "good": 2}) == telling
     assert not sentences.is_example(sample("8", hybrid, correct=True), rows[1], {"best": 3, "good": 2})
+    assert not sentences.is_example(rows[0], sample("5", gate, correct=False), {"best": 3, "good": 2})
 
 
 def test_without_documents_nothing_is_an_example() -> None:
