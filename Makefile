@@ -1,4 +1,5 @@
-# `make` alone prints the targets. Everything runs in .venv, which is made on the first need.
+# `make` alone prints the targets. Everything runs in .venv, which is made on the first need; without it, the demo runs in
+# .venv-demo, which has no tools of development.
 
 PYTHON ?= python3
 # PIPESTATUS is of bash.
@@ -6,6 +7,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+DEMO_VENV := .venv-demo
 UV := $(VENV)/lock/bin/uv
 AUDIT := $(VENV)/advisories/bin/pip-audit
 ZENSICAL := $(VENV)/docs/bin/zensical
@@ -33,14 +35,17 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + "\n  fix: make PYTHON=python3.12 ...")'
+CHECK_VENV = $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	{ echo "error: Python lacks its venv module"; echo "  fix: install your system's package python3-venv"; exit 1; } >&2
+
 .venv: $(STAMP) ## Create the environment; afterwards .venv/bin/mathrag works
 
 # --no-compile: most modules are never imported, and compiling them all takes longer than the rest (97 s against 39 s of
 # processor time).
 $(STAMP): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + "\n  fix: make PYTHON=python3.12 ...")'
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
-		{ echo "error: Python lacks its venv module"; echo "  fix: install your system's package python3-venv"; exit 1; } >&2
+	@$(CHECK_PYTHON)
+	@$(CHECK_VENV)
 	@echo "Creating $(VENV), once: $$(grep -c == requirements/dev.txt) packages, which takes one to five minutes."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt | awk '\
@@ -50,8 +55,26 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 	@echo "$(VENV) is ready: $(BIN)/mathrag --help"
 
-demo: $(STAMP) ## Start everything, answer two small batches, and explain what came out; QUICK=1 asks few questions
-	@$(BIN)/mathrag demo $(if $(QUICK),--quick)
+demo: $(if $(wildcard $(STAMP)),,$(DEMO_VENV)/installed) ## Start everything, answer two small batches, and explain what came out; QUICK=1 asks few questions, STOP=1 stops it at the end
+	@$(if $(wildcard $(STAMP)),$(VENV),$(DEMO_VENV))/bin/mathrag demo $(if $(QUICK),--quick) $(if $(STOP),--stop)
+
+# Without --quiet, both print a line for each package; errors are printed with it, too.
+EMBEDDED := --quiet --require-hashes -r requirements/base.txt -r requirements/embedded.txt
+ITSELF := --quiet --no-deps --no-build-isolation --editable .
+$(DEMO_VENV)/installed: requirements/base.txt requirements/embedded.txt pyproject.toml
+	@$(CHECK_PYTHON)
+	@echo "Installing about 100 packages into $(DEMO_VENV), once: one to three minutes"
+	@rm -rf $(DEMO_VENV)
+	@if command -v uv >/dev/null; then \
+		uv venv --quiet --python "$$(command -v $(PYTHON))" $(DEMO_VENV) && \
+		uv pip install --python $(DEMO_VENV)/bin/python $(EMBEDDED) && \
+		uv pip install --python $(DEMO_VENV)/bin/python $(ITSELF); \
+	else \
+		$(CHECK_VENV) && $(PYTHON) -m venv $(DEMO_VENV) && \
+		$(DEMO_VENV)/bin/python -m pip install --no-compile --disable-pip-version-check $(EMBEDDED) && \
+		$(DEMO_VENV)/bin/python -m pip install --disable-pip-version-check $(ITSELF); \
+	fi
+	@touch $@
 
 reproduce-world: SCALE ?= full
 reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reference/reproduction.md; SCALE=quick
@@ -180,6 +203,9 @@ lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) pyproject.toml --extra server --upgrade --output-file requirements/base.txt
 	$(COMPILE) pyproject.toml --upgrade --group dev --extra embedded --constraint requirements/base.txt \
 		--output-file requirements/dev.txt
+	set -o pipefail; $(COMPILE) pyproject.toml --extra embedded --constraint requirements/dev.txt \
+		$$(sed -n 's/==.*//p' requirements/base.txt | sed 's/^/--no-emit-package /') \
+		| sed '/^$$/,$$d' > requirements/embedded.txt
 	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
 	$(COMPILE) --group audit --upgrade --output-file requirements/audit.txt
 	$(COMPILE) --group docs --upgrade --output-file requirements/docs.txt
@@ -205,4 +231,4 @@ ci-full: ## That and all the rest: containers, upgrades, mutants, every fault, r
 	@.ci/full
 
 clean: ## Remove the environment and all caches; data in .mathrag stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache
+	rm -rf $(VENV) $(DEMO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache

@@ -48,7 +48,7 @@ STEPS = (
     Step("Style, types, imports, generated files", ["make", "lint"]),
     Step("Known vulnerabilities", ["make", "advisories"], advisory=True),
     # The README's two commands follow one another: what the demo leaves must not disturb a test.
-    Step("The demo, in quick form", ["make", "demo", "QUICK=1"]),
+    Step("The demo, in quick form", ["make", "demo", "QUICK=1", "STOP=1"]),
     Step("Unit and integration tests", ["make", "test"], tests=True),
     # Only their suites: jobs on them, and kills, are `make real`.
     Step(

@@ -1,19 +1,25 @@
-"""`mathrag demo`: two corpora, five pipelines on each, and a few questions one by one, on a stack of its own."""
+"""`mathrag demo`: two corpora, and five pipelines on each, on a stack of its own that keeps running."""
 
+import io
+import os
+import shlex
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
+from contextlib import ExitStack, redirect_stdout
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from mathrag import report
-from mathrag.cli import progress
+from mathrag.cli import stack
 from mathrag.cli.output import report_errors
+from mathrag.cli.progress_bars import Steps
 from mathrag.cli.report import compare_with_first, fetch_jobs
 from mathrag.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag.client import address, jobs, texts, waiting
@@ -23,11 +29,7 @@ from mathrag.client.uploads import Sources
 from mathrag.demo import sentences
 from mathrag.demo.world import build, read, useful, write
 from mathrag.stack import control
-from shared.calls import CALL_KINDS
-from shared.errors import Unavailable
 from shared.ingest import paths
-from shared.ingest.lines import Row
-from shared.pages.figures import check_installed
 from shared.pipelines import registry
 
 SETTINGS = ("orthogonal", "clean")
@@ -36,19 +38,11 @@ PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}}
 """As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit."""
 QUICK = 10
 """Questions of each set in quick form: enough to see every part work, too few to tell pipelines apart."""
-FEW = 5
-"""Questions that are also asked one by one: each of them loads models, which takes seconds."""
-SHOWN_S = 10.0
-"""Between two lines of progress, where no terminal shows bars."""
+CALL_COSTS = {"judge": 2, "generate": 5}
+"""Seconds of a call of the shipped models, as a ratio; other calls take next to none."""
+ASKED, ANSWERED = 0.14, 0.92
+"""Share of the whole time after which the jobs are submitted, and after which they have ended."""
 DATA_DIR = Path(".mathrag") / "demo"
-REPORT = "report"
-"""Its pages, below the demonstration's folder."""
-ALONGSIDE = ("mathrag-gate", "dense", "sparse", "closed-book")
-"""Pipelines that the report compares with `hybrid`."""
-DATASET, CORPUS = "dataset.jsonl", "corpus.jsonl"
-
-Reports = dict[str, dict[str, Any]]
-"""Reports of jobs by setting and pipeline."""
 
 Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
 DemoFolder = Annotated[
@@ -58,169 +52,173 @@ DemoFolder = Annotated[
 Quick = Annotated[
     bool, typer.Option("--quick", help="Ask 10 questions of each set: shows that everything works, compares nothing.")
 ]
+Stop = Annotated[bool, typer.Option("--stop", help="Stop the service at the end, instead of leaving it running.")]
 
 
-def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False) -> None:
+def demo(seed: Seed = 1, data_dir: DemoFolder = None, quick: Quick = False, stop: Stop = False) -> None:
     """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
     # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = data_dir or DATA_DIR
     with report_errors(as_json=False, extra="embedded"):
-        _demonstrate(seed, data_dir or DATA_DIR, QUICK if quick else None)
+        _make_room(folder)
+        began = time.monotonic()
+        print(f"{sentences.INTRODUCTION}\n", flush=True)
+        with ExitStack() as undo:
+            undo.callback(_stop, folder)
+            url = _demonstrate(seed, folder, QUICK if quick else None)
+            print(f"\nThe demonstration took {time.monotonic() - began:.0f} s.")
+            program = _name_program()
+            if stop:
+                print(f"See it again:  {shlex.join([*program, 'open', '--data-dir', str(folder)])}")
+            else:
+                undo.pop_all()
+                print(sentences.own_data(url, folder, program, elsewhere="MATHRAG_URL" in os.environ))
 
 
-def _demonstrate(seed: int, folder: Path, questions: int | None) -> None:
-    """Run the demonstration, start to end, with `questions` of each set (None: all); an earlier one is deleted.
+def _make_room(folder: Path) -> None:
+    """Stop and delete an earlier demonstration.
 
     Raises:
-        Failed: a step or a job failed, or `folder` holds something else.
+        Failed: `folder` holds something else, or the stack there has unfinished jobs or data of the reader.
     """
-    began = time.monotonic()
-    print(sentences.INTRODUCTION)
-    if control.find_holder(folder / DATA) is not None:
-        raise Failed("conflict", f"a demo runs on {folder}", hint=f"mathrag down --data-dir {folder / DATA}")
     ours = folder == DATA_DIR or ((folder / CONFIGURATION).is_file() and (folder / DATA).is_dir())
     if folder.is_dir() and any(folder.iterdir()) and not ours:
         raise Failed("conflict", f"{folder} has files that no demo wrote", hint="name an empty folder by --data-dir")
+    if control.find_holder(folder / DATA) is not None:
+        with _connect(folder) as client:
+            kept = [job["name"] for job in client.all(jobs.list_jobs()) if job["state"] not in jobs.ENDED]
+            for request in (texts.list_corpora(), texts.list_datasets()):
+                kept += [each["name"] for each in client.all(request) if each["name"] not in SETTINGS]
+        if kept:
+            message = f"the service of an earlier demo runs on {folder}, with unfinished jobs or data of yours"
+            hint = f"name another folder by --data-dir; to have it deleted: mathrag down --data-dir {folder / DATA}"
+            raise Failed("conflict", f"{message}: {', '.join(dict.fromkeys(kept))}", hint=hint)
+        _stop(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    _say("1. Starting PostgreSQL, Redis and five services on this machine (half a minute)")
-    # The stack is stopped at the end, also after an error.
-    with own_stack(folder, {}, keep=False), _connect(folder) as client:
-        _say("2. Two sets of documents")
-        worlds = {
-            setting: _upload_world(client, setting, seed, folder / "worlds" / setting, questions)
-            for setting in SETTINGS
-        }
-        print("\n".join(worlds.values()))
-        _say(f"3. Answering all questions with {len(sentences.PIPELINES)} pipelines")
-        print(sentences.pipelines())
-        reports = _answer_all(client)
-        _say("4. What came out")
-        print(sentences.paragraph(sentences.READING))
-        pairs = {}
-        for setting in SETTINGS:
-            gate, hybrid = (reports[setting][name]["id"] for name in ("mathrag-gate", "hybrid"))
-            pairs[setting] = client.send(jobs.compare([gate, hybrid], baseline=hybrid))["pairs"][0]
-            print(sentences.results(worlds[setting], reports[setting], pairs[setting]))
-        _say(f"5. One question of {SETTINGS[0]}, and its answers")
-        samples = {name: list(client.all(jobs.samples(each["id"]))) for name, each in reports[SETTINGS[0]].items()}
-        index, sentence = sentences.question(samples)
-        print(sentence)
-        _say("6. Model loads: in stages, and one question at a time")
-        rows = list(islice(paths.dataset_lines(folder / "worlds" / SETTINGS[0] / DATASET), FEW))
-        together = _ask_alone(client, "together", rows)
-        alone = [_ask_alone(client, f"alone-{number}", [row]) for number, row in enumerate(rows, start=1)]
-        made = [each for found in reports.values() for each in found.values()]
-        print(sentences.loads(made, together, alone))
-        _say("7. Are the records whole?")
-        audits = {each["name"]: client.send(jobs.audit(each["id"])) for each in made}
-        print(sentences.audits({name: audit["violations"] for name, audit in audits.items()}))
-        _say("8. A report of it")
-        compared = [reports[SETTINGS[0]][name]["id"] for name in ("hybrid", *ALONGSIDE)]
-        print(_write_report(client, compared, folder / REPORT))
-        _say("9. Stopping everything")
-    _say("In short")
-    print(sentences.summary(pairs))
-    _say("Where to look next")
-    print(sentences.next_steps(folder / DATA, SETTINGS[0], index))
-    took = f"The demonstration took {time.monotonic() - began:.0f} s. See it live:"
-    print(f"\n{took}\n\n  mathrag open --data-dir {folder}")
+
+
+def _stop(folder: Path) -> None:
+    if control.find_holder(folder / DATA) is not None:
+        print(f"Stopping {folder / DATA} ...", flush=True)
+        with redirect_stdout(io.StringIO()):
+            stack.down(data_dir=folder / DATA)
+
+
+def _name_program() -> list[str]:
+    """Return the words that start this program in the shell that started it."""
+    called = Path(sys.argv[0])
+    if called.name != "mathrag":
+        return [sys.executable, "-m", "mathrag.cli.main"]
+    found = shutil.which("mathrag")
+    return ["mathrag"] if found and Path(found).resolve() == called.resolve() else [str(called)]
+
+
+def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
+    """Run the demonstration with `questions` of each set (None: all), and return the address of its stack.
+
+    Raises:
+        Failed: a step or a job failed.
+    """
+    with Steps(Console(file=sys.stdout)) as steps:
+        steps.show("starting PostgreSQL, Redis and five services, and uploading documents", 0)
+        with redirect_stdout(io.StringIO()), own_stack(folder, {}, keep=True):
+            pass
+        with _connect(folder) as client:
+            worlds = {name: _upload_world(client, name, seed, folder / "worlds" / name, questions) for name in SETTINGS}
+            reports = _answer_all(client, steps)
+            steps.show("comparing, and writing the report", ANSWERED)
+            pairs = {}
+            for setting in SETTINGS:
+                gate, hybrid = (reports[setting][name]["id"] for name in ("mathrag-gate", "hybrid"))
+                pairs[setting] = client.send(jobs.compare([gate, hybrid], baseline=hybrid))["pairs"][0]
+            made = [each for found in reports.values() for each in found.values()]
+            violations = {each["name"]: client.send(jobs.audit(each["id"]))["violations"] for each in made}
+            # The first job is the baseline of all others.
+            names = sorted(sentences.PIPELINES, key=lambda name: name != "hybrid")
+            compared = [reports[SETTINGS[0]][name]["id"] for name in names]
+            out = folder / "report"
+            folders = [each.folder for each in fetch_jobs(client, compared, out / "data")]
+            index = report.write(out, folders, "Demonstration", compare_with_first(client, compared))
+            example = _show_example(client, reports[SETTINGS[0]])
+            url = client.url
+    _say(f"One question of {SETTINGS[0]}", example)
+    _say("Answers that are right, with the 95 % interval", sentences.accuracies(worlds, reports))
+    _say("Who scored the documents", sentences.gate({name: found["mathrag-gate"] for name, found in reports.items()}))
+    conclusions = (sentences.paragraph(f"{name}: {sentences.conclusion(pair)}") for name, pair in pairs.items())
+    _say("What follows", *conclusions)
+    print(sentences.paragraph(f"{sentences.loads(made)} {sentences.audits(violations)}"))
+    print(sentences.paragraph(f"Every answer, with figures, in a report that needs no server: {index}"))
+    return url
 
 
 def _connect(folder: Path) -> Client:
     running = address.read_state(folder / DATA)
-    if running is None:
-        raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder / DATA}/logs/*")
+    if running is None or running.phase != "running":
+        hint = f"stop it, and try again: mathrag down --data-dir {folder / DATA}"
+        raise Failed("unavailable", f"the service on {folder / DATA} is not ready", hint=hint)
     return Client(running.url)
 
 
-def _upload_world(client: Client, setting: str, seed: int, folder: Path, questions: int | None) -> str:
+def _upload_world(client: Client, setting: str, seed: int, folder: Path, questions: int | None) -> sentences.World:
     written = build(seed, read(setting))
     write(written, folder)
-    misleading = sum(not useful(document.kind) for document in written.documents)
-    corpus = client.send(texts.upload("corpora", Sources(paths.corpus_lines(folder / CORPUS)), setting))
-    rows = islice(paths.dataset_lines(folder / DATASET), questions)
+    corpus = client.send(texts.upload("corpora", Sources(paths.corpus_lines(folder / "corpus.jsonl")), setting))
+    rows = islice(paths.dataset_lines(folder / "dataset.jsonl"), questions)
     dataset = client.send(texts.upload("datasets", Sources(rows), setting))
-    return sentences.world(setting, corpus["documents"], misleading, dataset["items"])
+    misleading = sum(not useful(document.kind) for document in written.documents)
+    return sentences.World(dataset["items"], corpus["documents"], misleading)
 
 
-def _submit(client: Client, name: str, *, dataset: str, corpus: str, pipeline: str, **fields: Any) -> str:
-    params = registry.get(pipeline).select_read(PARAMS)
-    body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": params, **fields}
-    return str(client.send(jobs.submit(body))["id"])
-
-
-def _answer_all(client: Client) -> Reports:
-    """Run all jobs at once, so that they share every model load."""
-    submitted = {
-        (setting, pipeline): _submit(
-            client, f"{setting}-{pipeline}", dataset=setting, corpus=setting, pipeline=pipeline
-        )
-        for setting in SETTINGS
-        for pipeline in sentences.PIPELINES
-    }
-    _watch(client, list(submitted.values()), progress.choose_view())
-    found: Reports = {setting: {} for setting in SETTINGS}
-    for (setting, pipeline), job in submitted.items():
-        found[setting][pipeline] = client.send(jobs.report(job))
-    return found
-
-
-def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
-    """Show all jobs as one until every one has ended.
+def _answer_all(client: Client, steps: Steps) -> dict[str, dict[str, Any]]:
+    """Run all jobs at once, so that they share every model load; return their reports by setting and pipeline.
 
     Raises:
         Failed: a job did not complete.
     """
-    shown = 0.0
-    try:
-        while True:
-            found = [client.send(jobs.get(job)) for job in ids]
-            ended = all(job["state"] in jobs.ENDED for job in found)
-            if ended or sys.stdout.isatty() or time.monotonic() - shown > SHOWN_S:
-                view.show(merge_counts(found))
-                shown = time.monotonic()
-            if ended:
-                break
-            time.sleep(waiting.POLL_S)
-    finally:
-        view.close()
+    submitted: dict[tuple[str, str], str] = {}
+    for setting in SETTINGS:
+        for pipeline in sentences.PIPELINES:
+            params = registry.get(pipeline).select_read(PARAMS)
+            body = {"name": f"{setting}-{pipeline}", "dataset": setting, "corpus": setting, "pipeline": pipeline}
+            submitted[setting, pipeline] = client.send(jobs.submit({**body, "params": params}))["id"]
+    while True:
+        found = [client.send(jobs.get(job)) for job in submitted.values()]
+        share = ASKED + (ANSWERED - ASKED) * measure_progress(found)
+        steps.show(f"answering the questions in {len(sentences.PIPELINES)} ways", share)
+        if all(job["state"] in jobs.ENDED for job in found):
+            break
+        time.sleep(waiting.POLL_S)
     if failed := [job["name"] for job in found if job["state"] != "completed"]:
         raise Failed("internal", f"these jobs did not complete: {', '.join(failed)}", hint="mathrag job report NAME")
+    pipelines = sentences.PIPELINES
+    return {each: {name: client.send(jobs.report(submitted[each, name])) for name in pipelines} for each in SETTINGS}
 
 
-def merge_counts(all_jobs: Sequence[Any]) -> Any:
-    """Add up the counts of several jobs, as if they were one."""
-    stages = {role: {"done": 0, "total": 0} for role in CALL_KINDS}
+def measure_progress(all_jobs: Iterable[Any]) -> float:
+    """Return the share of the models' work that is done, from 0 to 1; every sample needs a generation."""
+    done = total = 0
     for job in all_jobs:
-        for role, stage in job.get("stages", {}).items():
-            for part in stage:
-                stages[role][part] += stage[part]
-    counts = {part: sum(job["request_counts"][part] for job in all_jobs) for part in ("total", "in_progress")}
-    live = sum(job["state"] not in jobs.ENDED for job in all_jobs)
-    begun = {role: stage for role, stage in stages.items() if stage["total"]}
-    return {"name": "all jobs", "state": f"{live} running", "stages": begun, "request_counts": counts}
+        stages = job.get("stages", {})
+        for role, cost in CALL_COSTS.items():
+            stage = stages.get(role, {"done": 0, "total": 0})
+            samples = job["request_counts"]["total"] if role == "generate" else 0
+            done += cost * stage["done"]
+            total += cost * max(stage["total"], samples)
+    return done / total if total else 0.0
 
 
-def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
-    """Run a job that reuses nothing, and return its report."""
-    client.send(texts.upload("datasets", Sources(rows), name))
-    job = _submit(client, name, dataset=name, corpus=SETTINGS[0], pipeline="mathrag-gate", reuse="none")
-    _watch(client, [job], progress.Silent())
-    return client.send(jobs.report(job))
+def _show_example(client: Client, reports: dict[str, Any]) -> str:
+    """Show a question that tells the pipelines apart, with the documents that made the difference if there are any."""
+    samples = {name: list(client.all(jobs.samples(each["id"]))) for name, each in reports.items()}
+    asked = [{name: each[at] for name, each in samples.items()} for at in sentences.list_examples(samples)]
+    for rows in asked:
+        gated, merged = (jobs.sample(reports[name]["id"], rows[name]["index"]) for name in ("mathrag-gate", "hybrid"))
+        found = client.send(gated)
+        if sentences.is_example(rows["hybrid"], rows["mathrag-gate"], found["relevant"]):
+            return sentences.example(rows, {**found["documents"], **client.send(merged)["documents"]})
+    return sentences.example(asked[0], {})
 
 
-def _write_report(client: Client, compared: Sequence[str], out: Path) -> str:
-    """Write the jobs as pages that need no server; the first job is the baseline."""
-    try:
-        check_installed()
-    except Unavailable as missing:
-        return sentences.paragraph(
-            f"No report was written: {missing}. {missing.hint}, and run the demonstration again."
-        )
-    folders = [each.folder for each in fetch_jobs(client, compared, out / "data")]
-    index = report.write(out, folders, "Demonstration", compare_with_first(client, compared))
-    return f"  {index}"
-
-
-def _say(text: str) -> None:
-    print(f"\n== {text}", flush=True)
+def _say(title: str, *texts: str) -> None:
+    print(f"\n== {title}", *texts, sep="\n", flush=True)

@@ -1,5 +1,6 @@
-"""Progress bars of a job and of an upload on a terminal."""
+"""Progress bars of a job, of an upload, and of a command with several steps."""
 
+import time
 from collections.abc import Iterator
 from typing import Self
 
@@ -8,16 +9,20 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from mathrag.cli.output import describe_waits
 from mathrag.client.jobs import Job
 from mathrag.client.uploads import Sources
+from shared.pages.formatting import format_duration
 
 
 class ProgressBars:
@@ -81,3 +86,57 @@ class UploadBar:
     def __exit__(self, *_: object) -> None:
         """Remove the line: what was stored is printed."""
         self._progress.stop()
+
+
+LINE_EVERY = 0.25
+"""Share of the whole time between two lines about the same step, where no terminal shows a bar."""
+
+
+class Steps:
+    """Shows the step of a long command and about how long the rest takes; a context.
+
+    On a terminal this is one line, which is removed at the end. Elsewhere a few lines are printed.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pace_from: tuple[float, float] | None = None
+        """Share and time from which on the pace is measured: the first step has none."""
+        self._printed = ("", 0.0)
+        self._progress = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _TimeLeft(),
+            console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task("", total=1.0, ends=None)
+
+    def show(self, step: str, done: float) -> None:
+        """Show the step; `done` is the share of the whole time that has passed, from 0 to 1."""
+        now = time.monotonic()
+        if self._pace_from is None and done:
+            self._pace_from = (done, now)
+        began_at, began = self._pace_from or (done, now)
+        ends = now + (now - began) * (1 - done) / (done - began_at) if done > began_at else None
+        self._progress.update(self._task, description=step, completed=done, ends=ends)
+        name, printed = self._printed
+        if not self._console.is_terminal and (step != name or done - printed >= LINE_EVERY):
+            print(f"{done:4.0%}  {step} {format_time_left(ends)}".rstrip(), file=self._console.file, flush=True)
+            self._printed = (step, done)
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the line."""
+        self._progress.stop()
+
+
+class _TimeLeft(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(format_time_left(task.fields["ends"]))
+
+
+def format_time_left(ends: float | None) -> str:
+    """Return for example "(about 40 s left)" until a time of the monotonic clock; "" if it is not known."""
+    return "" if ends is None else f"(about {format_duration(max(1.0, ends - time.monotonic()))} left)"

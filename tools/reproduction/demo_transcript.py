@@ -1,11 +1,9 @@
 """Write the transcript in docs/reference/demo.md: `mathrag demo | python -m tools.reproduction.demo_transcript`.
 
-The demonstration's output is passed through; at its end the page is rewritten, without lines of progress.
+The demonstration's output is passed through; at its end the page is rewritten.
 """
 
-import re
 import sys
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from shared.pages.pages import rewrite_blocks
@@ -13,18 +11,6 @@ from shared.settings import REPOSITORY
 from tools.reproduction import pages
 
 PAGE = REPOSITORY / "docs" / "reference" / "demo.md"
-PROGRESS = re.compile(r"all jobs  (?!0 running)")
-
-
-def shortened(lines: Iterable[str]) -> Iterator[str]:
-    """Drop all lines of progress but the first and the last, which has the totals."""
-    is_first = True
-    for line in lines:
-        if not PROGRESS.match(line):
-            yield line
-        elif is_first:
-            yield from (line, "...")
-            is_first = False
 
 
 def main() -> None:
@@ -35,8 +21,8 @@ def main() -> None:
         lines.append(line.rstrip().replace(f"{REPOSITORY}/", ""))
     if not any(line.startswith("The demonstration took") for line in lines):
         sys.exit("the demonstration ended early, and the page is unchanged: run it again")
-    head = f"Seed 1, {datetime.now(UTC):%Y-%m-%d}, commit {pages.commit()}, lines of progress left out:"
-    transcript = "\n".join(shortened(lines)).strip()
+    head = f"Seed 1, {datetime.now(UTC):%Y-%m-%d}, commit {pages.commit()}:"
+    transcript = "\n".join(lines).strip()
     computed = {"transcript": f"{head}\n\n```text\n{transcript}\n```"}
     PAGE.write_text(rewrite_blocks(PAGE.read_text("utf-8"), computed), "utf-8")
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mathrag.cli.demo import merge_counts
+from mathrag.cli.demo import measure_progress
 from mathrag.cli.job import export_files, list_ending_rows, print_report
 from mathrag.cli.output import Exit, describe_wait, summarise
-from mathrag.cli.progress_bars import ProgressBars
+from mathrag.cli.progress_bars import ProgressBars, Steps
 from services.orchestrator.api.examples import make_example
 from shared.pages.formatting import format_accuracy, format_counts, take_last_line
 from shared.pages.lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval
@@ -215,9 +215,30 @@ def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
     assert all(name in shown for name in ("judge", "generate", "samples", "5/5", "4/4", "eta"))
 
 
-def test_several_jobs_are_shown_as_one() -> None:
-    shown = merge_counts([job_of(generate=(1, 2)), job_of("completed", 0, retrieve=(3, 3), generate=(2, 2))])
-    assert summarise(shown) == "all jobs  1 running  retrieve 3/3  generate 3/4  samples 5/8"
+def test_the_progress_of_jobs_counts_every_generation_from_the_start() -> None:
+    assert measure_progress([job_of(), job_of()]) == 0
+    assert measure_progress([job_of(judge=(5, 10), generate=(0, 1))]) == 10 / (20 + 4 * 5)
+    assert measure_progress([job_of("completed", 0, generate=(4, 4)), job_of(retrieve=(3, 3))]) == 0.5
+    assert measure_progress([job_of(judge=(3, 3), generate=(4, 4))]) == 1
+
+
+def test_the_steps_of_a_command_are_a_few_lines_without_a_terminal_and_one_line_on_it() -> None:
+    lines, terminal = io.StringIO(), io.StringIO()
+    for console in (Console(file=lines), Console(file=terminal, force_terminal=True, width=100)):
+        with Steps(console) as steps:
+            steps.show("starting", 0)
+            for eighths in range(1, 8):
+                steps.show("answering", eighths / 8)
+            steps.show("writing", 0.96)
+    shown = [re.sub(r"about .* left", "about N left", line) for line in lines.getvalue().splitlines()]
+    assert [line.split()[:2] for line in shown] == [
+        ["0%", "starting"], ["12%", "answering"], ["38%", "answering"], ["62%", "answering"], ["88%", "answering"],
+        ["96%", "writing"],
+    ]  # fmt: skip
+    assert [line.endswith("(about N left)") for line in shown] == [False, False, True, True, True, True]
+    assert "writing" in terminal.getvalue()
+    assert terminal.getvalue().count("\n") == 1
+    assert terminal.getvalue().endswith("\x1b[1A\x1b[2K"), "the line is removed at the end"
 
 
 def test_an_accuracy_is_said_with_its_interval_and_its_counts() -> None:

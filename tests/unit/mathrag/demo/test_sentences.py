@@ -1,11 +1,13 @@
 """What the demonstration says follows from figures: other figures, other sentences."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mathrag.demo import sentences
+from mathrag.demo.sentences import World
 from shared.statistics.intervals import wilson
 
 
@@ -14,7 +16,7 @@ def report(right: int = 60, **changed: Any) -> dict[str, Any]:
     accuracy = {"value": right / 100, "low": share.low, "high": share.high, "correct": right, "graded": 100}
     return {
         "accuracy": accuracy, "calls_made": {"judge": 150}, "calls_reused": {"judge": 30}, "gate": gated(),
-        "request_counts": {"completed": 100}, "model_loads": 2, "seconds": 4.0,
+        "request_counts": {"completed": 100},
         "residencies": [residency(1), residency(2)], **changed,
     }  # fmt: skip
 
@@ -39,43 +41,49 @@ def pair(gained: int, lost: int, p: float, value: float, needed: int | None = 97
     }  # fmt: skip
 
 
-def sample(index: int, answer: str | None, *, correct: bool | None) -> dict[str, Any]:
-    return {"index": index, "question": f"What is q{index}?", "gold": "8", "answer": answer, "correct": correct}
+def sample(answer: str | None, *context: str, correct: bool | None) -> dict[str, Any]:
+    return {"question": "What is 2 quopo 4?", "gold": "8", "answer": answer, "correct": correct, "context": context}
 
 
 def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
-    said = sentences.gate(report())
-    assert "scores of 180 documents" in said
-    assert "r = 0.71, threshold 0.45" in said
-    assert "rules agree with the judge, so rules score the rest: the judge was asked for 180 ratings only" in said
-    assert "close decision" not in said
+    said = sentences.decision(report())
+    assert said == "r = 0.71 on 180 documents, so the rules score the rest. The judge gave 180 ratings."
 
 
 def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
-    said = sentences.gate(report(gate=gated(strategy="judge", rho=0.12, low=-0.1, high=0.3)))
-    assert "r = 0.12" in said
-    assert "Rules and judge agree too little, so the judge scores all that was found: 180 ratings" in said
-    assert "score the rest" not in said
+    said = sentences.decision(report(gate=gated(strategy="judge", rho=0.12, low=-0.1, high=0.3)))
+    assert said == "r = 0.12 on 180 documents, so the judge scores all. The judge gave 180 ratings."
 
 
 def test_a_threshold_inside_the_interval_is_a_close_decision() -> None:
-    assert "close decision: the 95 % interval of r, 0.35 to 0.58" in sentences.gate(
-        report(gate=gated(low=0.35, high=0.58))
-    )
+    said = sentences.decision(report(gate=gated(low=0.35, high=0.58)))
+    assert said.endswith("A close decision: the 95 % interval of r, 0.35 to 0.58, holds the threshold.")
 
 
 def test_a_gate_without_a_correlation_says_why() -> None:
-    said = sentences.gate(report(gate=gated(rho=None, strategy="judge", reason="all ratings are equal: judge")))
-    assert said == "Gate: it could not compare rules and judge: all ratings are equal: judge."
+    said = sentences.decision(report(gate=gated(rho=None, strategy="judge", reason="all ratings are equal: judge")))
+    assert said == "rules and judge could not be compared: all ratings are equal: judge."
+
+
+def test_r_and_its_threshold_are_explained_before_the_decisions() -> None:
+    said = sentences.gate({"one": report(gate=gated(tau=0.5)), "other": report(gate=gated(tau=0.5, rho=0.6))})
+    assert "r, the correlation of both scores, is above the threshold of 0.5" in " ".join(said.split())
+    assert said.index("threshold of 0.5") < said.index("one: r = 0.71") < said.index("other: r = 0.60")
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (pair(60, 5, 1e-9, 0.55), "Conclusion: reordering by reasoning helps here. 60 questions are right with"),
-        (pair(5, 60, 1e-9, -0.55), "Conclusion: reordering by reasoning does harm here. 5 questions are right with"),
-        (pair(7, 5, 0.774, 0.02), "Conclusion: none; these questions do not tell the two apart. 7 questions are right"),
-        (pair(0, 0, 1.0, 0.0), "Conclusion: none. mathrag-gate and hybrid agree on all 100 questions."),
+        (
+            pair(60, 5, 1e-9, 0.55),
+            "reordering by reasoning helps. 60 questions are right with mathrag-gate only, 5",
+        ),
+        (
+            pair(5, 60, 1e-9, -0.55),
+            "reordering by reasoning does harm. 5 questions are right with mathrag-gate only,",
+        ),
+        (pair(7, 5, 0.774, 0.02), "no conclusion; these questions do not tell the two apart. 7 questions are right"),
+        (pair(0, 0, 1.0, 0.0), "no conclusion. mathrag-gate and hybrid agree on all 100 questions."),
     ],
 )
 def test_a_conclusion_is_what_the_test_supports(found: dict[str, Any], said: str) -> None:
@@ -87,57 +95,77 @@ def test_a_conclusion_is_what_the_test_supports(found: dict[str, Any], said: str
 def test_the_figures_of_a_conclusion_are_those_of_the_comparison() -> None:
     said = sentences.conclusion(pair(7, 5, 0.774, 0.02))
     assert "+2.0 points (95 %: -8.0 to +12.0)" in said
-    assert "in 77.4 % of cases (p = 0.774)" in said
+    assert "in 77.4 % of cases (p = 0.774, McNemar's exact test)" in said
     assert "about 979 questions" in said
     assert "about" not in sentences.conclusion(pair(5, 5, 1.0, 0.0, None))
-    assert "(p < 0.001)" in sentences.conclusion(pair(60, 5, 1e-9, 0.55))
+    assert "(p < 0.001, McNemar's exact test)" in sentences.conclusion(pair(60, 5, 1e-9, 0.55))
 
 
-def test_in_short_only_what_is_separable_is_ranked() -> None:
-    said = sentences.summary({"one": pair(60, 5, 1e-9, 0.55), "other": pair(7, 5, 0.774, 0.02)})
-    assert "one: reordering by reasoning helps, +55.0 points" in said
-    assert "other: no difference between mathrag-gate and hybrid can be told from chance." in said
-
-
-def test_every_pipeline_has_its_accuracy_with_counts_and_interval() -> None:
+def test_every_pipeline_has_a_row_with_its_accuracy_in_each_set() -> None:
     nothing = {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "graded": 0}
-    reports = {"hybrid": report(47), "dense": report(accuracy=nothing), "mathrag-gate": report(50)}
-    said = sentences.results("world", reports, pair(7, 5, 0.774, 0.02))
-    assert "hybrid        47 of 100     47.0 %      37.5 to 56.7 %" in said
-    assert "dense         nothing was graded" in said
+    found = dict.fromkeys(sentences.PIPELINES, report(47))
+    worlds = {"one": World(100, 90, 40), "other": World(100, 1090, 0)}
+    said = sentences.accuracies(worlds, {"one": found, "other": {**found, "dense": report(accuracy=nothing)}})
+    heads, sizes, *rows = (re.split(r" {2,}", line.strip()) for line in said.splitlines())
+    assert heads == ["one: 100 questions", "other: 100 questions"]
+    assert sizes == ["it reads", "90 documents, 40 mislead", "1,090 documents, none misleads"]
+    assert [row[0] for row in rows] == list(sentences.PIPELINES)
+    assert rows[1][2:] == ["47.0 % (37.5 to 56.7), 47 of 100", "nothing was graded"]
 
 
-def test_the_question_shown_is_one_that_tells_the_pipelines_apart() -> None:
+def test_questions_that_tell_the_pipelines_apart_come_first() -> None:
+    marks = {"hybrid": (True, False, False, None), "dense": (True, True, False, True)}
+    rows = {name: [sample("1", correct=mark) for mark in found] for name, found in marks.items()}
+    rows["mathrag-gate"] = [sample("8", correct=mark) for mark in (True, True, True, False)]
+    assert sentences.list_examples(rows) == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("hybrid", "gate", "telling"),
+    [("bad", "best", True), ("good", "best", False), ("bad", "good", False), ("bad", "bad", False)],
+)
+def test_an_example_has_a_misleading_document_and_one_of_the_best(hybrid: str, gate: str, telling: bool) -> None:
+    rows = sample("5", hybrid, correct=False), sample("8", gate, correct=True)
+    assert sentences.is_example(*rows, {"best": 3, "good": 2}) == telling
+    assert not sentences.is_example(sample("8", hybrid, correct=True), rows[1], {"best": 3, "good": 2})
+    assert not sentences.is_example(rows[0], sample("5", gate, correct=False), {"best": 3, "good": 2})
+
+
+def test_without_documents_nothing_is_an_example() -> None:
+    assert not sentences.is_example(sample("5", correct=False), sample("8", "best", correct=True), {"best": 3})
+    assert not sentences.is_example(sample("5", "bad", correct=False), sample("8", "best", correct=True), {})
+
+
+def test_the_misleading_document_is_beside_the_right_one() -> None:
     rows = {
-        "hybrid": [sample(0, "8", correct=True), sample(1, None, correct=False), sample(2, "7", correct=None)],
-        "mathrag-gate": [sample(0, "8", correct=True), sample(1, "8", correct=True), sample(2, "5", correct=False)],
+        "closed-book": sample(None, correct=None),
+        "hybrid": sample("5", "bad", "best", correct=False),
+        "mathrag-gate": sample("8", "best", correct=True),
     }
-    index, said = sentences.question(rows)
-    assert index == 1
-    assert "What is q1?" in said
-    assert "hybrid        no answer   wrong" in said
-    assert "mathrag-gate  8           right" in said
+    documents = {
+        "bad": {"problem": "What is 4 quopo 2?", "text": "a quopo b = (3+b)-a. 7*2=4. It is 4."},
+        "best": {"problem": "Find 1 quopo 1.", "text": "a quopo b = (6+b)-a. " + 6 * "First 6+1=7. " + "It is 6."},
+    }
+    asked, *columns, answers = sentences.example(rows, documents).splitlines()
+    assert asked.split("  ")[1:] == ["What is 2 quopo 4?", "Right answer: 8"]
+    assert [re.split(r" {2,}", line)[1:] for line in columns] == [
+        ["First document for hybrid (misleading):", "First document for mathrag-gate (right):"],
+        ["What is 4 quopo 2?", "Find 1 quopo 1."],
+        ["a quopo b = (3+b)-a. 7*2=4. It is 4.", "a quopo b = (6+b)-a. First 6+1=7. First 6+1=7. First"],
+        ["6+1=7. First 6+1=7. First 6+1=7. First 6+1=7. It is 6."],
+    ]
+    assert answers == "  Answers: closed-book no answer (not graded), hybrid 5 (wrong), mathrag-gate 8 (right)."
 
 
-def test_where_mathrag_gate_is_never_right_the_first_question_is_shown_as_it_is() -> None:
-    rows = {"hybrid": [sample(0, "8", correct=True)], "mathrag-gate": [sample(0, "5", correct=False)]}
-    index, said = sentences.question(rows)
-    assert (index, "mathrag-gate  5           wrong" in said) == (0, True)
+def test_without_documents_that_made_the_difference_only_the_answers_are_shown() -> None:
+    said = sentences.example({"hybrid": sample("5", correct=False), "mathrag-gate": sample("4", correct=False)}, {})
+    assert said.endswith("Answers: hybrid 5 (wrong), mathrag-gate 4 (wrong).")
+    assert "document" not in said
 
 
 def test_loads_are_counted_over_jobs_that_share_residencies() -> None:
     jobs = [report(), report(residencies=[residency(2), residency(3, "a", "b")])]
-    said = sentences.loads(jobs, report(seconds=1.5), [report(seconds=2.0), report(seconds=2.25), report()])
-    assert "all of the above, 200 answers         4 model loads" in said
-    assert "3 questions in one job                2 model loads, 1.5 s" in said
-    assert "the same, one at a time               6 model loads, 8.2 s" in said
-    assert "Working in stages saved 4 of 6 model loads." in said
-
-
-def test_stages_that_save_nothing_are_not_praised() -> None:
-    said = sentences.loads([report()], report(model_loads=1), [report(model_loads=1)])
-    assert "Stages saved no load here." in said
-    assert "1 model load, 4.0 s" in said
+    assert sentences.loads(jobs).startswith("The 200 answers took 4 model loads:")
 
 
 def test_violations_are_named_with_their_job() -> None:
@@ -145,12 +173,11 @@ def test_violations_are_named_with_their_job() -> None:
     assert "The audit found violations: other 2." in sentences.audits({"one": [], "other": ["I5", "I9"]})
 
 
-def test_documents_that_mislead_are_counted() -> None:
-    assert "90 documents, 40 of which mislead" in sentences.world("a", 90, 40, 10)
-    assert "90 documents, none of which misleads" in sentences.world("a", 90, 0, 10)
-
-
-def test_commands_name_the_data_and_the_question_shown() -> None:
-    said = sentences.next_steps(Path("here"), "clean", 7)
-    assert "export MATHRAG_DATA_DIR=here\n" in said
-    assert "mathrag sample show clean-mathrag-gate 7\n" in said
+def test_commands_name_the_program_and_the_data_as_the_shell_needs_them() -> None:
+    program = ["/my tools/mathrag"]
+    said = sentences.own_data("http://127.0.0.1:1", Path("my demo"), program, elsewhere=False)
+    assert "all of this:  http://127.0.0.1:1\n" in said
+    assert "\n  export MATHRAG_DATA_DIR='my demo/stack'\n  '/my tools/mathrag' corpus create" in said
+    assert said.endswith("'/my tools/mathrag' down --data-dir 'my demo/stack'")
+    elsewhere = sentences.own_data("http://127.0.0.1:1", Path("demo"), program, elsewhere=True)
+    assert "\n  unset MATHRAG_URL; export MATHRAG_DATA_DIR=demo/stack\n" in elsewhere
