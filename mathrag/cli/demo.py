@@ -20,7 +20,7 @@ from mathrag import report
 from mathrag.cli import stack
 from mathrag.cli.output import report_errors
 from mathrag.cli.progress_bars import Steps
-from mathrag.cli.report import compare_with_first, fetch_jobs
+from mathrag.cli.report import compare_with_first, fetch_jobs, fetch_relevant
 from mathrag.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag.client import address, jobs, texts, waiting
 from mathrag.client.client import Client
@@ -138,8 +138,9 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
             names = sorted(sentences.PIPELINES, key=lambda name: name != "hybrid")
             compared = [reports[SETTINGS[0]][name]["id"] for name in names]
             out = folder / "report"
-            folders = [each.folder for each in fetch_jobs(client, compared, out / "data")]
-            index = report.write(out, folders, "Demonstration", compare_with_first(client, compared))
+            fetched = list(fetch_jobs(client, compared, out / "data"))
+            folders, relevant = [each.folder for each in fetched], fetch_relevant(client, fetched)
+            index = report.write(out, folders, None, compare_with_first(client, compared), relevant=relevant)
             example = _show_example(client, reports[SETTINGS[0]])
             url = client.url
     _say(f"One question of {SETTINGS[0]}", example)

@@ -178,9 +178,8 @@ With a folder `notes` of texts and a table `questions.csv` (columns question and
   {mathrag} dataset create questions --from questions.csv
   {mathrag} job submit --name first --dataset questions --corpus notes --pipeline hybrid --wait
 
-The two models understand the made-up world only: for your own questions connect a real model, in
-{folder / "mathrag.yaml"} (docs/how-to/operations.md#add-a-model). The next demo deletes all that is in {folder}.
-To stop it:  {mathrag} down --data-dir {data}"""
+The two models understand the made-up world only. For a model that understands yours:  {mathrag} model connect
+The next demo deletes all that is in {folder}. To stop it:  {mathrag} down --data-dir {data}"""
 
 
 def paragraph(text: str) -> str:
