@@ -8,6 +8,7 @@ from services.orchestrator.api.jobs import JobFilters, load_page
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import charts
+from shared.pipelines.mine_rules import MINE_RULES
 from shared.settings import make_shipped_models
 from shared.storage import jobs
 from shared.storage.corpora import list_corpora
@@ -16,6 +17,8 @@ from shared.storage.datasets import list_datasets
 router = APIRouter()
 NEWEST = 10
 """Number of results that are shown; the list of jobs has all."""
+LOOKED_AT = 5 * NEWEST
+"""Number of completed jobs among which results are looked for: a job that mines rules has none."""
 LIVE = 5
 """Number of running jobs that are shown."""
 
@@ -35,14 +38,15 @@ class Step(NamedTuple):
 @page(router, "/")
 async def start(visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the newest results and the running jobs; without a result, the four steps to the first one."""
-    found = await load_page(deps, JobFilters(state="completed", limit=NEWEST))
+    found = await load_page(deps, JobFilters(state="completed", limit=LOOKED_AT))
+    results = [(job, as_json(job.accuracy)) for job in found.data if job.pipeline != MINE_RULES][:NEWEST]
     async with deps.database.statement() as connection:
         live = await jobs.list_live_ids(connection, LIVE)
     running = [await deps.job_views.get(deps.database, each) for each in live]
     return visit.show(
         "start/start.html", title="Start", json=f"/v1/jobs?state=completed&limit={NEWEST}",
-        results=[(job, as_json(job.accuracy)) for job in found.data], running=running, charts=charts,
-        steps=[] if found.data else await _list_steps(deps, has_job=bool(live)),
+        results=results, running=running, charts=charts,
+        steps=[] if results else await _list_steps(deps, has_job=bool(live)),
     )  # fmt: skip
 
 

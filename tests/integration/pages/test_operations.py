@@ -551,6 +551,8 @@ async def test_the_first_page_shows_the_newest_results(api: Api, database: Datab
     assert [row.split()[0] for row in rows(page)] == ["newer", "older"]
     assert re.search(r"^newer [\d.]+ % \(", rows(page)[0])
     assert "Running jobs" not in page
+    await scene.run_sql(database, "UPDATE jobs SET pipeline = 'mine-rules' WHERE name = 'newer'")
+    assert [row.split()[0] for row in rows(await text(api, "/"))] == ["older"], "mined rules are no result"
 
 
 async def test_the_navigation_has_what_a_key_allows(keyed: Api, database: Database) -> None:
