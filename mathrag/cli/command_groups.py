@@ -74,7 +74,7 @@ class Mutation(ApiCommand):
 
 
 class LocalCommand(PlainCommand):
-    """A command that works on the database directly, so it has no request to print."""
+    """A command that works on the database or the settings file itself, so it has no request to print."""
 
 
 class Noun(ReadyParameters, TyperGroup):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from mathrag.cli.api import send_and_print
-from mathrag.cli.command_groups import PlainCommand
+from mathrag.cli.command_groups import LocalCommand
 from mathrag.cli.output import AsJson, DataDir, print_table, report_errors
 from mathrag.client import service
 from mathrag.client.request import Json
@@ -50,7 +50,7 @@ OllamaServer = Annotated[
 Untried = Annotated[bool, typer.Option("--untried", help="Do not try it with a prompt.")]
 
 
-@model.command("connect", cls=PlainCommand)
+@model.command("connect", cls=LocalCommand)
 def connect(
     what: What = None,
     role: RoleOption = "both",

@@ -150,13 +150,14 @@ PARQUET: tuple[str, ...] = ()
 NEED_AN_EXTRA = {
     ("up", "--detach", "--scale", "judge=2"): "embedded",
     ("demo",): "embedded",
+    ("model", "connect", "qwen2.5:7b"): "embedded",
     ("key", "create", "first", "--scope", "read"): "server",
     ("grade", "--from", "answers.jsonl"): "server",
     ("retrieval", "eval", "--from", ".", "--mode", "sparse"): "server",
     ("mcp",): "mcp",
 }
 PURGE, HELP_OF_UP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
-STARTS_SERVICES = {"backup", "demo", "up", "reproduce"}
+STARTS_SERVICES = {"backup", "connecting", "demo", "up", "reproduce"}
 READS_THE_DATABASE = {"key", "purge"}
 
 
