@@ -30,13 +30,20 @@ async def index() -> Response:
 @page(router, "/help/{path:path}")
 async def show(visit: Visitor, path: str) -> Response:
     """Shows a page of the documentation, or one of its pictures."""
-    file = (FOLDER / path).resolve()
-    if not file.is_relative_to(FOLDER) or not file.is_file() or file.suffix not in (".md", *IMAGES):
+    file = list_files().get(path)
+    if file is None:
         raise NotFound(f"the documentation has no page {path[:200]!r}", hint=f"it begins at /help/{FIRST}")
     if file.suffix in IMAGES:
         return FileResponse(file)
     title, body = render(file)
     return visit.show("help/page.html", title=title, body=body, at=path, first=FIRST)
+
+
+@cache
+def list_files() -> dict[str, Path]:
+    """Return the pages and pictures by their path below the folder; nothing else is served."""
+    found = (file for file in FOLDER.rglob("*") if file.suffix in (".md", *IMAGES))
+    return {file.relative_to(FOLDER).as_posix(): file for file in found}
 
 
 @cache

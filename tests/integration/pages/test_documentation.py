@@ -22,7 +22,15 @@ async def test_every_page_of_the_documentation_is_served_with_its_pictures(api: 
     assert 'href="/help/index.md">Documentation</a>' in await text(api, "/jobs")
     picture = await look(api, "/help/assets/report.png")
     assert picture.headers["content-type"] == "image/png"
-    for wrong in ("absent.md", "../pyproject.toml", "%2e%2e/pyproject.toml", "tutorial/python.ipynb", "how-to"):
+    for wrong in (
+        "absent.md",
+        "../pyproject.toml",
+        "%2e%2e/pyproject.toml",
+        "tutorial/python.ipynb",
+        "how-to",
+        "%00.md",
+        f"{'x' * 5000}.md",
+    ):
         assert (await look(api, f"/help/{wrong}")).status_code == 404
 
 

@@ -754,6 +754,18 @@ async def test_a_model_is_connected_by_a_form_that_writes_the_settings_file(
     missing = await send(modelled_api, "/models/connect", {"what": str(tmp_path / "missing.gguf")})
     assert missing.status_code == 422
     assert "is no GGUF file of a language model" in missing.text
+    for strange in (
+        "%00.gguf",
+        f"{'x' * 4000}.gguf",
+        "/proc/self/mem.gguf",
+        "/tmp",
+        "http://",
+        "http://[",
+        "~nobody/x.gguf",
+    ):
+        refused = await look(modelled_api, f"/models/connect?what={strange}")
+        assert refused.status_code in (400, 422, 503), strange
+    assert (await look(modelled_api, f"/models/connect?folder={'x' * 4000}")).status_code == 200
     settings.write_text("port: [")
     broken = await look(modelled_api, f"/models/connect?what={file}")
     assert (broken.status_code, "mathrag config validate" in broken.text) == (422, True)
