@@ -744,7 +744,7 @@ async def test_a_model_is_connected_by_a_form_that_writes_the_settings_file(
     found = await text(modelled_api, f"/models/connect?folder={tmp_path}")
     assert rows(found) == [f"{file} file 2"]
     chosen = await text(modelled_api, f"/models/connect?what={file}&role=generate")
-    assert f"<code>{settings}</code> would be:" in chosen
+    assert f"<code>{settings}</code> would be as follows" in chosen
     assert not settings.exists()
     reply = await send(modelled_api, "/models/connect", {"what": str(file), "role": "generate"})
     assert (reply.status_code, reply.headers["location"]) == (303, "/models/connect?done=mine")
