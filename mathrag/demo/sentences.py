@@ -179,7 +179,7 @@ With a folder `notes` of texts and a table `questions.csv` (columns question and
   {mathrag} job submit --name first --dataset questions --corpus notes --pipeline hybrid --wait
 
 The two models understand the made-up world only. For a model of your own:  {mathrag} model connect
-The next demo deletes all that is in {folder}. To stop it:  {mathrag} down --data-dir {data}"""
+To stop it (the next demo deletes all that is in {folder}):  {mathrag} down --data-dir {data}"""
 
 
 def paragraph(text: str) -> str:

@@ -143,7 +143,7 @@ def test_the_demo_leaves_a_service_on_which_the_commands_that_it_prints_work(tmp
         )  # fmt: skip
         assert again.returncode == Exit.CONFLICT
         assert "data of yours: notes, questions" in again.stderr
-        stop = told.splitlines()[-1].removeprefix("To stop it:  ")
+        stop = told.splitlines()[-1].partition(":  ")[2]
         assert run(["bash", "-ec", stop], tmp_path).startswith("Stopping")
     finally:
         down = run_down(mathrag, folder)
