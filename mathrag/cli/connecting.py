@@ -116,7 +116,10 @@ def _try_model(described: NewModel, settings: Settings) -> str:
     configuration: dict[str, Any] = {
         "models": {described.name: described.fields},
         "roles": dict.fromkeys(ROLES, described.name),
-        "device": {"id": settings.device.id, "budget_mib": max(described.mib, settings.device.budget_mib)},
+        "device": {
+            **settings.device.model_dump(mode="json", exclude_unset=True),
+            "budget_mib": max(described.mib, settings.device.budget_mib),
+        },
     }
     with (
         TemporaryDirectory(prefix="mathrag-") as folder,

@@ -257,6 +257,8 @@ async def test_a_demonstration_model_is_warned_of_where_it_is_asked_about_anothe
         assert len(list_said((await api.get(f"/v1/jobs/{job['id']}/report"))["notes"])) == expected
         assert (said in (await api.http.get(f"/jobs/{job['id']}", headers={"Accept": "text/html"})).text) == expected
     assert not list_said((await api.job(name="scripted", dataset="other", pipeline="closed-book")).get("warnings", ()))
+    judged = await api.job(name="judged", dataset="other", pipeline="mathrag-gate", models={"judge": "mine"})
+    assert not list_said(judged.get("warnings", ()))
     cells = {"datasets": [{"dataset": "world"}, {"dataset": "other"}], "variants": [{"name": "alone", **asked}]}
     made = (await api.http.post("/v1/experiments", json={"name": "e", **cells})).json()
     assert len(list_said(made["warnings"])) == 1
