@@ -173,7 +173,7 @@ async def connect(visit: Visitor, deps: RequestDeps) -> Response:
             await to_thread.run_sync(connecting.write_settings, config_file(), text)
         except OSError as error:
             problem = f"{config_file().absolute()} cannot be written: {error.strerror}"
-            raise Conflict(problem, hint="write the lines below into it yourself") from error
+            raise Conflict(problem, hint="go back, and copy the lines that the page shows into it") from error
         return new.name
 
     written = await try_form(write)
