@@ -9,7 +9,7 @@ import msgspec
 
 from shared import canonical
 from shared.replies import Document, Reply
-from shared.samples import Outcome, Strategy
+from shared.samples import Outcome, SampleNote, Strategy
 
 # The hashed records of a job and its samples, and their chain. This module is pure: rows in, bytes out.
 #
@@ -295,6 +295,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     documents: dict[str, Document]
     """Documents of the context, by hash."""
     residencies: tuple[Residency, ...]
+    notes: tuple[SampleNote, ...] = ()
+    """What people think of the sample."""
 
 
 Texts = dict[str, str]

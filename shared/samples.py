@@ -320,6 +320,21 @@ Pipeline = Callable[[Sample, Params, Library], Steps]
 Prepare = Callable[[Sequence[Item], Params, Library], PrepareSteps]
 
 
+Thumb = Literal["up", "down"]
+
+
+class SampleNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What one person thinks of a sample."""
+
+    author: str
+    """Name of the API key, or `local`."""
+    thumb: Thumb | None
+    note: str
+    """May be empty, if there is a thumb."""
+    at: datetime
+    """Time of the last change."""
+
+
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a job: the question and how it ended."""
 
@@ -360,6 +375,11 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     """The degree by which `correct` was decided, if the grader has degrees: token F1, F1 of a set, or a rating from 1
     to 5."""
+    thumbs_up: int = 0
+    """Number of people who gave the sample a thumb up."""
+    thumbs_down: int = 0
+    notes: str | None = None
+    """What people noted about it, one after the other, such as `ana: the gold answer is wrong`."""
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """`mathrag sample` and `mathrag audit`: inspect samples, and check a job's rows."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,17 +27,23 @@ def list_samples(
         bool, typer.Option("--differing", help="Only samples that the two graders judge differently.")
     ] = False,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only samples whose answer is wrong.")] = False,
+    noted: Annotated[
+        bool, typer.Option("--noted", help="Only samples to which somebody gave a thumb or a note.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List samples of a job, in dataset order."""
-    only: dict[str, Any] = {"differing": differing or None, "wrong": wrong or None}
+    only: dict[str, Any] = {"differing": differing or None, "wrong": wrong or None, "noted": noted or None}
 
     def make_row(found: Json) -> tuple[object, ...]:
         correct, strict = ({True: "yes", False: "no"}.get(found[grader]) for grader in ("correct", "strict"))
         place = (found["index"], found["repeat"], found["state"])
-        return *place, found["answer"], found["gold"], correct, strict, found["ending"]
+        row = (*place, found["answer"], found["gold"], correct, strict, found["ending"])
+        return (*row, found["thumbs_up"] or None, found["thumbs_down"] or None, found["notes"]) if noted else row
 
-    head = ("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT", "STRICT", "ENDING")
+    head: tuple[str, ...] = ("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT", "STRICT", "ENDING")
+    if noted:
+        head = (*head, "UP", "DOWN", "NOTES")
     list_and_print(jobs.samples(reference, **only), head, make_row, as_json, limit=limit)
 
 
@@ -51,6 +57,28 @@ def show(
 ) -> None:
     """Show a sample: its calls, which model answered them, when, and in which epoch."""
     send_and_print(jobs.sample(reference, index, repeat=repeat, prompts=prompts), print_sample, as_json)
+
+
+@sample.command("note")
+def write_note(
+    reference: JobReference,
+    index: Annotated[int, typer.Argument(help="Position of the item in the dataset, from 0.")],
+    note: Annotated[str | None, typer.Argument(help="Your note; an empty one takes it back.")] = None,
+    thumb: Annotated[
+        Literal["up", "down", "none"] | None, typer.Option(help="Your thumb; `none` takes it back.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Number of the repeat, from 0.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Give a sample a thumb or a note, and print those of everybody; pages, lists and exports show them."""
+    send_and_print(jobs.note(reference, index, thumb=thumb, note=note, repeat=repeat), print_notes, as_json)
+
+
+def print_notes(notes: Any) -> None:
+    """Print one line for each author: name, thumb and note."""
+    for each in notes:
+        thumb = each["thumb"] and f"thumb {each['thumb']}"
+        print_facts([(f"noted by {each['author']}", "; ".join(filter(None, (thumb, each["note"]))))])
 
 
 def audit(reference: JobReference, as_json: AsJson = False) -> None:
@@ -90,6 +118,7 @@ def print_sample(found: Any) -> None:
             ("unreadable", None if found["failure"] else found["detail"]),
         ]
     )
+    print_notes(found["notes"])
     trace = outcome.get("trace") or {}
     print_facts(describe_rules(trace.get("decisions", ())))
     rules_by_document = {each["document"]: name_rules(each) for each in trace.get("candidates", ())}

@@ -1385,6 +1385,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     documents: dict[str, Document] = {}
     residencies: tuple[Residency, ...] = ()
+    notes: tuple[SampleNote, ...] = ()
 
 
 class RatingWorth(msgspec.Struct, frozen=True, kw_only=True):
@@ -1651,6 +1652,15 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True):
     texts: dict[str, str] = {}
 
 
+class SampleNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What one person thinks of a sample."""
+
+    author: str
+    thumb: str | None = None
+    note: str
+    at: str
+
+
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a job: the question and how it ended."""
 
@@ -1678,6 +1688,9 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     ending_reason: str | None = None
     truncated_by: str | None = None
     score: float | None = None
+    thumbs_up: int = 0
+    thumbs_down: int = 0
+    notes: str | None = None
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from fractions import Fraction
 from html import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 from anyio import to_thread
 
 from mathrag.client import answers, jobs
-from mathrag.client.answers import Audit, JobView, PlanView, Provenance, RequestCounts, ResultRow, SampleRow
+from mathrag.client.answers import Audit, JobView, PlanView, Provenance, RequestCounts, ResultRow, SampleNote, SampleRow
 from mathrag.client.async_connection import AsyncConnection
 from mathrag.client.connection import Connection
 from mathrag.client.errors import Invalid, JobFailed, require
@@ -358,6 +358,16 @@ class Job(JobHandle[Connection]):
         """Fetch one sample with all its calls; `prompts` adds the prompts of models."""
         return self._client.read(jobs.sample(self.id, index, repeat=repeat, prompts=prompts), Provenance)
 
+    def note(
+        self, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
+        repeat: int = 0,
+    ) -> tuple[SampleNote, ...]:  # fmt: skip
+        """Change your thumb and note of a sample, and return those of everybody; omitted ones stay, and `none` or an
+        empty note take them back.
+        """
+        request = jobs.note(self.id, index, thumb=thumb, note=note, repeat=repeat)
+        return self._client.read(request, tuple[SampleNote, ...])
+
     def results(self, *, prompts: bool = False) -> Iterator[ResultRow]:
         """Yield every sample that has ended so far, with the texts of models."""
         return lines_of(self._client, jobs.results(self.id, prompts=prompts), ResultRow)
@@ -440,6 +450,16 @@ class AsyncJob(JobHandle[AsyncConnection]):
     async def sample(self, index: int, *, repeat: int = 0, prompts: bool = False) -> Provenance:
         """Fetch one sample with all its calls."""
         return await self._client.read(jobs.sample(self.id, index, repeat=repeat, prompts=prompts), Provenance)
+
+    async def note(
+        self, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
+        repeat: int = 0,
+    ) -> tuple[SampleNote, ...]:  # fmt: skip
+        """Change your thumb and note of a sample, and return those of everybody; omitted ones stay, and `none` or an
+        empty note take them back.
+        """
+        request = jobs.note(self.id, index, thumb=thumb, note=note, repeat=repeat)
+        return await self._client.read(request, tuple[SampleNote, ...])
 
     def results(self, *, prompts: bool = False) -> AsyncIterator[ResultRow]:
         """Yield every sample that has ended so far, with the texts of models."""

@@ -127,6 +127,15 @@ def sample(job: str, index: int, *, repeat: int = 0, prompts: bool = False) -> R
     return Request(path=f"{at(job)}/samples/{index}", query={"repeat": repeat, "prompts": prompts or None})
 
 
+def note(
+    job: str, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
+    repeat: int = 0,
+) -> Request[list[Json]]:  # fmt: skip
+    """Change your thumb and note of a sample; omitted ones stay, and `none` or an empty note take them back."""
+    body, path = without_none({"thumb": thumb, "note": note}), f"{at(job)}/samples/{index}/note"
+    return Request(method="PATCH", path=path, query={"repeat": repeat}, body=body, is_idempotent=True)
+
+
 def results(job: str, *, prompts: bool = False) -> Request[bytes]:
     """Yield every sample that has ended, with the texts of models; `prompts` adds those of the generator."""
     return results_file(job, prompts=prompts)

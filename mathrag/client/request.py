@@ -151,3 +151,4 @@ class SampleFilters(TypedDict, total=False):
     text: str
     differing: bool
     wrong: bool
+    noted: bool

@@ -9,9 +9,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from shared.errors import Invalid
+from shared.samples import SampleNote
 from shared.storage import database as storage
 from shared.storage import jobs
 from shared.storage.database import Database, sql, try_decode
+from shared.storage.notes import load_notes
 
 Kind = Literal["different", "failed", "wrong", "right", "ungraded"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -71,6 +73,8 @@ class Answered(NamedTuple):
     failure: str | None
     text: str | None
     """The beginning of what the model wrote last."""
+    notes: tuple[SampleNote, ...]
+    """What people think of it."""
 
 
 class AnsweredQuestion(NamedTuple):
@@ -117,12 +121,13 @@ async def list_answers(
             raise Invalid(problem, hint="put a backslash before . ( ) [ ] * + ? if they are meant literally") from error
         written = await connection.execute(TEXTS, {"samples": [row.id for row in rows]})
         replies = {row.sample_id: row.reply for row in written}
+        notes = await load_notes(connection, [row.id for row in rows])
     found: dict[bytes, AnsweredQuestion] = {}
     for row in rows:
         question = found.setdefault(row.hash, AnsweredQuestion(row.question, row.gold, KINDS[row.kind], {}))
         reply = try_decode(replies[row.id], _Reply, "")[0] if row.id in replies else None
         beginning = None if reply is None else reply.text[:LONGEST_TEXT]
-        answered = Answered(row.ordinal, row.answer, row.correct, row.failure, beginning)
+        answered = Answered(row.ordinal, row.answer, row.correct, row.failure, beginning, notes.get(row.id, ()))
         question.by_job.setdefault(row.job_id, answered)
     page = storage.make_page(list(found.values()), limit, scope, skip + limit)
     return [(each, names[each].name) for each in known], page

@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import records
 from shared.calls import DocumentRef, Request, seed_of, text_of
-from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
 from shared.params import Params
 from shared.pipelines.imported import IMPORTED
@@ -24,8 +23,9 @@ from shared.replies import Document, Generated, Rated, Reply, Retrieved
 from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
+from shared.storage.notes import load_notes
 from shared.storage.prompts import find_templates
-from shared.storage.samples import find_sample, read_gold_documents
+from shared.storage.samples import find_sample, make_not_found, read_gold_documents
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 CAPACITY = 50_000
@@ -150,10 +150,7 @@ async def load_provenance(
         values = {"job": job, "ordinal": index, "repeat": repeat}
         row = (await connection.execute(SAMPLE, values)).mappings().first()
         if row is None:
-            raise NotFound(
-                f"job {reference!r} has no sample {index}, repeat {repeat}",
-                hint="wait until the job runs, or choose another sample",
-            )
+            raise make_not_found(reference, index, repeat)
         steps = await _load_steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
         params, _ = try_decode_params(row["params"], "")
@@ -185,6 +182,7 @@ async def load_provenance(
             steps=steps,
             documents=await LibraryCache().documents(connection, outcome.context if outcome else ()),
             residencies=await load_residencies(connection, sorted(epochs)),
+            notes=(await load_notes(connection, [row["id"]])).get(row["id"], ()),
             **{field: row[field] for field in _COPIED},
         )
 

@@ -200,6 +200,7 @@ CONDITIONS = {
     "level": "i.level = :level",
     "text": "(i.question ILIKE :text OR o.answer ILIKE :text)",
     "moved": "o.sample_id IS NOT NULL",
+    "noted": "EXISTS (SELECT FROM sample_notes n WHERE n.sample_id = s.id)",
 }
 """SQL condition of each filter."""
 OF_ENDINGS = {
@@ -232,7 +233,11 @@ SELECT_FILTERED = """
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat) AND s.ordinal < :until"""
 SELECT_FILTERED_PAGE = """
     WITH found AS MATERIALIZED ({found} ORDER BY s.ordinal, s.repeat LIMIT :n)
-    SELECT found.*, o.outcome FROM found LEFT JOIN outcomes o ON o.sample_id = found.id
+    SELECT found.*, o.outcome, n.* FROM found LEFT JOIN outcomes o ON o.sample_id = found.id
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE thumb) AS thumbs_up, count(*) FILTER (WHERE NOT thumb) AS thumbs_down,
+            string_agg(author || ': ' || note, chr(10) ORDER BY author) FILTER (WHERE note <> '') AS notes
+        FROM sample_notes WHERE sample_id = found.id) n
     ORDER BY found.ordinal, found.repeat"""
 ENDED = "s.state >= {COMPLETED}"
 
@@ -260,6 +265,8 @@ class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Only samples on which the two graders disagree."""
     wrong: bool = False
     """Only samples with a wrong answer (`correct` is false); failed samples have no verdict."""
+    noted: bool = False
+    """Only samples to which somebody gave a thumb or a note."""
 
     @property
     def asked(self) -> dict[str, object]:
@@ -424,6 +431,12 @@ async def load_with_outcomes(
     return (await _read(connection, job, after, limit, ended=True)).found
 
 
+def make_not_found(reference: str, index: int, repeat: int) -> NotFound:
+    """Make the error about a sample that the job does not have."""
+    hint = "wait until the job runs, or choose another sample"
+    return NotFound(f"job {reference!r} has no sample {index}, repeat {repeat}", hint=hint)
+
+
 async def find_sample(connection: AsyncConnection, job: int, index: int, repeat: int) -> SampleRow | None:
     """Find a single sample; None if it does not exist."""
     found = (await _read(connection, job, (index, repeat - 1), 1)).found
@@ -451,7 +464,8 @@ async def _read(
 
 
 def _make_row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: EndedSample | None) -> SampleRow:
-    copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure")
+    copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure",
+              "thumbs_up", "thumbs_down", "notes")  # fmt: skip
     return SampleRow(
         index=row["ordinal"],
         state=SampleState(row["state"]).word,

@@ -69,6 +69,7 @@ BESIDE = {
     "idempotency": "which request made the job: a repeated request finds it there",
     "outages": "what calls wait for",
     "queue": "what is still to be done",
+    "sample_notes": "what people think of an answer; no figure counts it",
 }
 """Tables that no report is made from, and why."""
 FREE = {

@@ -16,6 +16,7 @@ from mathrag.client.answers import (
     PlanView,
     Provenance,
     ResultRow,
+    SampleNote,
     SampleRow,
     SideBySide,
 )
@@ -163,6 +164,7 @@ class Jobs(Group[C]):
     calibration = Operation(jobs.calibration, Calibrated)
     samples = Listing(jobs.samples, SampleRow)
     sample = Operation(jobs.sample, Provenance)
+    note = Operation(jobs.note, tuple[SampleNote, ...])
     results = Lines(jobs.results, ResultRow)
     results_file = Download(jobs.results_file)
     provenance = Download(jobs.provenance)

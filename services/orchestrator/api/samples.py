@@ -13,14 +13,16 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from shared.fields import WHOLE, make_model
 from shared.provenance import export_lines, read_job
 from shared.records import Provenance, SampleLine
-from shared.samples import SampleRow
+from shared.samples import SampleNote, SampleRow
 from shared.shapes import Scope
 from shared.storage import database, jobs, samples
+from shared.storage.notes import NoteChange, change_note
 from shared.storage.provenance import ResultRow, load_provenance, stream_results
 from shared.storage.samples import SampleSelection
 
@@ -88,13 +90,14 @@ def make_schema() -> Any:
     import pyarrow as pa
 
     whole = {"index": pa.int32(), "repeat": pa.int16(), "duplicates": pa.int32()}
+    thumbs = {"thumbs_up": pa.int32(), "thumbs_down": pa.int32()}
     took = {"prompt_tokens": pa.int64(), "completion_tokens": pa.int64(), "seconds": pa.float64()}
     judged = {"judged": pa.list_(pa.string()), "ratings": pa.list_(pa.int8())}
     flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
     others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
-    types = {**whole, **flags, **others, **took, **judged, "score": pa.float64()}
+    types = {**whole, **thumbs, **flags, **others, **took, **judged, "score": pa.float64()}
     own = ("index", "repeat", "question", "state", "truncated", "context", "duplicates", "unscored")
-    required = {*took, *judged, *own}
+    required = {*thumbs, *took, *judged, *own}
     return pa.schema(
         [pa.field(name, types.get(name, pa.string()), name not in required) for name in ResultRow.__struct_fields__]
     )
@@ -259,6 +262,38 @@ async def sample(
     texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
     return json(await load_provenance(deps.database, job, index, repeat, prompts=prompts))
+
+
+class NoteRequest(make_model(NoteChange), BaseModel):  # type: ignore[misc]
+    """What to change about one's own thumb and note; fields that are left out stay."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"example": {"thumb": "down", "note": "the gold answer is wrong"}},
+    )
+
+    def to_change(self) -> NoteChange:
+        """Return the change."""
+        return NoteChange(**self.model_dump())
+
+
+@route(
+    router, "PATCH", "/{job}/samples/{index}/note", Scope.SUBMIT, "Give a sample a thumb or a note",
+    answers(list[SampleNote]), refuses=(404, 409),
+)  # fmt: skip
+async def note(
+    job: str,
+    request: NoteRequest,
+    deps: RequestDeps,
+    actor: Actor,
+    index: Annotated[int, Path(ge=0, lt=1 << 31)],
+    repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
+) -> Response:
+    """Changes what the owner of this key thinks of a sample, and returns the notes of all authors. No result depends on
+    them; results, samples and their pages show them, and purging the job deletes them.
+    """
+    return json(await change_note(deps.database, actor, job, index, repeat, request.to_change()))
 
 
 # Serves `/v1/jobs/{job}/provenance`: everything that a job's answers were made from, to verify elsewhere.

@@ -186,7 +186,7 @@ async def show_answers(visit: Visitor, deps: RequestDeps, names: Jobs) -> Respon
     filters = {"kind": query.kind, "pattern": query.pattern, "cursor": found.next_cursor}
     return visit.show(
         "compare/answers.html", title="Answers", jobs=listed, references=query.jobs, found=found, kinds=KINDS,
-        query=query, compared=f"/compare?{urlencode(same)}",
+        query=query, back=f"/compare/answers?{visit.request.url.query}", compared=f"/compare?{urlencode(same)}",
         further=f"/compare/answers?{urlencode([*same, *(each for each in filters.items() if each[1])])}",
     )  # fmt: skip
 

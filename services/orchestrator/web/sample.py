@@ -4,16 +4,16 @@ import shlex
 import uuid
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Form, Path, Query, Response
 from pydantic import ConfigDict, Field
 
 from services.orchestrator.api.comparison import ChangedQuery, JobPairQuery
-from services.orchestrator.api.samples import SampleFilters
+from services.orchestrator.api.samples import NoteRequest, SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import load_side_by_side
-from services.orchestrator.web.page import Visitor, page
+from services.orchestrator.web.page import Visitor, go_to, page, parse_as
 from services.orchestrator.web.prompts import compare_with_shipped, load_prompt_of
 from shared.pages import charts
 from shared.pages.lines import describe_decision, name_rules, summarise_reply
@@ -23,10 +23,12 @@ from shared.recent import LruCache
 from shared.records import Attempt, Provenance, Step
 from shared.replies import Document, Generated, Rated
 from shared.samples import Candidate, Strategy
+from shared.shapes import Scope
 from shared.storage import corpora, jobs, samples
 from shared.storage.corpora import Shown
 from shared.storage.database import SampleState
 from shared.storage.jobs import Job, Subjects
+from shared.storage.notes import change_note
 from shared.storage.provenance import load_provenance
 from shared.storage.samples import Place, neighbours
 
@@ -170,6 +172,26 @@ def _make_address(job: Job, place: Place | None) -> str | None:
 
 def _query(found: Provenance) -> str:
     return format_query({"repeat": found.repeat or None, "prompts": "true"})
+
+
+@page(router, "/jobs/{job}/samples/{index}/note", Scope.SUBMIT, method="POST")
+async def write_note(
+    job: str,
+    visit: Visitor,
+    deps: RequestDeps,
+    index: Annotated[int, Path(ge=0, lt=1 << 31)],
+    repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
+    back: Annotated[str, Form()] = "",
+) -> Response:
+    """Changes the visitor's thumb or note as `PATCH /v1/jobs/{job}/samples/{index}/note` does, and shows the page that
+    the form was on.
+    """
+    form = await visit.request.form()
+    request = parse_as(NoteRequest, {name: form[name] for name in ("thumb", "note") if name in form})
+    await change_note(deps.database, visit.actor, job, index, repeat, request.to_change())
+    if back.startswith("/compare/answers?"):
+        return go_to(back)
+    return go_to(f"/jobs/{quote(job)}/samples/{index}{format_query({'repeat': repeat or None})}")
 
 
 _subjects: LruCache[Subjects] = LruCache(256)
