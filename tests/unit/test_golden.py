@@ -44,6 +44,8 @@ experiment cancel gate-or-not
 experiment resume gate-or-not
 sample list gate
 sample show gate 0
+sample list gate --noted
+sample note gate 0 --thumb down
 label list
 label show blind
 label next blind
