@@ -31,6 +31,22 @@ RESTYLE = """(rules) => {
     document.adoptedStyleSheets = [sheet];
 }"""
 FONTS = ("serif", "sans-serif", "monospace")
+NAVIGATION = f"{'':12}   nav.from-medium"
+WIDE = ".wide { overflow: visible } table { width: 1500px }"
+LAST = "#main { display: flex; flex-direction: column } #progress { order: 1 }"
+DEFECTS = {
+    "a grid of one column": ("sample", ".cards { display: block }", "sample 1400 ############     h2 Answer"),
+    "a navigation over the page": ("start", ".top { height: 3rem }", f"start 1400 {NAVIGATION}, OUT OF ITS FRAME"),
+    "a header over the page": (
+        "start",
+        ".top { position: absolute }",
+        "start 400 ############ main, ON AN EARLIER ONE",
+    ),
+    "a chart that shrinks": ("job", ".chart svg { width: 2rem }", "job 400 .#..........       svg"),
+    "a table wider than the window": ("start", WIDE, "start 1400 ############   table.stacking, OUT OF ITS FRAME"),
+    "a section at the end": ("job", LAST, "job 1400 ############   h2 The first wrong answers, ABOVE AN EARLIER ONE"),
+}
+"""Page, rules, and the line that they lead to."""
 
 
 def read_layouts(browser: Browser, stack: RunningStack, pages: Sequence[str], styles: Sequence[str]) -> list[list[str]]:
@@ -61,36 +77,9 @@ def test_they_stand_there_in_every_font_and_size(browser: Browser, stack: Runnin
     assert [sorted(set(plain) ^ set(each)) for each in others] == [[]] * len(others)
 
 
-@pytest.mark.parametrize(
-    ("page", "rules", "line"),
-    [
-        ("sample", ".cards { display: block }", "sample 1400 ############     h2 Answer"),
-        ("start", ".top { height: 3rem }", "start 1400                nav.from-medium, OUT OF ITS FRAME"),
-        ("start", ".top { position: absolute }", "start 400 ############ main, ON AN EARLIER ONE"),
-        ("job", ".chart svg { width: 2rem }", "job 400 .#..........       svg"),
-        (
-            "start",
-            ".wide { overflow: visible } table { width: 1500px }",
-            "start 1400 ############   table.stacking, OUT OF ITS FRAME",
-        ),
-        (
-            "job",
-            "#main { display: flex; flex-direction: column } #progress { order: 1 }",
-            "job 1400 ############   h2 The first wrong answers, ABOVE AN EARLIER ONE",
-        ),
-    ],
-    ids=[
-        "a grid of one column",
-        "a navigation over what follows",
-        "a header over its page",
-        "a chart that shrinks",
-        "a table wider than the window",
-        "a section at the end",
-    ],
-)
-def test_a_planted_defect_changes_a_line(
-    browser: Browser, stack: RunningStack, page: str, rules: str, line: str
-) -> None:
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_planted_defect_changes_a_line(browser: Browser, stack: RunningStack, defect: str) -> None:
+    page, rules, line = DEFECTS[defect]
     sound, broken = read_layouts(browser, stack, [page], ["", rules])
     assert line not in sound
     assert line in broken
