@@ -31,8 +31,8 @@ CONTEXT, SLOTS = 4096, 4
 BUDGET_STEP_MIB = 64
 CHOOSE = "`mathrag model connect` lists what can be connected"
 QUERY_S = 5.0
-MOST_FILES, MOST_FOLDERS = 100, 10_000
-"""Limits of a search for files."""
+MOST_FILES, MOST_FOLDERS, DEEPEST = 100, 2_000, 4
+"""Limits of a search for files; `DEEPEST` counts folders below where it starts. Hugging Face keeps files 3 deep."""
 FOLDERS = ("models", "~/models", "~/.lmstudio/models", "~/.cache/llama.cpp", "~/.cache/huggingface/hub")
 """Where programs keep GGUF files."""
 
@@ -59,7 +59,7 @@ class NewModel(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_models(folders: Iterable[Path] = (), ollama_url: str = DEFAULT_URL) -> list[FoundModel]:
     """Find the models of the Ollama server at `ollama_url`, if it answers, and the GGUF files below `folders` and the
-    usual folders; at most 100 files.
+    usual folders; at most 100 files, in at most 2,000 folders, up to 4 folders deep.
     """
     async with Ollama(ollama_url, {}) as api:
         try:
@@ -75,13 +75,16 @@ def _find_files(folders: Sequence[str]) -> list[FoundModel]:
     found: dict[Path, FoundModel] = {}
     seen = 0
     for start in folders:
-        for folder, _, names in os.walk(Path(start).expanduser()):
+        top = Path(start).expanduser()
+        for folder, inner, names in os.walk(top):
             seen += 1
             if seen > MOST_FOLDERS or len(found) >= MOST_FILES:
                 return list(found.values())
             for file in (Path(folder, name).absolute() for name in sorted(names) if name.endswith(".gguf")):
                 if file not in shipped and file.is_file():
                     found[file] = FoundModel(what=str(file), source="file", mib=round(file.stat().st_size / MIB))
+            if len(Path(folder).relative_to(top).parts) == DEEPEST:
+                inner.clear()
     return list(found.values())
 
 

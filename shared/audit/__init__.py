@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from shared.audit import replays, rows
-from shared.audit.finding import AuditedJob, Violation, add_items, report_unchecked
+from shared.audit.finding import AuditedJob, Violation, add_items, make_unchecked_violation
 from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.storage.database import Database
@@ -108,7 +108,7 @@ async def _run_check(audit: AuditedJob, check: Check) -> list[Violation]:
         if isinstance(error, DBAPIError) and error.connection_invalidated:
             raise
         await audit.connection.execute(RESTORE)
-        return [report_unchecked((check.__doc__ or "").partition(":")[0], error, f"jobs {audit.job['id']}")]
+        return [make_unchecked_violation((check.__doc__ or "").partition(":")[0], error, f"jobs {audit.job['id']}")]
 
 
 async def check_in_thread(database: Database, public_id: uuid.UUID) -> list[Violation]:

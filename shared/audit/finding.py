@@ -41,7 +41,7 @@ class AuditedJob(NamedTuple):
     async def find(self, invariant: str, message: str, statement: TextClause, **values: object) -> list[Violation]:
         """Return a violation with the rows that `statement` selects, or an empty list."""
         found = await self.connection.execute(statement, {"job": self.job["id"], **values})
-        return report(invariant, message, found.scalars())
+        return make_violations(invariant, message, found.scalars())
 
     async def read_batches(
         self, statement: TextClause, key: str, first: int, at_once: int, **values: object
@@ -56,13 +56,13 @@ class AuditedJob(NamedTuple):
                 after = rows[-1][key]
 
 
-def report(invariant: str, message: str, rows: Iterable[str]) -> list[Violation]:
+def make_violations(invariant: str, message: str, rows: Iterable[str]) -> list[Violation]:
     """Return a violation with these rows, or an empty list if there are none."""
     named = tuple(rows)
     return [Violation(invariant=invariant, message=message, rows=named)] if named else []
 
 
-def report_unchecked(invariant: str, error: Exception, row: str) -> Violation:
+def make_unchecked_violation(invariant: str, error: Exception, row: str) -> Violation:
     """Return a violation that tells why a check could not be done."""
     why = " ".join(str(getattr(error, "orig", None) or error).split())[:500]
     message = f"could not be checked: {type(error).__name__}: {why}"

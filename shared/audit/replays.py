@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
 
 from shared import canonical
-from shared.audit.finding import AuditedJob, Violation, report, select_over_job_calls
+from shared.audit.finding import AuditedJob, Violation, make_violations, select_over_job_calls
 from shared.audit.rows import find_altered_banks
 from shared.calls import CALL_KINDS, Expected
 from shared.pipelines import registry
@@ -250,10 +250,10 @@ async def check_hashes(audit: AuditedJob) -> list[Violation]:
     """
     lanes = canonical.encode({role: kind.lane for role, kind in CALL_KINDS.items()}).decode()
     return [
-        *report("I23", "does not match its hash", await _find_altered_dataset(audit)),
-        *report("I23", "does not match its hash", [name async for name in find_altered_banks(audit)]),
+        *make_violations("I23", "does not match its hash", await _find_altered_dataset(audit)),
+        *make_violations("I23", "does not match its hash", [name async for name in find_altered_banks(audit)]),
         *await audit.find("I23", "does not match its hashes", CORPUS),
-        *report("I23", "does not match its hash", await _find_altered_models(audit)),
+        *make_violations("I23", "does not match its hash", await _find_altered_models(audit)),
         *await audit.find("I23", "is pinned to a model with another hash", UNPINNED),
         *await audit.find("I23", "its role, lane or model differs from its request", MISNAMED, lanes=lanes),
         *await audit.find("I23", "differs from the request of its job", CELLS),

@@ -12,7 +12,7 @@ from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
-from shared.audit.finding import AuditedJob, Violation, report, select_over_job_calls
+from shared.audit.finding import AuditedJob, Violation, make_violations, select_over_job_calls
 from shared.calls import CALL_KINDS
 from shared.lease.policy import DECIDED
 from shared.pipelines import registry
@@ -126,7 +126,7 @@ async def check_accepted_replies(audit: AuditedJob) -> list[Violation]:
         *await audit.find("I5", "accepted without a claim's token", UNCLAIMED, poisoned=FailureKind.POISONED.value),
         *await audit.find("I5", "accepted from a leased model without a receipt", WITHOUT_RECEIPT, unstamped=UNSTAMPED),
         *await audit.find("I5", "has two accepted attempts", TWICE_ACCEPTED),
-        *report("I5", "the reply does not match its call's role or its `outcome`", unlike),
+        *make_violations("I5", "the reply does not match its call's role or its `outcome`", unlike),
     ]
 
 
@@ -234,7 +234,7 @@ async def check_records(audit: AuditedJob) -> list[Violation]:
     async for message, row in _find_broken(audit):
         broken[message].append(row)
     return [
-        *[violation for message, rows in broken.items() for violation in report("I22", message, rows)],
+        *[violation for message, rows in broken.items() for violation in make_violations("I22", message, rows)],
         *await audit.find("I22", "ended without a chain, or has one before its end", CHAINLESS),
         *await audit.find("I22", "belongs to no ended sample of the job", ORPHANS),
     ]
@@ -351,8 +351,8 @@ async def check_protection(audit: AuditedJob) -> list[Violation]:
     """I22: rights, triggers and functions are those that the migrations made."""
     found = await read_protection(audit.connection)
     return [
-        *report("I22", "is missing from the schema", sorted(read_expected() - found)),
-        *report("I22", "was not made by the migrations", sorted(found - read_expected())),
+        *make_violations("I22", "is missing from the schema", sorted(read_expected() - found)),
+        *make_violations("I22", "was not made by the migrations", sorted(found - read_expected())),
     ]
 
 
@@ -605,7 +605,7 @@ async def _check_device_loads(
         (await audit.connection.execute(SPANNED, spanned)).all(), frozenset(used)
     )
     message = f"{len(loads)} model loads on {device}, at most {bound} are explained"
-    return report("I9", message, (f"residencies {epoch}" for epoch in used if len(loads) > bound))
+    return make_violations("I9", message, (f"residencies {epoch}" for epoch in used if len(loads) > bound))
 
 
 def _count_excused_loads(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:

@@ -204,13 +204,11 @@ def score_by_similarity(documents: Sequence[str], dense: Sequence[Retrieved]) ->
 
 def make_decision(evaluation: CragEvaluation, diversity: float, number: int) -> Decision:
     """Describe the evaluation of round `number` for the trace."""
-    detail = {
+    return Decision(stage="crag", action=evaluation.action.value, round=number, fallback=evaluation.fallback, detail={
         "evaluator": evaluation.evaluator, "confidence": evaluation.confidence,
         "upper": evaluation.thresholds.upper, "lower": evaluation.thresholds.lower,
         "documents": float(len(evaluation.scores)), "unknown": float(evaluation.unknown), "diversity": diversity,
-    }  # fmt: skip
-    action, fallback = evaluation.action.value, evaluation.fallback
-    return Decision(stage="crag", action=action, round=number, detail={**detail}, fallback=fallback)
+    })  # fmt: skip
 
 
 # Collect the documents found for one question by one or several searches, with their evaluation.

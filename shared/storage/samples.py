@@ -340,11 +340,13 @@ class _ReadBatch(NamedTuple):
 
 
 async def list_samples(
-    database: Database, reference: str, limit: int, cursor: str | None, only: SampleSelection = EVERY
-) -> storage.Page[SampleRow]:
+    database: Database, reference: str, limit: int, cursor: str | None, only: SampleSelection = EVERY,
+    window: int = WINDOW,
+) -> storage.Page[SampleRow]:  # fmt: skip
     """List samples in dataset order.
 
-    A page may hold fewer than `limit` samples even if more follow, because each scans a bounded part of the job.
+    A page may hold fewer than `limit` samples even if more follow, because a filtered one scans `window` samples at
+    most.
     """
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
@@ -356,7 +358,7 @@ async def list_samples(
         if not only.asked:
             found = (await _read(connection, job, after, limit + 1)).found
             return _make_page([row for row, _ in found], limit, scope, None)
-        rows, stopped = await _search(connection, job, after, limit + 1, only)
+        rows, stopped = await _search(connection, job, after, limit + 1, only, window)
     return _make_page(rows, limit, scope, stopped)
 
 
@@ -368,10 +370,10 @@ def _make_page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | N
 
 
 async def _search(
-    connection: AsyncConnection, job: int, after: Place, limit: int, only: SampleSelection
+    connection: AsyncConnection, job: int, after: Place, limit: int, only: SampleSelection, window: int
 ) -> tuple[list[SampleRow], Place | None]:
     """Return at most `limit` matching samples of the scanned part, and the place where it ends if samples remain."""
-    until = await _find_window_end(connection, job, after, only)
+    until = await _find_window_end(connection, job, after, only, window)
     if until is None:
         return [], None
     await connection.execute(PLAN_EACH)
@@ -389,7 +391,9 @@ async def _search(
     return found, after if bool((await connection.execute(BEHIND, {"job": job, **place})).scalar_one()) else None
 
 
-async def _find_window_end(connection: AsyncConnection, job: int, after: Place, only: SampleSelection) -> int | None:
+async def _find_window_end(
+    connection: AsyncConnection, job: int, after: Place, only: SampleSelection, window: int
+) -> int | None:
     """Return the first item after the part to scan; None if no sample of the job can match."""
     row = (await connection.execute(JOB, {"job": job})).one()
     decision, _ = try_decode(row.prepared, GateDecision, "")
@@ -398,7 +402,7 @@ async def _find_window_end(connection: AsyncConnection, job: int, after: Place, 
         routed = {Strategy.RULES} if params.route.enabled else set()
         if only.scored_by not in {decision.strategy, *routed}:
             return None
-    items = max(1, WINDOW // int(row.repeats))
+    items = max(1, window // int(row.repeats))
     return min(after[0] + 1 + items, LAST)
 
 

@@ -119,8 +119,7 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
     disagreements = [
         LabelDisagreement(number=task.number, item=task.item, repeat=task.repeat, label=label, system=task.value)
         for task in counted.tasks
-        for label, _ in [leading.get(task.number, (None, False))]
-        if label not in (None, task.value)
+        if (label := leading.get(task.number, (None, False))[0]) is not None and label != task.value
     ]
     disagreements.sort(key=lambda each: -abs(find_position(of.what, each.label) - find_position(of.what, each.system)))
     return LabelAgreement(

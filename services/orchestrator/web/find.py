@@ -23,6 +23,8 @@ MOST = 10
 """Number of hits of each kind."""
 SEARCHED = 3
 """Number of the newest jobs whose samples are searched."""
+WINDOW = 10_000
+"""Largest number of samples of each of them that is searched; the list of a job's samples searches all."""
 
 
 class FindQuery(BaseModel):
@@ -83,14 +85,17 @@ async def _find(visit: Visit, deps: Deps, text: str) -> dict[str, list[Hit]]:
 
 
 async def _find_samples(deps: Deps, job: Job, text: str) -> list[Hit]:
-    found = await list_samples(deps.database, str(job.id), SEARCHED, None, SampleSelection(text=text))
-    return [
+    found = await list_samples(deps.database, str(job.id), SEARCHED, None, SampleSelection(text=text), WINDOW)
+    hits = [
         Hit(
             f"{job.name}, sample {each.index}",
             f"/jobs/{job.id}/samples/{each.index}{format_query({'repeat': each.repeat or None})}", each.question[:200],
         )
         for each in found.data
     ]  # fmt: skip
+    if found.next_cursor:
+        hits.append(Hit(f"All samples of {job.name}", f"/jobs/{job.id}/samples{format_query({'text': text})}"))
+    return hits
 
 
 def _find_settings(visit: Visit, deps: Deps, word: str) -> list[Hit]:

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from shared.replies import Generated
+from shared.storage import answer_table
 from shared.storage.answer_table import AnswerFilters, list_answers
-from shared.storage.database import Database
+from shared.storage.database import Database, sql
 from tests.integration import scene
 from tests.integration.api import Api, finished
 from tests.integration.conftest import Plant
@@ -312,6 +313,44 @@ async def test_the_table_of_answers_is_filtered_by_kind_and_expression_and_has_p
     assert len(asked) == ITEMS
     other = await look(comparing_api, f"/compare/answers?jobs=one&cursor={page.next_cursor}")
     assert other.status_code == 400
+
+
+async def test_pages_of_the_table_of_answers_follow_each_other_whatever_part_of_the_jobs_they_read(
+    comparing_api: Api, answered: Answered, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await answered(one=range(0, 40, 2), two=range(10))
+    await scene.add_dataset(database, 12, "changed", frozenset({1, 11}))
+    await comparing_api.job(name="other", dataset="changed")
+    await finished(database)
+    names = ["one", "two", "other"]
+    whole = (await list_answers(database, names, AnswerFilters(), 100))[1].data
+    assert len(whole) == ITEMS + 2
+    monkeypatch.setattr(answer_table, "WINDOW", 4)
+    for kind in (None, *answer_table.KINDS):
+        page = (await list_answers(database, names, AnswerFilters(kind=kind), 1))[1]
+        listed = [*page.data]
+        while page.next_cursor and len(listed) <= len(whole):
+            page = (await list_answers(database, names, AnswerFilters(kind=kind, cursor=page.next_cursor), 1))[1]
+            assert len(page.data) == 1
+            listed += page.data
+        assert listed == [each for each in whole if kind in (None, each.kind)]
+
+
+async def test_a_table_of_answers_that_takes_too_long_says_whether_the_expression_or_the_jobs_are_to_blame(
+    comparing_api: Api, answered: Answered, owner: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await answered(one=range(3), two=range(2))
+    monkeypatch.setattr(answer_table, "PATIENCE", sql("SET LOCAL statement_timeout = '20ms'"))
+    path = "/compare/answers?jobs=one&jobs=two"
+    async with owner.transaction() as connection:
+        await connection.execute(sql("LOCK TABLE outcomes IN ACCESS EXCLUSIVE MODE"))
+        large = await look(comparing_api, path)
+        slow = await look(comparing_api, f"{path}&pattern=plus")
+    assert (large.status_code, slow.status_code) == (422, 422)
+    assert "these jobs are so large" in large.text
+    assert "choose fewer jobs" in large.text
+    assert "pattern" not in large.text.partition("<h1>")[2].partition("</main>")[0]
+    assert "searching these jobs for &#39;plus&#39; takes more than 10 s" in slow.text
 
 
 async def test_jobs_over_other_questions_have_empty_places_in_the_table(

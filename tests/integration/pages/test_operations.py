@@ -10,7 +10,7 @@ import pytest
 import yaml
 from sqlalchemy import text as sqlalchemy_text
 
-from services.orchestrator.web import configuration
+from services.orchestrator.web import configuration, find
 from services.orchestrator.web.job import write_audit_headline
 from shared.audit import Violation, list_invariants
 from shared.lease import learned_memory, residencies
@@ -587,6 +587,20 @@ async def test_the_search_box_finds_jobs_samples_collections_pages_and_parameter
     found = hits(await text(api, "/find?text=gate.tau"))
     assert found["Settings"] == ["gate.tau"]
     assert "Settings" not in hits(await text(api, "/find?text=second"))
+
+
+async def test_the_search_box_reads_the_first_samples_of_a_result_and_leads_to_all_of_them(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.job("dense", name="first")
+    await finished(database)
+    monkeypatch.setattr(find, "WINDOW", 4)
+    group = "Samples of the newest 3 results"
+    assert hits(await text(api, "/find?text=3+plus+3"))[group] == ["first, sample 3", "All samples of first"]
+    page = await text(api, "/find?text=4+plus+4")
+    assert hits(page)[group] == ["All samples of first"]
+    (path,) = re.findall(r'href="(/jobs/[^"]*/samples\?text=[^"]*)"', page)
+    assert "What is 4 plus 4" in await text(api, path)
 
 
 @pytest.mark.parametrize("value", ["%3Cscript%3Ealert(1)", "%25", "%E2%80%AE"])

@@ -208,6 +208,8 @@ class Node:
         settings = {
             "discovery.type": "single-node", "network.host": "127.0.0.1", "http.port": self.port, "transport.port": 0,
             "path.data": data, "path.logs": self._folder / "logs",
+            # On a disk that is more than 85 % full, no shard would be allocated, and every index would wait for one.
+            "cluster.routing.allocation.disk.threshold_enabled": "false",
         }  # fmt: skip
         return [*java, *(f"{name}={value}" for name, value in settings.items())]
 

@@ -127,6 +127,22 @@ async def test_ollamas_models_and_gguf_files_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_search_for_files_ends_four_folders_below_its_start_and_after_two_thousand_folders(
+    tmp_path: Path,
+) -> None:
+    deep, late = tmp_path / "deep" / "1" / "2" / "3" / "4", tmp_path / "late"
+    for folder in (deep / "5", late, *(tmp_path / "wide" / str(n) for n in range(2_000))):
+        folder.mkdir(parents=True)
+    for file in (deep / "found.gguf", deep / "5" / "deeper.gguf", late / "late.gguf"):
+        file.touch()
+    async with ollama_server() as (_, server):
+        found = await find_models([tmp_path / "deep", tmp_path / "wide", late], server.url)
+        assert [each.what for each in found] == [str(deep / "found.gguf")]
+        near = await find_models([tmp_path / "deep", late], server.url)
+        assert str(late / "late.gguf") in [each.what for each in near]
+
+
+@pytest.mark.anyio
 async def test_a_model_of_ollama_is_described_with_the_memory_that_it_will_take() -> None:
     async with ollama_server("qwen2.5:7b") as (double, server):
         silent = await describe_model("qwen2.5:7b", ollama_url=server.url)
