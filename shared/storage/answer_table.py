@@ -13,9 +13,8 @@ from shared.errors import Invalid
 from shared.samples import SampleNote
 from shared.storage import database as storage
 from shared.storage import jobs
-from shared.storage.database import Database, sql, try_decode
-from shared.storage.notes import load_notes
 from shared.storage.database import Database, fill_names, sql, try_decode
+from shared.storage.notes import load_notes
 from shared.storage.samples import PLAN_EACH
 
 Kind = Literal["different", "failed", "wrong", "right", "ungraded"]
