@@ -341,12 +341,12 @@ class _ReadBatch(NamedTuple):
 
 async def list_samples(
     database: Database, reference: str, limit: int, cursor: str | None, only: SampleSelection = EVERY,
-    window: int = WINDOW,
+    window: int | None = None,
 ) -> storage.Page[SampleRow]:  # fmt: skip
     """List samples in dataset order.
 
     A page may hold fewer than `limit` samples even if more follow, because a filtered one scans `window` samples at
-    most.
+    most, else `WINDOW`.
     """
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
@@ -358,7 +358,7 @@ async def list_samples(
         if not only.asked:
             found = (await _read(connection, job, after, limit + 1)).found
             return _make_page([row for row, _ in found], limit, scope, None)
-        rows, stopped = await _search(connection, job, after, limit + 1, only, window)
+        rows, stopped = await _search(connection, job, after, limit + 1, only, window or WINDOW)
     return _make_page(rows, limit, scope, stopped)
 
 
