@@ -100,12 +100,16 @@ async def test_the_page_of_a_sample_takes_thumb_and_note(keyed: Api, database: D
     await sign_in(keyed, database, Scope.READ)
     assert 'name="thumb"' not in await text(keyed, "/jobs/a-job/samples/1")
     await sign_in(keyed, database, Scope.READ, Scope.SUBMIT)
-    form = {"csrf": token(await text(keyed, "/jobs/a-job/samples/1")), "note": "a <b>bold</b> claim", "thumb": "down"}
+    form = {
+        "csrf": token(await text(keyed, "/jobs/a-job/samples/1")),
+        "note": "a <b>bold</b> claim\r\nof two lines",
+        "thumb": "down",
+    }
     path = "/jobs/a-job/samples/1/note"
     reply = await send(keyed, path, form)
     assert (reply.status_code, reply.headers["location"]) == (303, "/jobs/a-job/samples/1")
     page = await text(keyed, "/jobs/a-job/samples/1")
-    assert 'value="a &lt;b&gt;bold&lt;/b&gt; claim"' in page
+    assert ">a &lt;b&gt;bold&lt;/b&gt; claim\nof two lines</textarea>" in page
     assert 'value="none" title="take back a thumb down"' in page
     assert [row[:18] for row in rows(await text(keyed, "/jobs/a-job/samples?noted=true"))] == ["1 What is 1 plus 1"]
     assert (await send(keyed, path, {**form, "back": "https://elsewhere"})).headers["location"].startswith("/jobs/")

@@ -187,7 +187,8 @@ async def write_note(
     the form was on.
     """
     form = await visit.request.form()
-    request = parse_as(NoteRequest, {name: form[name] for name in ("thumb", "note") if name in form})
+    given = {name: str(form[name]).replace("\r\n", "\n") for name in ("thumb", "note") if name in form}
+    request = parse_as(NoteRequest, given)
     await change_note(deps.database, visit.actor, job, index, repeat, request.to_change())
     if back.startswith("/compare/answers?"):
         return go_to(back)
