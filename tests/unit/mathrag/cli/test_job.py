@@ -102,7 +102,15 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
         "other_attempts": [{"outcome": "lapsed"}, {"outcome": "timeout"}],
     }  # fmt: skip
     names = ("question", "gold", "outcome", "text", "ending", "failure", "detail")
-    found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": [step]}
+    found = {
+        "index": 0,
+        "repeat": 0,
+        "state": "completed",
+        **dict.fromkeys(names),
+        "documents": {},
+        "notes": [],
+        "steps": [step],
+    }
     requests = server(says(found))
     head, row = mathrag("sample", "show", "first", "0").stdout.splitlines()[-2:]
     assert "prompts" not in requests[0].url.params
@@ -118,7 +126,15 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
 )
 def test_a_sample_says_where_an_answer_was_found(server: Server, outcome: dict[str, object], said: str | None) -> None:
     names = ("question", "gold", "text", "ending", "failure", "detail")
-    found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": []}
+    found = {
+        "index": 0,
+        "repeat": 0,
+        "state": "completed",
+        **dict.fromkeys(names),
+        "documents": {},
+        "notes": [],
+        "steps": [],
+    }
     server(says({**found, "outcome": outcome}))
     lines = mathrag("sample", "show", "first", "0").stdout.splitlines()
     assert [line.split(maxsplit=2)[2] for line in lines if "answer found" in line] == ([said] if said else [])
