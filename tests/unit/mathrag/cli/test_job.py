@@ -94,6 +94,9 @@ def test_samples_are_listed_with_their_verdicts(server: Server) -> None:
     assert requests[1].url.params["differing"] == "true"
 
 
+SAMPLE = {"index": 0, "repeat": 0, "state": "completed", "documents": {}, "notes": []}
+
+
 def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(server: Server) -> None:
     times = {"started_at": "2026-11-20T10:00:00Z", "ended_at": "2026-11-20T10:00:01.5Z"}
     step = {
@@ -102,15 +105,7 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
         "other_attempts": [{"outcome": "lapsed"}, {"outcome": "timeout"}],
     }  # fmt: skip
     names = ("question", "gold", "outcome", "text", "ending", "failure", "detail")
-    found = {
-        "index": 0,
-        "repeat": 0,
-        "state": "completed",
-        **dict.fromkeys(names),
-        "documents": {},
-        "notes": [],
-        "steps": [step],
-    }
+    found = {**SAMPLE, **dict.fromkeys(names), "steps": [step]}
     requests = server(says(found))
     head, row = mathrag("sample", "show", "first", "0").stdout.splitlines()[-2:]
     assert "prompts" not in requests[0].url.params
@@ -126,15 +121,7 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
 )
 def test_a_sample_says_where_an_answer_was_found(server: Server, outcome: dict[str, object], said: str | None) -> None:
     names = ("question", "gold", "text", "ending", "failure", "detail")
-    found = {
-        "index": 0,
-        "repeat": 0,
-        "state": "completed",
-        **dict.fromkeys(names),
-        "documents": {},
-        "notes": [],
-        "steps": [],
-    }
+    found = {**SAMPLE, **dict.fromkeys(names), "steps": []}
     server(says({**found, "outcome": outcome}))
     lines = mathrag("sample", "show", "first", "0").stdout.splitlines()
     assert [line.split(maxsplit=2)[2] for line in lines if "answer found" in line] == ([said] if said else [])
