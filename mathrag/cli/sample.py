@@ -70,7 +70,7 @@ def write_note(
     repeat: Annotated[int, typer.Option(help="Number of the repeat, from 0.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Give a sample a thumb or a note, and print those of everybody; pages, lists and exports show them."""
+    """Add your thumb or note to a sample, and print everybody's; pages, lists and exports show them."""
     send_and_print(jobs.note(reference, index, thumb=thumb, note=note, repeat=repeat), print_notes, as_json)
 
 

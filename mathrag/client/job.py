@@ -362,7 +362,7 @@ class Job(JobHandle[Connection]):
         self, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
         repeat: int = 0,
     ) -> tuple[SampleNote, ...]:  # fmt: skip
-        """Change your thumb and note of a sample, and return those of everybody; omitted ones stay, and `none` or an
+        """Change your thumb and note on a sample, and return those of everybody; omitted ones stay, and `none` or an
         empty note take them back.
         """
         request = jobs.note(self.id, index, thumb=thumb, note=note, repeat=repeat)
@@ -455,7 +455,7 @@ class AsyncJob(JobHandle[AsyncConnection]):
         self, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
         repeat: int = 0,
     ) -> tuple[SampleNote, ...]:  # fmt: skip
-        """Change your thumb and note of a sample, and return those of everybody; omitted ones stay, and `none` or an
+        """Change your thumb and note on a sample, and return those of everybody; omitted ones stay, and `none` or an
         empty note take them back.
         """
         request = jobs.note(self.id, index, thumb=thumb, note=note, repeat=repeat)

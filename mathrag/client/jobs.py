@@ -131,7 +131,7 @@ def note(
     job: str, index: int, *, thumb: Literal["up", "down", "none"] | None = None, note: str | None = None,
     repeat: int = 0,
 ) -> Request[list[Json]]:  # fmt: skip
-    """Change your thumb and note of a sample; omitted ones stay, and `none` or an empty note take them back."""
+    """Change your thumb and note on a sample; omitted ones stay, and `none` or an empty note take them back."""
     body, path = without_none({"thumb": thumb, "note": note}), f"{at(job)}/samples/{index}/note"
     return Request(method="PATCH", path=path, query={"repeat": repeat}, body=body, is_idempotent=True)
 

@@ -28,7 +28,7 @@ INVALID_PATTERN, CANCELED = "2201B", "57014"
 """SQLSTATE of a malformed regular expression, and of a statement that took too long."""
 LONGEST_TEXT = 600
 WINDOW = 1000
-"""Number of items among which a page is looked for first; the jobs are read as a whole only where these do not fill it,
+"""Number of items that are searched first for a page. Only where they do not fill it are the jobs read as a whole,
 which takes a second for each 100,000 samples."""
 
 # Questions are the same where question and expected answer are, as in a comparison; of repeats, the first one counts.
@@ -40,7 +40,7 @@ NAMES = text("SELECT id, name FROM jobs WHERE id = ANY(:jobs)")
 NEXT_QUESTIONS = text("""
     SELECT DISTINCT i.hash FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
     WHERE j.id = ANY(:jobs) AND i.ordinal >= :place AND i.ordinal < :until""")
-# A page begins with (:kind, :place) and leaves out :same questions, which the page before it has there.
+# A page begins at (:kind, :place), and skips the :same questions there that the page before it showed.
 QUESTIONS = text(f"""
     WITH questions AS (
         SELECT i.hash, min(s.ordinal) AS place, CASE
@@ -52,7 +52,7 @@ QUESTIONS = text(f"""
         GROUP BY i.hash
         HAVING CAST(:pattern AS text) = '' OR any_value(i.question) ~* :pattern OR bool_or(o.answer ~* :pattern))
     SELECT hash, place, kind FROM questions
-    WHERE (kind, place) >= (:kind, :place) AND (NOT :alone OR kind = :kind) AND place < :until
+    WHERE (kind, place) >= (:kind, :place) AND (NOT :one_kind OR kind = :kind) AND place < :until
     ORDER BY kind, place, hash LIMIT :n OFFSET :same""")  # noqa: S608 - parts of this module alone
 ROWS = text(f"""
     SELECT i.hash, s.id, s.job_id, s.ordinal, s.failure, i.question, i.gold, o.answer, o.correct
@@ -123,7 +123,7 @@ async def list_answers(
         await connection.execute(PATIENCE)
         await connection.execute(PLAN_EACH)
         try:
-            listed = await _list_questions(connection, {**values, "n": limit + 1}, alone=filters.kind is not None)
+            listed = await _list_questions(connection, {**values, "n": limit + 1}, one_kind=filters.kind is not None)
             hashes = [row.hash for row in listed]
             rows = (await connection.execute(ROWS, {"jobs": known, "hashes": hashes})).all()
         except DBAPIError as error:
@@ -148,13 +148,13 @@ async def list_answers(
     return [(each, names[each]) for each in known], page
 
 
-async def _list_questions(connection: AsyncConnection, values: dict[str, Any], *, alone: bool) -> Sequence[Row[Any]]:
-    """List the questions of a page and the one after it; with `alone`, only those of the kind with which it begins."""
+async def _list_questions(connection: AsyncConnection, values: dict[str, Any], *, one_kind: bool) -> Sequence[Row[Any]]:
+    """List the questions of a page and the one after it; `one_kind` leaves out other kinds than that of the first."""
     near = {**values, "until": min(values["place"] + WINDOW, storage.LARGEST_KEY)}
     near["hashes"] = (await connection.execute(NEXT_QUESTIONS, near)).scalars().all()
-    found = (await connection.execute(QUESTIONS, {**near, "alone": True})).all()
+    found = (await connection.execute(QUESTIONS, {**near, "one_kind": True})).all()
     if len(found) < values["n"]:
-        every = {**values, "alone": alone, "hashes": None, "until": storage.LARGEST_KEY}
+        every = {**values, "one_kind": one_kind, "hashes": None, "until": storage.LARGEST_KEY}
         found = (await connection.execute(QUESTIONS, every)).all()
     return found
 

@@ -129,14 +129,10 @@ async def test_thumbs_are_given_in_the_table_of_answers(api: Api, database: Data
     assert (await look(api, "/compare/answers?jobs=a-job")).status_code == 200
 
 
-async def test_notes_go_with_the_job_that_is_purged(api: Api, database: Database, owner_url: str) -> None:
+async def test_notes_go_with_the_job_that_is_purged(api: Api, database: Database, owner: Database) -> None:
     await api.job()
     await finished(database)
     await give(api, note="gone soon")
-    owner = Database(owner_url, pinned=False)
-    try:
-        (job,) = await purge.find_jobs(owner, ["a-job"])
-        await purge.purge(owner, job, "operator")
-    finally:
-        await owner.close()
+    (job,) = await purge.find_jobs(owner, ["a-job"])
+    await purge.purge(owner, job, "operator")
     assert await scene.rows(database, "SELECT * FROM sample_notes") == []

@@ -1,7 +1,7 @@
 """Where the blocks of the main pages stand in windows of two widths, compared with `tests/golden/layout.txt`.
 
-That file has what no font and no data of a run changes: the blocks, and which twelfths of the window each covers, or
-nothing where a block is as wide as its text. Pixels are not compared: they differ between machines.
+The file holds what depends neither on fonts nor on the data of a run: the blocks, and which twelfths of the window each
+covers, or nothing where a block is as wide as its text. Pixels are not compared: they differ between machines.
 """
 
 from collections.abc import Sequence

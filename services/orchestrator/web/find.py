@@ -24,7 +24,7 @@ MOST = 10
 SEARCHED = 3
 """Number of the newest jobs whose samples are searched."""
 WINDOW = 10_000
-"""Largest number of samples of each of them that is searched; the list of a job's samples searches all."""
+"""Upper bound of the samples that are searched in each of them; the list of a job's samples searches all."""
 
 
 class FindQuery(BaseModel):
