@@ -215,6 +215,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     """How the judge samples; None: as the job's parameters say."""
     draw: int = 0
     """Distinguishes repeated ratings of the same document, which show how repeatable the judge is."""
+    logprobs: int = 0
+    """Number of alternatives of each token by whose probabilities the reply is read; 0: its text alone counts."""
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True, tag="write"):
@@ -334,7 +336,7 @@ CALL_KINDS: Mapping[str, CallKind] = {
     "retrieve": CallKind(Lane.JUDGE, replies.Retrieved),
     "rerank": CallKind(Lane.JUDGE, replies.Scored),
     "embed": CallKind(Lane.JUDGE, replies.Embedded),
-    "judge": CallKind(Lane.JUDGE, replies.Rated),
+    "judge": CallKind(Lane.JUDGE, replies.Rated | replies.Relevance),
     "verify": CallKind(Lane.JUDGE, replies.Verified),
     "write": CallKind(Lane.JUDGE, replies.Generated),
     "generate": CallKind(Lane.GENERATE, replies.Generated),

@@ -95,18 +95,31 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How the judge model samples rewritten queries and sub-queries."""
 
 
+RelevanceSource = Literal["auto", "reranker", "yes-no", "rating"]
+"""What tells how relevant a document is to a question."""
+
+
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reranking with a cross-encoder, and what its probabilities decide (seed documents 001 and 003)."""
+    """Reranking by relevance to the question, and what its probabilities decide (seed documents 001 and 003)."""
 
     enabled: bool = True
     """Whether documents are reranked."""
+    by: RelevanceSource = "auto"
+    """What tells a document's relevance: `reranker`, the model of `retrieval.reranker`; or the judge model, one call a
+    document: `yes-no`, by the probability of yes against no, or `rating`, by the mean of its ratings from 1 to 5,
+    weighed by their probabilities (docs/how-to/retrieval.md#the-judge-model-as-reranker). `auto`: `reranker`, and for
+    the floor of `mathrag-gate`, if none is configured, `rating`."""
     threshold: Share = 0.4
     """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
     """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
-    floor: Share = 0.0
-    """Relevance below which `mathrag-gate` does not rate a document's quality; 0: it rates all, and asks no
-    reranker."""
+    tested: bool = False
+    """Whether the judge model must pass a test before its floor counts: a job's first calls show whether it prefers a
+    question's own documents to those of another question. Set at submission together with the default floor."""
+    floor: Share | None = None
+    """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last; 0: relevance is not
+    asked for. By default 0 where answers are mathematics, and elsewhere 0.5, set at submission
+    (docs/explanation/pipelines.md#outside-mathematics)."""
 
 
 class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -356,6 +369,11 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Weight of the fused rank when `mathrag-gate` reranks."""
     quality_weight: float = 0.9
     """Weight of the reasoning quality when `mathrag-gate` reranks."""
+    rated: Annotated[int, msgspec.Meta(ge=1, le=MOST_CANDIDATES)] | None = None
+    """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
+    them; the others stay behind. By default all candidates where answers are mathematics. Elsewhere it is set to
+    `context_size` at submission: quality then reorders the prompt, and removes nothing from it
+    (docs/explanation/pipelines.md#outside-mathematics)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
     """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""

@@ -189,6 +189,17 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True, tag="rated"):
         return (self.rating - 1) / 4
 
 
+class Relevance(msgspec.Struct, frozen=True, kw_only=True, tag="relevance", omit_defaults=True):
+    """Reply to a `Judge` call that asks whether a document helps with a question, read by probabilities."""
+
+    probability: float
+    """Relevance, in [0, 1]."""
+    text: str
+    labels: dict[str, float] = {}
+    """Probabilities of the labels, such as `yes` and `no`, at the place of the judgement. Empty if the server gave no
+    log-probabilities: then the label in the text is the judgement."""
+
+
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One token that a model generated."""
 
@@ -291,9 +302,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     detail: str = ""
 
 
-Value = Retrieved | Scored | Embedded | Rated | Generated | Graded | Marked | Verified | Estimated | FoundRules | Mined
+Value = (
+    Retrieved | Scored | Embedded | Rated | Relevance | Generated | Graded | Marked | Verified | Estimated | FoundRules
+    | Mined
+)  # fmt: skip
 Reply = Value | Failure
-V = TypeVar("V", Retrieved, Scored, Embedded, Rated, Generated, Graded, Marked, Verified, Estimated, FoundRules, Mined)
+V = TypeVar(
+    "V", Retrieved, Scored, Embedded, Rated, Relevance, Generated, Graded, Marked, Verified, Estimated, FoundRules,
+    Mined,
+)  # fmt: skip
 
 
 def require(reply: V | Failure) -> V:

@@ -119,6 +119,20 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     judge: Agreement
 
 
+class RelevanceTest(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the judge model finds a question's own documents more relevant than those of another question."""
+
+    questions: int
+    """Number of questions for which it could be told."""
+    preferred: int
+    """Number of them whose own documents it preferred."""
+    low: float
+    """Lower end of Wilson's 95 % interval of `preferred` / `questions`."""
+    passed: bool
+    """Whether its relevance is trusted, because `low` is high enough."""
+    reason: str
+
+
 class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The decision of the confidence gate, and all data from which it can be recomputed bit for bit.
 
@@ -142,6 +156,8 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     unparsed: int
     truth: Truth | None = None
     """Present only with `gate.truth`."""
+    relevance: RelevanceTest | None = None
+    """Present only with `rerank.tested`."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -653,6 +653,7 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True):
     asked: int
     unparsed: int
     truth: Truth | None = None
+    relevance: RelevanceTest | None = None
 
 
 class GateParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -1215,6 +1216,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     self_consistency: SelfConsistencyParams | None = None
     rrf_weight: float = 0.1
     quality_weight: float = 0.9
+    rated: int | None = None
     gate: GateParams | None = None
     quality: str = "gate"
     route: RouteParams | None = None
@@ -1431,6 +1433,16 @@ class RelationSize(msgspec.Struct, frozen=True, kw_only=True):
     facts: int
 
 
+class RelevanceTest(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the judge model finds a question's own documents more relevant than those of another question."""
+
+    questions: int
+    preferred: int
+    low: float
+    passed: bool
+    reason: str
+
+
 class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
     """How consistently the judge rates the same document by the same rubric for the same question."""
 
@@ -1521,12 +1533,14 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Reranking with a cross-encoder, and what its probabilities decide (seed documents 001 and 003)."""
+    """Reranking by relevance to the question, and what its probabilities decide (seed documents 001 and 003)."""
 
     enabled: bool = True
+    by: str = "auto"
     threshold: float = 0.4
     refuse: bool = False
-    floor: float = 0.0
+    tested: bool = False
+    floor: float | None = None
 
 
 class Residency(msgspec.Struct, frozen=True, kw_only=True):

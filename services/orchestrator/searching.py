@@ -13,7 +13,7 @@ from shared.errors import MathragError, TooLarge, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.params import Params
 from shared.rag import retrieval
-from shared.rag.answering import make_ranked_trace, rank_by_relevance
+from shared.rag.answering import ask_for_relevance, make_ranked_trace, rank_by_relevance
 from shared.rag.crag import THRESHOLDS, CragEvaluation, Score, make_decision, make_evaluation, score_by_similarity
 from shared.rag.fusion import measure_diversity
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
@@ -209,8 +209,8 @@ def _search_widely(question: str, mode: Mode, params: Params, library: Library) 
 
 def _rerank(question: str, trace: Trace, params: Params) -> Tracing:
     documents = tuple(candidate.document for candidate in trace.candidates)
-    reply: Scored | Failure = yield Rerank(question=question, documents=documents)
-    return make_ranked_trace(trace, rank_by_relevance(documents, reply, params))
+    scores = yield from ask_for_relevance(question, documents, "reranker")
+    return make_ranked_trace(trace, rank_by_relevance(scores, params))
 
 
 def _evaluate_without_model(trace: Trace, dense: tuple[Retrieved, ...], params: Params) -> CragEvaluation:

@@ -82,6 +82,18 @@ BY_BACKEND: Mapping[str, Sampling] = MappingProxyType(
 
 # Parse log-probabilities in OpenAI's form, which llama.cpp, TGI, vLLM and Ollama share.
 
+GIVING: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"llama.cpp": (), "vllm": (), "sglang": (), "tgi": (), "ollama": (0, 12, 11)}
+)
+"""The first version of each backend that gives log-probabilities; (): all do."""
+
+
+def gives_logprobs(backend: str, version: str) -> bool:
+    """Tell whether this server is known to give log-probabilities."""
+    numbers = tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
+    return backend in GIVING and numbers >= GIVING[backend]
+
+
 MIN_LOGPROB = -9999.0
 """OpenAI's value for a practically impossible token, since JSON cannot hold the logarithm of 0."""
 

@@ -17,7 +17,7 @@ from shared.pages.formatting import (
     format_interval,
     take_last_line,
 )
-from shared.replies import Failure, Generated, Graded, Marked, Rated, Reply, Retrieved, Scored
+from shared.replies import Failure, Generated, Graded, Marked, Rated, Relevance, Reply, Retrieved, Scored
 from shared.samples import Decision, GateDecision, Strategy
 
 # Write a report as lines: first the accuracy, then what may be wrong with it, then what it cost.
@@ -55,6 +55,7 @@ def build_lines(found: Any) -> Iterator[tuple[str, object]]:
     yield from list_retrieval(found["retrieval"])
     yield "judge again", describe_repeatability(found["repeatability"])
     yield "gate", found["gate"] and found["gate"]["reason"]
+    yield "relevance", ((found["gate"] or {}).get("relevance") or {}).get("reason")
     yield "model loads", found["model_loads"]
     yield "model calls", found["model_calls"]
     yield "calls made", format_counts(found["calls_made"]) or "none"
@@ -417,6 +418,11 @@ def describe_verdict(verdict: Any) -> str:
     return f"{WORDS[verdict['correct']]}{exact}{'' if score is None else f', score {score:.3g}'}"
 
 
+def describe_relevance(reply: Relevance) -> str:
+    """Return for example "relevance 0.731"; without log-probabilities it also says that."""
+    return f"relevance {reply.probability:.3f}{'' if reply.labels else ', by its text alone'}"
+
+
 def summarise_reply(reply: Reply | None, completion_tokens: int | None) -> str:
     """Return for example "10 documents", "rating 4" or "31 tokens"."""
     match reply:
@@ -426,8 +432,8 @@ def summarise_reply(reply: Reply | None, completion_tokens: int | None) -> str:
             return f"{reply.kind.value}: {reply.detail}"
         case Retrieved():
             return f"{len(reply.hits)} documents"
-        case Rated():
-            return f"rating {reply.rating}"
+        case Rated() | Relevance():
+            return f"rating {reply.rating}" if isinstance(reply, Rated) else describe_relevance(reply)
         case Graded() | Marked():
             return describe_verdict(msgspec.to_builtins(reply))
         case Generated():

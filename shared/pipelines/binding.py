@@ -203,7 +203,8 @@ def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
     decoding = call.decoding or binding.params.judge.decoding
     # The calibration's second rating of a document serves the second repeat of a job that shares nothing.
     draw = _check_draw(call.draw) + (repeat if binding.nonce else _find_first_draw(decoding, binding, repeat))
-    return _build_prompt_request("judge", rubric.id, values, decoding, draw)
+    request = _build_prompt_request("judge", rubric.id, values, decoding, draw)
+    return msgspec.structs.replace(request, logprobs=call.logprobs)
 
 
 def _find_first_draw(decoding: Decoding, binding: Binding, repeat: int) -> int:

@@ -14,7 +14,10 @@ from shared.samples import Library, Sample, Steps
 
 @pipeline(
     "crag",
-    reads=(*("candidates", "context_size", "crag", "duplicates", "enhance.decoding", *FUSED), "generate", "judge"),
+    reads=(
+        *("candidates", "context_size", "crag", "duplicates", "enhance.decoding", *FUSED),
+        *("generate", "judge", "rerank.by"),
+    ),
 )
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""

@@ -9,20 +9,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.calls import Judge, Rerank, Verify, Yielded
+from shared.calls import Judge, Verify, Yielded
 from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
-from shared.rag.answering import FloorResult, answer, keep_above_floor, make_floored_trace
+from shared.rag.answering import FloorResult, answer, ask_for_relevance, keep_above_floor, make_floored_trace
 from shared.rag.fusion import rerank
-from shared.rag.gate import choose_route, compare_with_truth, decide_gate, make_estimates, score_document, set_gate
-from shared.rag.prompts import template
+from shared.rag.gate import (
+    choose_route,
+    compare_with_truth,
+    decide_gate,
+    judge_relevance_test,
+    make_estimates,
+    pair_documents,
+    score_document,
+    set_gate,
+)
+from shared.rag.prompts import ask_relevance, template
 from shared.rag.provenance import DocumentScoring, FoundLists, choose_context, make_scored_trace, make_searches
 from shared.replies import Failure, Rated, Verified, require
-from shared.samples import Item, Library, PrepareSteps, Sample, Steps, Strategy
+from shared.samples import Decision, Item, Library, PrepareSteps, RelevanceTest, Sample, Steps, Strategy
 
 READS = (
     "anchors", "candidates", "context_size", "duplicates", *FUSED, "gate", "generate", "judge", "quality",
-    "quality_weight", "rerank.floor", "route", "rrf_weight", "seed",
+    "quality_weight", "rated", "rerank.by", "rerank.floor", "rerank.tested", "route", "rrf_weight", "seed",
 )  # fmt: skip
 """Parameters that the pipeline reads."""
 
@@ -30,24 +39,36 @@ RUBRIC = template("reasoning-quality").id
 
 
 def calibrate(items: Sequence[Item], params: Params, library: Library) -> PrepareSteps:
-    """Score the calibration items' best documents by rules and by judge, and let the gate decide.
+    """Let the gate decide who scores quality, and test whether the judge's relevance can be trusted, if that counts.
 
-    `items` are the calibration items. Replies without a rating are counted, and their documents left out.
-    If `quality` is not `gate`, no call is made.
+    `items` are the calibration items. Where neither depends on them, no call is made.
 
     Raises:
         CallFailed: if a search failed.
         JudgeUnusable: if most of the judge's replies have no rating.
     """
-    if params.quality != "gate":
-        return set_gate(Strategy(params.quality), params.gate)
+    tests = bool(params.rerank.tested and params.rerank.floor and params.rerank.by in ("yes-no", "rating"))
+    lists: list[list[str]] = []
+    if tests or params.quality == "gate":
+        searches = [call for item in items for call in make_searches(item.question, params)]
+        found = (yield searches) if searches else []
+        for dense, sparse in zip(found[::2], found[1::2], strict=True):
+            fused = FoundLists(require(dense), require(sparse)).fuse(params)
+            lists.append([document for document, _ in fused])
+    decision = set_gate(Strategy(params.quality), params.gate) if params.quality != "gate" else None
+    decision = decision or (yield from _calibrate_quality(lists, params, library))
+    if not tests:
+        return decision
+    return replace(decision, relevance=(yield from _test_relevance(items, lists, params)))
+
+
+def _calibrate_quality(lists: Sequence[Sequence[str]], params: Params, library: Library) -> PrepareSteps:
+    """Score the best documents of each list by rules and by judge, and let the gate decide.
+
+    Replies without a rating are counted, and their documents left out.
+    """
     # The distinct documents of every item's best `gate.top`, up to `gate.max_documents`, in item order.
-    searches = [call for item in items for call in make_searches(item.question, params)]
-    found = (yield searches) if searches else []
-    distinct: dict[str, None] = {}
-    for dense, sparse in zip(found[::2], found[1::2], strict=True):
-        best = FoundLists(require(dense), require(sparse)).fuse(params)[: params.gate.top]
-        distinct.update((document, None) for document, _ in best)
+    distinct = dict.fromkeys(document for each in lists for document in each[: params.gate.top])
     documents = list(islice(distinct, params.gate.max_documents))
     replies, checked = yield from _calibration_replies(documents, params)
     rated = {document: reply for document, reply in replies.items() if isinstance(reply, Rated)}
@@ -65,6 +86,25 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
     return replace(decision, truth=truth)
 
 
+def _test_relevance(
+    items: Sequence[Item], lists: Sequence[Sequence[str]], params: Params
+) -> Generator[Yielded, Any, RelevanceTest]:
+    """Ask the judge how relevant the best documents of each question are to it, and those of another question."""
+    pairs = pair_documents(lists)
+    asked = [
+        ask_relevance(items[index].question, document, params.rerank.by)
+        for index, own, others in pairs
+        for document in (*own, *others)
+    ]
+    replies = iter((yield asked) if asked else ())
+    sides = []
+    for _, own, others in pairs:
+        both = [[next(replies) for _ in side] for side in (own, others)]
+        known = [[each.probability for each in side if not isinstance(each, Failure)] for side in both]
+        sides.append((known[0], known[1]))
+    return judge_relevance_test(sides)
+
+
 @pipeline("mathrag-gate", prepare=calibrate, reads=READS)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, fuse, score what is relevant as the question deserves, rerank, then generate."""
@@ -78,11 +118,14 @@ def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     fused = found.fuse(params)
     documents = tuple(document for document, _ in fused)
     floored = FloorResult(documents, {}, ())
-    if documents and params.rerank.floor:
+    if documents and params.rerank.floor and gate.relevance is not None and not gate.relevance.passed:
+        floored = FloorResult(documents, {}, (Decision(stage="floor", action="judge not trusted"),))
+    elif documents and params.rerank.floor:
         # No unrelated document may win by being well reasoned.
-        reply = yield Rerank(question=sample.question, documents=documents)
-        floored = keep_above_floor(documents, reply, params.rerank.floor)
-    scorings = yield from _score(floored.rated, route.strategy, params, library)
+        scores = yield from ask_for_relevance(sample.question, documents, params.rerank.by)
+        floored = keep_above_floor(scores, params.rerank.floor)
+    # Outside mathematics only the prompt's documents: what is well reasoned need not be about the question.
+    scorings = yield from _score(floored.rated[: params.rated], route.strategy, params, library)
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
     trace = make_floored_trace(make_scored_trace(order, found, scorings), floored)

@@ -25,7 +25,8 @@ FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", 
 """Parameters of a pipeline that fuses two lists with fixed weights."""
 ENHANCED = (
     *("candidates", "compress", "context_size", "duplicates", "enhance", "fusion"),
-    *("generate", "hyde", "judge.per_repeat", "rerank.enabled", "rerank.refuse", "rerank.threshold", "rrf_k"),
+    *("generate", "hyde", "judge.per_repeat"),
+    *("rerank.by", "rerank.enabled", "rerank.refuse", "rerank.threshold", "rrf_k"),
 )
 """Parameters of a pipeline that searches by every wording, reranks and compresses."""
 

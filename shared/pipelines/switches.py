@@ -39,6 +39,10 @@ SWITCHES = (
     Switch(("hyde",), ("enhance.hyde",)),
     Switch(("hyde.style", "hyde.decoding"), ("hyde.documents",), (0,)),
     Switch(("rerank.threshold", "rerank.refuse"), ("rerank.enabled",)),
+    # A floor that is not set may be filled in at submission.
+    Switch(("rerank.by",), ("rerank.enabled", "rerank.floor", "crag.evaluator"), (False, 0, "judge", "similarity")),
+    Switch(("rerank.tested",), ("rerank.floor",), (0,)),
+    Switch(("rerank.tested",), ("rerank.by",), ("reranker",)),
     Switch(("compress.ratio", "compress.tokens"), ("compress.enabled",)),
     Switch(("crag.calibrated", "crag.calibrated_by", "crag.judged_by"), ("crag.thresholds",), ("fixed",)),
     Switch(("crag.diversity",), ("crag.rounds",), (0,)),

@@ -1,14 +1,14 @@
 """The end of a pipeline: rank documents by relevance, compress them, and generate the answer from what fits."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from shared.calls import Generate, Rerank, Yielded
-from shared.params import CompressParams, Params
-from shared.rag.prompts import show_documents
+from shared.params import CompressParams, Params, RelevanceSource
+from shared.rag.prompts import ask_relevance, show_documents
 from shared.rag.provenance import make_generation, make_outcome
 from shared.rag.text import (
     Shingles,
@@ -244,24 +244,45 @@ class FloorResult(NamedTuple):
     decisions: tuple[Decision, ...]
 
 
-def rank_by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Params) -> Ranking:
-    """Order `documents` by the reranker's probabilities and keep those from `rerank.threshold` on.
+def ask_for_relevance(
+    question: str, documents: Sequence[str], by: RelevanceSource
+) -> Generator[Yielded, Any, dict[str, float | Failure]]:
+    """Return the relevance of each distinct document, a probability, or why it is unknown; `by` is `rerank.by`.
 
-    Equal documents keep their places. If none reaches the threshold, the question is refused where `rerank.refuse`
-    says so, and otherwise the best `context_size` stay. A failed reranking leaves all documents as they came (seed
-    document 001) and refuses nothing.
+    One call of the reranker for all documents, or one call of the judge model for each.
 
     Raises:
-        ValueError: not one score a document.
+        ValueError: the reranker gave not one score a document.
     """
+    if not documents:
+        return {}
+    if by in ("yes-no", "rating"):
+        distinct = list(dict.fromkeys(documents))
+        replies = yield [ask_relevance(question, document, by) for document in distinct]
+        said = [reply if isinstance(reply, Failure) else reply.probability for reply in replies]
+        return dict(zip(distinct, said, strict=True))
+    reply: Scored | Failure = yield Rerank(question=question, documents=tuple(documents))
     if isinstance(reply, Failure):
-        order = tuple(dict.fromkeys(documents))
-        decision = Decision(stage="rerank", action="original order", fallback=reply.kind.value)
-        return Ranking(order, order, {}, (decision,))
-    relevance, threshold = dict(zip(documents, reply.scores, strict=True)), params.rerank.threshold
-    order = tuple(sorted(relevance, key=lambda document: -relevance[document]))
-    best = relevance[order[0]] if order else None
-    kept = tuple(document for document in order if relevance[document] >= threshold)
+        return dict.fromkeys(documents, reply)
+    return dict(zip(documents, reply.scores, strict=True))
+
+
+def rank_by_relevance(scores: Mapping[str, float | Failure], params: Params) -> Ranking:
+    """Order documents by their relevance and keep those from `rerank.threshold` on.
+
+    Equal documents keep their places, and so does a document whose relevance is unknown, which is kept. If no document
+    reaches the threshold, the question is refused where `rerank.refuse` says so, and otherwise the best `context_size`
+    stay. If no relevance is known, all documents stay as they came (seed document 001) and nothing is refused.
+    """
+    failures = [score for score in scores.values() if isinstance(score, Failure)]
+    if failures and len(failures) == len(scores):
+        decision = Decision(stage="rerank", action="original order", fallback=failures[0].kind.value)
+        return Ranking(tuple(scores), tuple(scores), {}, (decision,))
+    relevance = {document: score for document, score in scores.items() if not isinstance(score, Failure)}
+    threshold, ranked = params.rerank.threshold, iter(sorted(relevance, key=lambda document: -relevance[document]))
+    order = tuple(next(ranked) if document in relevance else document for document in scores)
+    best = max(relevance.values(), default=None)
+    kept = tuple(document for document in order if relevance.get(document, 1.0) >= threshold)
     action, refusal = "threshold" if kept else "best", ""
     if params.rerank.refuse and not kept:
         action, refusal = "refuse", "no document was found"
@@ -270,23 +291,27 @@ def rank_by_relevance(documents: Sequence[str], reply: Scored | Failure, params:
     elif not kept:
         kept = order[: params.context_size]
     detail = {"documents": float(len(order)), "kept": float(len(kept)), "best": best, "threshold": threshold}
-    decision = Decision(stage="rerank", action=action, detail={**detail})
+    if failures:
+        detail["unknown"] = float(len(failures))
+    fallback = failures[0].kind.value if failures else None
+    decision = Decision(stage="rerank", action=action, detail={**detail}, fallback=fallback)
     return Ranking(order, kept, relevance, (decision,), refusal or None)
 
 
-def keep_above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float) -> FloorResult:
-    """Return the documents whose probability reaches `floor`; all of them if reranking failed.
-
-    Raises:
-        ValueError: not one score a document.
-    """
-    if isinstance(reply, Failure):
-        decision = Decision(stage="floor", action="none", fallback=reply.kind.value)
-        return FloorResult(tuple(documents), {}, (decision,))
-    relevance = dict(zip(documents, reply.scores, strict=True))
-    rated = tuple(document for document in relevance if relevance[document] >= floor)
-    detail = {"floor": floor, "below": float(len(relevance) - len(rated))}
-    return FloorResult(rated, relevance, (Decision(stage="floor", action="floor", detail={**detail}),))
+def keep_above_floor(scores: Mapping[str, float | Failure], floor: float) -> FloorResult:
+    """Return the documents whose relevance reaches `floor`, or is unknown."""
+    failures = [score for score in scores.values() if isinstance(score, Failure)]
+    relevance = {document: score for document, score in scores.items() if not isinstance(score, Failure)}
+    if failures and not relevance:
+        decision = Decision(stage="floor", action="none", fallback=failures[0].kind.value)
+        return FloorResult(tuple(scores), {}, (decision,))
+    rated = tuple(document for document in scores if relevance.get(document, 1.0) >= floor)
+    detail = {"floor": floor, "below": float(len(scores) - len(rated))}
+    if failures:
+        detail["unknown"] = float(len(failures))
+    fallback = failures[0].kind.value if failures else None
+    decision = Decision(stage="floor", action="floor", detail={**detail}, fallback=fallback)
+    return FloorResult(rated, relevance, (decision,))
 
 
 def make_ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
@@ -336,8 +361,7 @@ def finish(
         CallFailed: the generator failed.
     """
     if params.rerank.enabled:
-        reply = (yield Rerank(question=question, documents=tuple(documents))) if documents else Scored(scores=())
-        ranking = rank_by_relevance(documents, reply, params)
+        ranking = rank_by_relevance((yield from ask_for_relevance(question, documents, params.rerank.by)), params)
     else:
         ranking = Ranking(tuple(documents), tuple(documents), {}, ())
     trace = make_ranked_trace(trace, ranking)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from shared.calls import Judge, Rerank, Retrieve, Yielded
+from shared.calls import Judge, Retrieve, Yielded
 from shared.params import CragParams, Limits, Params
-from shared.rag.answering import PromptDocuments
+from shared.rag.answering import PromptDocuments, ask_for_relevance
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import measure_diversity
 from shared.rag.prompts import localised
@@ -363,9 +363,7 @@ def _evaluate(pool: DocumentPool, params: Params) -> Part:
     if not new or params.crag.evaluator == "similarity":
         return pool
     if params.crag.evaluator == "reranker":
-        reply = yield Rerank(question=pool.question, documents=new)
-        failed = isinstance(reply, Failure)
-        return pool.add_scores(dict.fromkeys(new, reply) if failed else dict(zip(new, reply.scores, strict=True)))
+        return pool.add_scores((yield from ask_for_relevance(pool.question, new, params.rerank.by)))
     rubric = localised("relevance", pool.question)
     replies = yield [Judge(rubric=rubric, document=document, question=pool.question) for document in new]
     ratings = (reply if isinstance(reply, Failure) else reply.quality for reply in replies)

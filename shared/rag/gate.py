@@ -10,7 +10,8 @@ import msgspec
 from shared.calls import Estimate
 from shared.params import GateParams, RouteParams
 from shared.replies import Document, Estimated, Failure, SampleFailed, Verified
-from shared.samples import Agreement, Decision, GateDecision, Strategy, Truth
+from shared.samples import Agreement, Decision, GateDecision, RelevanceTest, Strategy, Truth
+from shared.statistics.intervals import wilson
 
 # How far two vectors of scores agree: Pearson's correlation with its interval, and Spearman's beside it.
 
@@ -100,6 +101,48 @@ def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
         strategy=strategy, reason=f"set by the parameter quality: {strategy.value}", tau=params.tau, rho=None, low=None,
         high=None, spearman=None, documents=(), rule_scores=(), judge_scores=(), asked=0, unparsed=0,
     )  # fmt: skip
+
+
+# Test whether the judge model can tell relevance, without any labels: on average, the documents that a search finds for
+# a question must seem more relevant than those that it finds for another question.
+
+TRUSTED = 0.6
+"""Lower end of the interval from which a judge is trusted; one that guesses has 0.5 in the middle. 6 of 6, 10 of 10, 13
+of 15 or 37 of 50 questions are enough."""
+COMPARED = 3
+"""Number of documents of each side, of which the most relevant counts: the first alone may well be a miss."""
+
+
+def pair_documents(lists: Sequence[Sequence[str]]) -> list[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    """Pair each question's best documents with as many of the next question whose documents it did not find.
+
+    `lists` has the fused documents of each question, best first. Returns the question's index, its own documents and
+    the others; questions without a partner are left out.
+    """
+    pairs = []
+    for index, found in enumerate(lists):
+        for step in range(1, len(lists)):
+            others = [each for each in lists[(index + step) % len(lists)] if each not in found]
+            if most := min(COMPARED, len(found), len(others)):
+                pairs.append((index, tuple(found[:most]), tuple(others[:most])))
+                break
+    return pairs
+
+
+def judge_relevance_test(sides: Sequence[tuple[Sequence[float], Sequence[float]]]) -> RelevanceTest:
+    """Decide from the relevance of each question's own and other documents whether the judge is trusted.
+
+    A question counts if each side has a known relevance, and as preferred if the highest one is on its own side.
+    """
+    known = [(max(own), max(others)) for own, others in sides if own and others]
+    preferred = sum(own > others for own, others in known)
+    low = wilson(preferred, len(known)).low
+    passed = low >= TRUSTED
+    verdict = "it can tell what is relevant" if passed else "too few to trust what it calls relevant: no floor"
+    reason = f"the judge prefers the documents of a question to others' for {preferred} of {len(known)} questions"
+    return RelevanceTest(
+        questions=len(known), preferred=preferred, low=low, passed=passed, reason=f"{reason}: {verdict}"
+    )
 
 
 def _decide(found: Correlation, pairs: int, *, asked: int, unparsed: int, params: GateParams) -> tuple[Strategy, str]:

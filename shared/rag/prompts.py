@@ -1,6 +1,7 @@
 """Prompt templates: find them by language, render them, and parse what models reply."""
 
 import json
+import math
 import re
 import tomllib
 import unicodedata
@@ -12,11 +13,11 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from shared import canonical
-from shared.calls import DocumentRef, Judge, Message, Prompt, Request
+from shared.calls import Decoding, DocumentRef, Judge, Message, Prompt, Request
 from shared.mathtext.answers import remove_reasoning
-from shared.params import GradingParams
+from shared.params import GradingParams, RelevanceSource
 from shared.rag.text import list_prose
-from shared.replies import Document, Failure, FailureKind, Rated
+from shared.replies import Document, Failure, FailureKind, Rated, Relevance, Token
 from shared.samples import Item
 
 # Prompt templates: packaged, versioned, and hashed into every call that uses them.
@@ -382,6 +383,90 @@ PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
     "answer-rubric-zh": parse_grade,
 }
 """By template id; all other rubrics ask for `[[n]]` and are read by `parse_rating`."""
+
+
+# Ask the judge model how relevant a document is, and read the probabilities of its reply.
+#
+# `yes-no` has the form of the Qwen3 rerankers: P(yes) / (P(yes) + P(no)) at the first token (Zhang et al. 2025, section
+# 2). `rating` is the mean of the ratings 1 to 5, weighed by their probabilities (G-Eval, Liu et al. 2023), which ranks
+# better than yes and no with some models (Zhuang et al. 2024). Greedy decoding, so that every draw is the same.
+
+ALTERNATIVES = 5
+"""Alternatives of each token: all ratings, and as many as text-generation-inference gives by default."""
+YES_NO_TOKENS = 3
+"""Room for `**Yes**`; by probabilities the first token is enough."""
+_RATING_TOKENS = 10
+_DECORATION = " \t\n\"'“”*_`()[].,:"
+_LABEL = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+_ENDED_THINKING = "</think>"
+
+
+def ask_relevance(question: str, document: str, by: RelevanceSource) -> Judge:
+    """Make the call that asks how relevant a document, named by its hash, is to the question.
+
+    `by` is `yes-no` or `rating`.
+    """
+    return Judge(
+        rubric="relevance-yes-no" if by == "yes-no" else localised("relevance", question),
+        document=document,
+        question=question,
+        decoding=Decoding(temperature=0.0, max_tokens=YES_NO_TOKENS if by == "yes-no" else _RATING_TOKENS),
+        logprobs=ALTERNATIVES,
+    )
+
+
+def parse_relevance(text: str, tokens: Sequence[Token], template_id: str, *, truncated: bool) -> Relevance | Failure:
+    """Read the relevance in the reply to a call of `ask_relevance`.
+
+    Without log-probabilities, the label in the text is the judgement: yes 1, no 0, and (rating - 1) / 4.
+    Returns a `Failure` if there is no label: TRUNCATED if the token limit ended a reply without any, else UNPARSED.
+    """
+    places = _skip_thinking(tokens)
+    if template_id != "relevance-yes-no":
+        rated = parse_rating(text, truncated=truncated)
+        if isinstance(rated, Failure):
+            return rated
+        place = next((each for each in places if _as_rating(each.text) == str(rated.rating)), None)
+        labels = _sum_labels(place, _as_rating)
+        if not labels:
+            return Relevance(probability=rated.quality, text=text)
+        mean = sum(int(label) * share for label, share in labels.items()) / sum(labels.values())
+        return Relevance(probability=(mean - 1) / 4, text=text, labels=labels)
+    # What does not begin with yes or no may still be told from the alternatives of its first token.
+    place = next((each for each in places if _as_yes_no(each.text)), places[0] if places else None)
+    labels = _sum_labels(place, _as_yes_no)
+    if labels:
+        return Relevance(probability=labels.get("yes", 0.0) / sum(labels.values()), text=text, labels=labels)
+    said = _LABEL.match(_read_characters(text))
+    if said is None:
+        kind = FailureKind.TRUNCATED if truncated and not text.strip() else FailureKind.UNPARSED
+        return Failure(kind=kind, detail=f"neither yes nor no in {_shorten(text)!r}")
+    return Relevance(probability=float(said[1].lower() == "yes"), text=text)
+
+
+def _skip_thinking(tokens: Sequence[Token]) -> Sequence[Token]:
+    ended = next((place for place, each in enumerate(tokens) if _ENDED_THINKING in each.text), -1)
+    return [each for each in tokens[ended + 1 :] if each.text.strip()]
+
+
+def _as_yes_no(text: str) -> str:
+    label = text.strip(_DECORATION).lower()
+    return label if label in ("yes", "no") else ""
+
+
+def _as_rating(text: str) -> str:
+    label = text.strip(_DECORATION)
+    return label if label in ("1", "2", "3", "4", "5") else ""
+
+
+def _sum_labels(token: Token | None, read: Callable[[str], str]) -> dict[str, float]:
+    """Return the probability of each label at the token's place, spelt in any way; empty if there is no label."""
+    found: dict[str, float] = {}
+    if token is not None:
+        for text, logprob in {**token.top, token.text: token.logprob}.items():
+            if (label := read(text)) and (share := math.exp(logprob)):
+                found[label] = found.get(label, 0.0) + share
+    return found
 
 
 class Critique(NamedTuple):

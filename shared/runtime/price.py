@@ -169,7 +169,8 @@ def _make_up_reply(call: calls.Call) -> replies.Reply:
             # Neither good enough to leave anything out, nor so bad that the question is refused.
             return replies.Scored(scores=tuple(0.5 for _ in call.documents))
         case calls.Judge():
-            return replies.Rated(rating=3, text="[[3]]")
+            relevant = replies.Relevance(probability=0.5, text="yes")
+            return relevant if call.logprobs else replies.Rated(rating=3, text="[[3]]")
         case calls.Write() | calls.Generate():
             if isinstance(call, calls.Generate):
                 tokens = (replies.Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()

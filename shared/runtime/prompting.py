@@ -9,7 +9,7 @@ import msgspec
 from shared.calls import Completion, End, ModelCall, Prompt, Request, seed_of, text_of
 from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
-from shared.rag.prompts import PARSERS, TemplateChanged, TemplateError, parse_rating, render_request
+from shared.rag.prompts import PARSERS, TemplateChanged, TemplateError, parse_rating, parse_relevance, render_request
 from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Lapse, Release, Wait
@@ -39,7 +39,7 @@ class PromptExecutor:
             call = by_id[completion.id]
             match completion.end:
                 case End.ANSWERED:
-                    reply = read_reply(call.role, completion, _REQUEST.decode(call.request).template)
+                    reply = read_reply(_REQUEST.decode(call.request), completion)
                     receipt = _make_receipt(completion, prompts[call.id].prompt)
                     yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
                 case End.WAITS:
@@ -76,17 +76,16 @@ class PromptExecutor:
         return prompts, refused
 
 
-def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
-    """Parse a completion as its role's reply; a judge's text without a rating is a failure, not a score.
-
-    `template` is the request's, `id@hash`: how a rating is written depends on the rubric.
-    """
+def read_reply(request: Request, completion: Completion) -> Reply:
+    """Parse the completion of a request; a judge's text without a judgement is a failure, not a score."""
     if completion.failure is not None:
         return Failure(kind=completion.failure, detail=completion.detail)
     truncated = completion.finish_reason in CUT_REASONS
-    if role == "judge":
-        parse = PARSERS.get(template.partition("@")[0], parse_rating)
-        return parse(completion.text, truncated=truncated)
+    if request.role == "judge":
+        rubric = request.template.partition("@")[0]
+        if request.logprobs:
+            return parse_relevance(completion.text, completion.tokens, rubric, truncated=truncated)
+        return PARSERS.get(rubric, parse_rating)(completion.text, truncated=truncated)
     if not completion.text.strip():
         ended = f", ended by {completion.finish_reason!r}" if truncated else ""
         return Failure(kind=FailureKind.REFUSED, detail=f"the model gave an empty text{ended}")

@@ -17,7 +17,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import canonical
-from shared.calls import MAX_QUESTION, MOST_SLOTS, Judge
+from shared.calls import MATHEMATICAL, MAX_QUESTION, MOST_SLOTS, Judge
 from shared.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
 from shared.ingest.answers import ImportedAnswer, ItemIndex
 from shared.installation import checkout
@@ -37,6 +37,7 @@ from shared.runtime.advance import JobSpec
 from shared.runtime.lifecycle import make_next_name
 from shared.runtime.parameters import check_grader, check_grading
 from shared.runtime.pins import (
+    NO_RERANKER,
     bank_identity,
     check_shows_documents,
     choose_prompt,
@@ -154,6 +155,11 @@ def configuration_hash(settings: Settings) -> str:
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
+FIRST_PROBLEM = text("""
+    SELECT d.problem FROM corpus_documents c JOIN documents d ON d.hash = c.hash
+    WHERE c.corpus_id = :corpus ORDER BY c.ordinal LIMIT 1""")
+RELEVANCE_FLOOR = 0.5
+"""Default of `rerank.floor` outside mathematics (docs/reference/retrieval-results.md#quality-and-relevance)."""
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 
 
@@ -208,6 +214,7 @@ class Drafting:
         items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._look_up_once(_find_corpus, submission.corpus)
         pins = await self._pin_roles(submission, corpus)
+        submission = await self._with_relevance(pipeline, submission, corpus, pins)
         if submission.corpus is not None and not pipeline.ignores("crag.similarity"):
             crag = await self._look_up_once(pin_thresholds, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
@@ -248,6 +255,33 @@ class Drafting:
             pinned = "" if repeated else choose_prompt(submission.params.grading.grader)
         params = msgspec.structs.replace(submission.params, generate=msgspec.structs.replace(generate, template=pinned))
         return msgspec.structs.replace(submission, params=params), prompt
+
+    async def _with_relevance(
+        self, pipeline: registry.Registered, submission: Submission, corpus: int | None, pins: Mapping[str, Pin]
+    ) -> Submission:
+        """Fill in how `mathrag-gate` keeps what is relevant in the prompt outside mathematics, where the job does not
+        say it; a repeated job keeps what it had.
+        """
+        if pipeline.reads is None or pipeline.ignores("rated") or submission.requeued_from is not None:
+            return submission
+        params, rerank = submission.params, submission.params.rerank
+        has_reranker = pins["rerank"].hash != NO_RERANKER.hash.hex()
+        grader = params.grading.grader
+        mathematical = grader in MATHEMATICAL if grader else await self._look_up_once(_has_worked_solutions, corpus)
+        if not mathematical:
+            rated = params.context_size if params.rated is None else params.rated
+            # Rules cost no calls, and a single document cannot be reordered.
+            quality = "rules" if rated == 1 and params.quality == "gate" else params.quality
+            params = msgspec.structs.replace(params, rated=rated, quality=quality)
+            if rerank.floor is None and (has_reranker or "judge" in pins):
+                rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=not has_reranker)
+        elif unread := sorted(submission.given & {"rerank.by", "rerank.tested"} if rerank.floor is None else ()):
+            message = f"`params.{unread[0]}`: is not read, as relevance is not asked for in mathematics"
+            raise Invalid(message, hint="set `rerank.floor`, too, such as 0.5")
+        if rerank.floor and rerank.by == "auto":
+            by = "reranker" if has_reranker or "judge" not in pins else "rating"
+            rerank = msgspec.structs.replace(rerank, by=by)
+        return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rerank=rerank))
 
     async def _with_judge(self, pipeline: registry.Registered, submission: Submission, pin: Pin | None) -> Submission:
         """Add the judge's calibration by labels; a repeated job keeps the calibration that it has."""
@@ -335,6 +369,11 @@ async def _find_corpus(connection: AsyncConnection, name: str | None) -> int | N
     if corpus is None:
         raise await make_not_found(connection, "corpus", name)
     return corpus
+
+
+async def _has_worked_solutions(connection: AsyncConnection, corpus: int | None) -> bool:
+    """Tell whether the corpus's first document answers a problem, as plain passages do not; true if it has none."""
+    return (await connection.execute(FIRST_PROBLEM, {"corpus": corpus})).scalar() != ""
 
 
 async def _count_documents(connection: AsyncConnection, corpus: int) -> int:

@@ -63,6 +63,10 @@
     ORDER BY call_id, id
 
 
+    SELECT d.problem FROM corpus_documents c JOIN documents d ON d.hash = c.hash
+    WHERE c.corpus_id = $1 ORDER BY c.ordinal LIMIT 1
+
+
     SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
         i.params
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = $1

@@ -32,6 +32,7 @@ from shared.replies import (
     Hit,
     NumberedRule,
     Rated,
+    Relevance,
     Reply,
     Retrieved,
     Rule,
@@ -158,6 +159,8 @@ def by_rule(request: Request) -> Reply:
             return Retrieved(
                 hits=tuple(Hit(document=d.hash, rank=n, score=1 / n) for n, d in enumerate(chosen, request.skip + 1))
             )
+        case "judge" if request.logprobs:
+            return Relevance(probability=number % 10 / 10, text="yes", labels={"yes": number % 10 / 10, "no": 0.1})
         case "judge":
             return Rated(rating=number % 5 + 1, text=f"[[{number % 5 + 1}]]")
         case "rerank":

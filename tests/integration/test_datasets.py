@@ -17,8 +17,8 @@ from shared.samples import Item
 from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin
-from tests.integration.api import Api
-from tests.integration.scene import furnish, rows, run_sql, scalar
+from tests.integration.api import Api, finished
+from tests.integration.scene import force, furnish, rows, run_sql, scalar
 
 pytestmark = pytest.mark.anyio
 
@@ -182,6 +182,45 @@ async def test_a_limit_beyond_the_dataset_is_told(api: Api, database: Database) 
     await furnish(database)
     job = await api.job(limit=9)
     assert job["warnings"] == ["the limit is 9, but dataset 'items' has only 5 items: all are asked"]
+
+
+async def test_a_job_whose_quality_can_reorder_nothing_is_told(api: Api, database: Database) -> None:
+    await furnish(database)
+    words = {"grading": {"grader": "text"}, "rerank": {"floor": 0}}
+    (warning,) = (await api.job("mathrag-gate", params=words))["warnings"]
+    assert warning.startswith("quality reorders nothing: 'mathrag-gate' rates one document (`rated`), and there is no")
+    assert "use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`" in warning
+    for params in ({**words, "context_size": 2}, {"grading": {"grader": "math"}}):
+        assert "warnings" not in await api.job("mathrag-gate", params=params)
+
+
+async def test_a_judge_whose_server_may_give_no_probabilities_is_named(api: Api, database: Database) -> None:
+    await furnish(database)
+    for pipeline, asking in (
+        ("enhanced", {"rerank": {"by": "yes-no"}}),
+        ("crag", {"rerank": {"by": "rating"}, "crag": {"evaluator": "reranker"}}),
+        ("mathrag-gate", {"grading": {"grader": "text"}}),
+    ):
+        (warning,) = (await api.job(pipeline, params=asking))["warnings"]
+        assert warning.startswith("the server of judge 'a-judge' (scripted")
+        assert "may give no log-probabilities: then the word in a reply alone tells" in warning
+    for pipeline, silent in (("enhanced", {}), ("mathrag-gate", {"quality": "rules"})):
+        assert "warnings" not in await api.job(pipeline, params=silent)
+
+
+async def test_a_job_of_an_earlier_release_is_repeated_without_a_floor(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    await furnish(database)
+    await api.job("mathrag-gate", params={"grading": {"grader": "text"}})
+    await finished(database)
+    params = "replace(replace(convert_from(params, 'UTF8'), :floor, :no_floor), :rated, :all)::bytea"
+    fields = {"floor": '"floor":0.5', "no_floor": '"floor":0.0', "rated": '"rated":1', "all": '"rated":null'}
+    await force(owner_url, f"UPDATE jobs SET params = {params}", **fields)  # noqa: S608
+    reply = await api.http.post("/v1/jobs/a-job/requeue")
+    assert reply.status_code == 202, reply.text
+    repeated = (await api.get(f"/v1/jobs/{reply.json()['id']}"))["params"]
+    assert (repeated["rated"], repeated["rerank"]["floor"]) == (None, 0.0)
 
 
 SHEET = "\ufeffFrage;Antwort;Stufe\r\nWie viel ist 2+2?;4;1\r\n".encode()

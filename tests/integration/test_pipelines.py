@@ -12,14 +12,15 @@ from services.guard.drivers.process import LlamaServer, ProcessDriver
 from shared import canonical
 from shared.audit import check
 from shared.calls import Decoding, ModelAnswer, Request
-from shared.params import Params
+from shared.errors import Invalid
+from shared.params import Params, decode_params
 from shared.pipelines import registry
 from shared.rag.crag import SHIPPED_VECTORS
 from shared.rag.prompts import render, template
 from shared.replies import Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity, get_shipped_signature
-from shared.samples import Decision, Outcome
+from shared.samples import Decision, GateDecision, Outcome
 from shared.settings import REPOSITORY, Device, Model
 from shared.storage.database import Database
 from tests.integration.api import Api, finished
@@ -359,6 +360,102 @@ async def test_a_job_runs_with_one_load_of_each_model_and_a_clean_audit(database
             "rerank",
         ]
         assert any("hypothetical dense" in (entry.paths or {}) for entry in outcome.trace.candidates)
+
+
+@pytest.mark.parametrize("by", ["yes-no", "rating"])
+async def test_the_judge_model_reranks_without_another_load(database: Database, by: str) -> None:
+    await furnish(database, items=5)
+    rerank = {"by": by, "threshold": 0.3}
+    job = await submit_job(database, "enhanced", params={"rerank": rerank, "candidates": 3, "context_size": 3})
+    await staged(database)
+    assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
+    calls = await asked(database)
+    assert "rerank" not in calls
+    assert calls["judge"] == sum([len(outcome.trace.candidates) for outcome in await outcomes(database)])
+    assert await rows(database, "SELECT count(*) FROM residencies") == [(2,)]
+    assert await check(database, job) == []
+    for outcome in await outcomes(database):
+        relevance = {entry.document: entry.relevance or 0 for entry in outcome.trace.candidates}
+        assert list(relevance.values()) == sorted(relevance.values(), reverse=True)
+        kept = [document for document, each in relevance.items() if each >= 0.3]
+        assert list(outcome.context) == (kept or list(relevance))
+
+
+NO_FLOOR = {"by": "auto", "tested": False, "quality": "gate"}
+MATHEMATICS = {**NO_FLOOR, "rated": None, "floor": None}
+OF_WORDS = {"rated": 2, "floor": 0.5, "by": "rating", "tested": True, "quality": "gate"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"grading": {"grader": "math"}}, MATHEMATICS),
+        ({"grading": {"grader": "math"}, "rerank": {"floor": 0.2}}, {**MATHEMATICS, "floor": 0.2, "by": "rating"}),
+        ({"grading": {"grader": "text"}}, OF_WORDS),
+        ({"grading": {"grader": "text"}, "context_size": 1}, {**OF_WORDS, "rated": 1, "quality": "rules"}),
+        ({"grading": {"grader": "text"}, "quality": "judge"}, {**OF_WORDS, "quality": "judge"}),
+        ({"grading": {"grader": "text"}, "rated": 3}, {**OF_WORDS, "rated": 3}),
+        ({"grading": {"grader": "text"}, "rerank": {"floor": 0}}, {**NO_FLOOR, "rated": 2, "floor": 0}),
+        ({"grading": {"grader": "text"}, "rerank": {"by": "yes-no"}}, {**OF_WORDS, "by": "yes-no"}),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_outside_mathematics_the_gate_keeps_what_is_relevant(
+    database: Database, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    await furnish(database, items=2)
+    assert await filled_in(database, **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"), [(DOCUMENTS[0], MATHEMATICS), (Document(text="We open at 8."), OF_WORDS)]
+)
+async def test_where_no_grader_is_chosen_the_corpus_tells_whether_it_is_mathematics(
+    database: Database, document: Document, expected: dict[str, Any]
+) -> None:
+    await furnish(database, items=2)
+    shown = {"hash": bytes.fromhex(document.hash), "problem": document.problem, "body": document.text}
+    await run_sql(database, "INSERT INTO documents VALUES (:hash, :problem, :body) ON CONFLICT DO NOTHING", **shown)
+    member = "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash) SELECT id, 0, 'x', :hash"
+    await run_sql(database, f"{member} FROM corpora WHERE name = 'docs'", hash=shown["hash"])
+    assert await filled_in(database) == expected
+
+
+async def test_outside_mathematics_a_configured_reranker_is_asked(database: Database) -> None:
+    await furnish(database, items=2)
+    async with database.transaction() as connection:
+        await pins.register(connection, ModelIdentity(name="reranker", backend="gguf", digest="a"))
+    assert await filled_in(database, grading={"grader": "text"}) == {**OF_WORDS, "by": "reranker", "tested": False}
+
+
+async def filled_in(database: Database, **params: Any) -> dict[str, Any]:
+    """What a job of `mathrag-gate` with these parameters was given."""
+    await submit_job(database, params={"context_size": 2, **params})
+    ((stored,),) = await rows(database, "SELECT params FROM jobs")
+    found = decode_params(bytes(stored))  # type: ignore[arg-type]
+    rerank = found.rerank
+    filled = {"floor": rerank.floor, "by": rerank.by, "tested": rerank.tested}
+    return {"rated": found.rated, **filled, "quality": found.quality}
+
+
+async def test_a_floor_that_mathematics_does_not_have_needs_no_source(database: Database) -> None:
+    await furnish(database, items=2)
+    with pytest.raises(Invalid, match=r"`params.rerank.by`: is not read, as relevance is not asked for in mathematics"):
+        await submit_job(database, params={"rerank": {"by": "yes-no"}}, given=frozenset({"rerank.by"}))
+    await submit_job(database, params={"rerank": {"by": "yes-no"}})  # by the operator's configuration
+
+
+async def test_a_job_tests_the_judge_before_its_samples_and_its_audit_is_clean(database: Database) -> None:
+    await furnish(database, items=8)
+    job = await submit_job(database, params={"context_size": 2, "candidates": 3, "grading": {"grader": "text"}})
+    await staged(database)
+    assert await rows(database, "SELECT state, total FROM jobs") == [("completed", 8)]
+    ((prepared,),) = await rows(database, "SELECT prepared FROM jobs")
+    tested = msgspec.json.decode(bytes(prepared), type=GateDecision).relevance  # type: ignore[arg-type]
+    assert tested is not None
+    assert (tested.questions, tested.passed) == (8, tested.low >= 0.6)
+    assert await rows(database, "SELECT count(*) FROM residencies") == [(2,)]
+    assert await check(database, job) == []
 
 
 async def test_a_judge_that_writes_nonsense_leaves_the_original_question(database: Database) -> None:

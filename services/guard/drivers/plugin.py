@@ -104,6 +104,7 @@ def _make_error(plugin: Plugin, error: Exception) -> DriverError:
 
 
 RATING = "Rating:"
+YES_OR_NO = "<Document>:"
 
 
 class ScriptedDriver(Driver):
@@ -144,7 +145,11 @@ class ScriptedServer:
         """Answer with a rating if the prompt asks for one, otherwise with a boxed number."""
         prompt_text = text_of(prompt)
         number = zlib.crc32(f"{prompt_text}{seed if decoding.temperature else 0}".encode())
-        text = f"[[{number % 5 + 1}]]" if prompt_text.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
+        text = f"The answer is \\boxed{{{number % 10}}}."
+        if prompt_text.endswith(RATING):
+            text = f"[[{number % 5 + 1}]]"
+        elif YES_OR_NO in prompt_text:
+            text = "yes" if number % 2 else "no"
         tokens = (Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else ()
         return ModelAnswer(
             text=text, finish_reason="stop", tokens=tokens, prompt_tokens=len(prompt_text.split()), completion_tokens=1

@@ -13,7 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.messages import format_count
 from shared.models import commands, shipped
+from shared.models.chat import gives_logprobs
+from shared.params import decode_params
 from shared.pipelines import registry
+from shared.pipelines.switches import get_values
 from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
 from shared.storage.database import Database
 from shared.storage.datasets import COUNTED
@@ -33,6 +36,7 @@ async def list_warnings(
         found = [
             *await list_demonstration_warnings(connection, jobs),
             *await _list_version_warnings(connection, jobs),
+            *await _list_judge_warnings(connection, jobs),
             *await _list_rule_warnings(connection, jobs),
             *await _list_dataset_warnings(connection, jobs),
         ]
@@ -93,6 +97,37 @@ async def _list_version_warnings(connection: AsyncConnection, jobs: Sequence[int
     rows = (await connection.execute(USED, {"jobs": jobs})).all()
     found = ((row.name, commands.find_warning(row.backend, row.version)) for row in rows)
     return [f"model {name!r}: {warning}" for name, warning in found if warning]
+
+
+JUDGES = text("""
+    SELECT j.pipeline, j.params, m.name AS judge, m.backend, m.version
+    FROM jobs j LEFT JOIN models m ON m.id = CAST(j.pins -> 'judge' ->> 'model_id' AS integer)
+    WHERE j.id = ANY(:jobs)""")
+
+
+async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
+    """Warn if relevance may not be read by log-probabilities, and if quality reorders nothing, as the prompt has one
+    document.
+    """
+    warnings = []
+    for row in (await connection.execute(JUDGES, {"jobs": jobs})).all():
+        if row.pipeline not in registry.names() or (pipeline := registry.get(row.pipeline)).reads is None:
+            continue
+        params = decode_params(row.params)
+        asks = not pipeline.ignores("rerank.by") and not pipeline.find_closed("rerank.by", get_values(params))
+        asks = asks and params.rerank.by in ("yes-no", "rating")
+        if asks and row.judge and not gives_logprobs(row.backend, row.version):
+            server = f"{row.backend} {row.version}".strip()
+            warnings.append(
+                f"the server of judge {row.judge!r} ({server}) may give no log-probabilities: then the word in a reply"
+                " alone tells whether a document is relevant, and documents of the same word keep their order"
+            )
+        if not pipeline.ignores("rated") and params.rated == 1 and not params.rerank.floor:
+            warnings.append(
+                f"quality reorders nothing: {row.pipeline!r} rates one document (`rated`), and there is no relevance"
+                " floor; use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`"
+            )
+    return warnings
 
 
 # Rules.

@@ -21,7 +21,7 @@ from shared.pages.pages import format_query
 from shared.rag.provenance import Ending, sort_as_found
 from shared.recent import LruCache
 from shared.records import Attempt, Provenance, Step
-from shared.replies import Document, Generated, Rated
+from shared.replies import Document, Generated, Rated, Relevance
 from shared.samples import Candidate, Strategy
 from shared.shapes import Scope
 from shared.storage import corpora, jobs, samples
@@ -158,7 +158,7 @@ def _make_call_row(step: Step) -> CallRow:
         step=step,
         said=(attempt.unreadable if attempt else None) or summary,
         ms=ms,
-        text=reply.text if isinstance(reply, Generated | Rated) else None,
+        text=reply.text if isinstance(reply, Generated | Rated | Relevance) else None,
         attempts=[*([attempt] if attempt else []), *step.other_attempts],
     )
 

@@ -13,8 +13,8 @@ import pytest
 from services.guard.drivers.plugin import ScriptedServer
 from services.guard.guard import Guard, ServedModel
 from shared import canonical
-from shared.calls import Completion, Decoding, Generate, ModelAnswer, ModelCall, RunRequest
-from shared.models.chat import MIN_LOGPROB, ChatFailed, parse_tokens
+from shared.calls import Completion, Decoding, Generate, ModelAnswer, ModelCall, Request, RunRequest
+from shared.models.chat import MIN_LOGPROB, ChatFailed, gives_logprobs, parse_tokens
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible
 from shared.params import Params
@@ -203,9 +203,12 @@ def completion(text: str, **more: Any) -> Completion:
     return Completion(id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text=text, **more)
 
 
+GENERATE, JUDGE = Request(role="generate", model=""), Request(role="judge", model="")
+
+
 @pytest.mark.parametrize("ended", ["repetition", "broken_byte", "cut", "content_filter"])
 def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
-    reply = read_reply("generate", completion("So 4 = 4 = 4", finish_reason=ended))
+    reply = read_reply(GENERATE, completion("So 4 = 4 = 4", finish_reason=ended))
     assert reply == Generated(text="So 4 = 4 = 4", truncated=True, truncated_by=ended)
     outcome = make_outcome(reply)
     assert (outcome.truncated, outcome.truncated_by) == (True, ended)
@@ -217,19 +220,19 @@ def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
 
 def test_answers_that_end_as_they_always_did_keep_their_bytes() -> None:
     for ended, truncated in (("stop", False), ("length", True)):
-        reply = read_reply("generate", completion("So", finish_reason=ended))
+        reply = read_reply(GENERATE, completion("So", finish_reason=ended))
         assert reply == Generated(text="So", truncated=truncated)
         assert b"truncated_by" not in canonical.encode(reply) + canonical.encode(make_outcome(reply))
 
 
 def test_a_rating_that_was_cut_off_is_truncated() -> None:
-    reply = read_reply("judge", completion("the document is", finish_reason="repetition"))
+    reply = read_reply(JUDGE, completion("the document is", finish_reason="repetition"))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.TRUNCATED
 
 
 def test_an_empty_text_says_what_ended_it() -> None:
-    reply = read_reply("generate", completion("", finish_reason="broken_byte"))
+    reply = read_reply(GENERATE, completion("", finish_reason="broken_byte"))
     assert reply == Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text, ended by 'broken_byte'")
 
 
@@ -308,7 +311,7 @@ def test_between_worker_and_guard_nothing_is_said_of_what_was_not_asked() -> Non
 
 
 def test_a_reply_keeps_the_tokens() -> None:
-    reply = read_reply("generate", completion("So x", tokens=SPOKEN))
+    reply = read_reply(GENERATE, completion("So x", tokens=SPOKEN))
     assert reply == Generated(text="So x", tokens=SPOKEN)
     assert msgspec.json.decode(msgspec.json.encode(reply), type=Generated) == reply
 
@@ -470,3 +473,14 @@ async def test_a_line_of_ollama_that_is_no_piece_is_a_failure_in_words(said: str
     failed = await fail(ask_ollama, f"{line_text('a')}\n{said}\n", LINES)
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert failed.detail.startswith("the answer is not Ollama's: ")
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "gives"),
+    [
+        ("llama.cpp", "b10434-7e4c0a9", True), ("vllm", "0.32.0", True), ("ollama", "0.12.11", True),
+        ("ollama", "0.13.0-rc1", True), ("ollama", "0.12.10", False), ("openai", "", False), ("plugin x", "1", False),
+    ],
+)  # fmt: skip
+def test_it_is_known_which_servers_give_log_probabilities(backend: str, version: str, gives: bool) -> None:
+    assert gives_logprobs(backend, version) is gives

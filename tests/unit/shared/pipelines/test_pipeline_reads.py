@@ -30,6 +30,9 @@ VARIANTS: tuple[Tree, ...] = (
     {"crag": {"fallback": "x", "rounds": 2}}, {"crag": {"evaluator": "similarity"}}, {"critic": {"reply": "json"}},
     {"crag": {"thresholds": "calibrated"}}, {"gate": {"truth": "verifier"}}, {"anchors": {"negative": "b"}},
     {"rulerag": {"order": "random", "query": "rewritten"}}, {"rulerag": {"use": "generation", "cot": True}},
+    {"crag": {"evaluator": "reranker"}}, {"rerank": {"by": "rating"}},
+    {"rerank": {"by": "yes-no", "floor": 0.2, "tested": True}},
+    {"rated": 2, "context_size": 2},
 )  # fmt: skip
 """Settings that switch on a part which reads other parameters."""
 PINS = {
@@ -52,7 +55,7 @@ ELSEWHERE = {
     "crag": {"crag.calibrated_by", "crag.judged_by"},
     "enhanced-crag": {"crag.calibrated_by", "crag.judged_by"},
     "critic-loop": {"critic.rewrite_from"},
-    "mathrag-gate": {"gate.items", "gate.on_unusable", "gate.labels", "seed"},
+    "mathrag-gate": {"gate.items", "gate.on_unusable", "gate.labels", "rerank.by", "rerank.tested", "seed"},
 }
 """Parameters that are read where a dry run does not come: at submission, for the choice of a calibration's items, or
 after a reply of another kind than the made-up ones."""
@@ -114,6 +117,7 @@ BESIDE: dict[str, Tree] = {
     "fusion.normaliser": {"fusion": {"method": "weighted"}},
     "hyde.style": {"enhance": {"hyde": True}},
     "hyde.decoding": {"enhance": {"hyde": True}},
+    "rerank.tested": {"rerank": {"floor": 0.5}},
 }
 """What else a parameter needs to be read."""
 
@@ -123,7 +127,12 @@ def set_switch(switch: Switch, pipeline: str, *, closed: bool) -> Tree:
     for path in switch.by:
         if not registry.get(pipeline).ignores(path):
             found = leaf_of(path)
-            kinds: dict[str, list[Any]] = {"flag": [False, True], "whole": [0, 1], "text": ["", "x"]}
+            kinds: dict[str, list[Any]] = {
+                "flag": [False, True],
+                "whole": [0, 1],
+                "number": [0.0, 0.5],
+                "text": ["", "x"],
+            }
             values = kinds.get(found.kind, list(found.choices))
             tree = merge(tree, nested(path, next(each for each in values if (each in switch.closing) is closed)))
     return tree

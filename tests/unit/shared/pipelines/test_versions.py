@@ -18,6 +18,7 @@ from shared import canonical
 from shared.calls import (
     Call,
     Converse,
+    Decoding,
     Embed,
     Estimate,
     FindRules,
@@ -47,6 +48,7 @@ from shared.replies import (
     Mined,
     NumberedRule,
     Rated,
+    Relevance,
     Reply,
     Retrieved,
     Rule,
@@ -79,8 +81,21 @@ ITEMS = [
 MOST_ROUNDS = 30
 
 
+class FirstJudge(msgspec.Struct, kw_only=True, tag="judge"):
+    """`Judge` with the fields that it had when the first plays were recorded: made-up replies follow from them."""
+
+    rubric: str
+    document: str
+    question: str | None
+    slots: dict[str, str]
+    decoding: Decoding | None
+    draw: int
+
+
 def reply(call: Call) -> Reply:
-    number = int.from_bytes(canonical.digest(call)[:4])
+    plain = isinstance(call, Judge) and not call.logprobs
+    content = msgspec.convert(call, FirstJudge, from_attributes=True) if plain else call
+    number = int.from_bytes(canonical.digest(content)[:4])
     match call:
         case Retrieve():
             chosen = [DOCUMENTS[(number + 7 * step) % 60] for step in range(call.skip, call.skip + call.k)]
@@ -92,6 +107,8 @@ def reply(call: Call) -> Reply:
             )
         case Rerank():
             return Scored(scores=tuple((number + place) % 10 / 10 for place in range(len(call.documents))))
+        case Judge() if call.logprobs:
+            return Relevance(probability=number % 10 / 10, text="yes")
         case Judge():
             return Rated(rating=number % 5 + 1, text=f"[[{number % 5 + 1}]]")
         case Generate() if call.logprobs:

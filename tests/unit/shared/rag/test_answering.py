@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.calls import Call, Generate, Grade, Rerank
-from shared.params import CompressParams, Params, RerankParams
+from shared.calls import Call, Generate, Grade, Judge, Rerank
+from shared.params import CompressParams, Params, RelevanceSource, RerankParams
 from shared.pipelines.grading import run_and_grade
 from shared.rag.answering import (
     PromptDocuments,
     Ranking,
+    ask_for_relevance,
     compress,
     keep_above_floor,
     make_ranked_trace,
@@ -22,7 +23,7 @@ from shared.rag.answering import (
 )
 from shared.rag.prompts import show_documents
 from shared.rag.text import estimate_tokens, split_sentences
-from shared.replies import CallFailed, Document, Failure, FailureKind, Graded, Reply, Scored
+from shared.replies import CallFailed, Document, Failure, FailureKind, Graded, Relevance, Reply, Scored
 from shared.samples import Candidate, Decision, Extraction, Item, Outcome, Steps, Trace
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import A, Answer, B, C, run, world
@@ -242,12 +243,13 @@ def test_the_same_documents_always_leave_the_same(documents: list[Document], rat
 # What follows from probabilities of relevance: order, threshold, refusal, floor.
 
 GONE = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker")
+UNREADABLE = Failure(kind=FailureKind.UNPARSED, detail="neither yes nor no")
 PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)
 
 
 def ranking(*scores: float, size: int = 1, threshold: float = 0.4, refuse: bool = False) -> Ranking:
     params = Params(context_size=size, rerank=RerankParams(threshold=threshold, refuse=refuse))
-    return rank_by_relevance("abcdefgh"[: len(scores)], Scored(scores=scores), params)
+    return rank_by_relevance(dict(zip("abcdefgh", scores, strict=False)), params)
 
 
 def test_the_most_relevant_document_comes_first_and_the_irrelevant_go() -> None:
@@ -292,29 +294,90 @@ def test_a_threshold_of_zero_keeps_all() -> None:
 
 
 def test_a_failed_reranking_leaves_the_order_and_refuses_nothing() -> None:
-    found = rank_by_relevance("cab", GONE, Params(rerank=RerankParams(refuse=True)))
+    found = rank_by_relevance(dict.fromkeys("cab", GONE), Params(rerank=RerankParams(refuse=True)))
     assert (found.order, found.kept, found.refusal) == (tuple("cab"), tuple("cab"), None)
     assert found.relevance == {}
     assert found.decisions == (Decision(stage="rerank", action="original order", fallback="not_configured"),)
 
 
-def test_a_score_too_few_is_an_error() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        rank_by_relevance("ab", Scored(scores=(0.5,)), Params())
-    with pytest.raises(ValueError, match="shorter"):
-        keep_above_floor("ab", Scored(scores=(0.5,)), 0.5)
+def test_a_document_of_unknown_relevance_keeps_its_place_and_stays() -> None:
+    scores = {"a": 0.1, "b": UNREADABLE, "c": 0.9, "d": 0.2}
+    found = rank_by_relevance(scores, Params())
+    assert (found.order, found.kept) == (("c", "b", "d", "a"), ("c", "b"))
+    assert found.relevance == {"a": 0.1, "c": 0.9, "d": 0.2}
+    (decision,) = found.decisions
+    assert (decision.action, decision.fallback, decision.detail["unknown"]) == ("threshold", "unparsed", 1.0)
 
 
 def test_the_floor_is_in_itself_enough() -> None:
-    found = keep_above_floor("abc", Scored(scores=(0.5, 0.49, 0.9)), 0.5)
+    found = keep_above_floor({"a": 0.5, "b": 0.49, "c": 0.9}, 0.5)
     assert (found.rated, found.relevance) == (("a", "c"), {"a": 0.5, "b": 0.49, "c": 0.9})
     assert found.decisions == (Decision(stage="floor", action="floor", detail={"floor": 0.5, "below": 1.0}),)
 
 
 def test_without_a_reranker_there_is_no_floor() -> None:
-    found = keep_above_floor("abc", GONE, 0.5)
+    found = keep_above_floor(dict.fromkeys("abc", GONE), 0.5)
     assert (found.rated, found.relevance) == (tuple("abc"), {})
     assert found.decisions == (Decision(stage="floor", action="none", fallback="not_configured"),)
+
+
+def test_a_document_of_unknown_relevance_is_not_below_the_floor() -> None:
+    found = keep_above_floor({"a": 0.1, "b": UNREADABLE}, 0.5)
+    assert (found.rated, found.relevance) == (("b",), {"a": 0.1})
+    detail = {"floor": 0.5, "below": 1.0, "unknown": 1.0}
+    assert found.decisions == (Decision(stage="floor", action="floor", detail=detail, fallback="unparsed"),)
+
+
+# Whom a pipeline asks for relevance.
+
+
+def relevance_of(documents: str, by: RelevanceSource, answer: Callable[[Call], Reply]) -> dict[str, float | Failure]:
+    asking = ask_for_relevance("q", documents, by)
+    try:
+        asked = next(asking)
+        asking.send(answer(asked) if not isinstance(asked, list) else [answer(each) for each in asked])
+    except StopIteration as ended:
+        return dict(ended.value)
+    raise AssertionError("it asks once")
+
+
+def test_the_reranker_is_asked_for_all_documents_at_once() -> None:
+    asked: list[Call] = []
+
+    def answer(call: Call) -> Reply:
+        asked.append(call)
+        return Scored(scores=(0.2, 0.7))
+
+    assert relevance_of("ab", "reranker", answer) == {"a": 0.2, "b": 0.7}
+    assert asked == [Rerank(question="q", documents=("a", "b"))]
+
+
+def test_the_judge_is_asked_for_each_document_once() -> None:
+    asked: list[Judge] = []
+
+    def answer(call: Call) -> Reply:
+        assert isinstance(call, Judge)
+        asked.append(call)
+        return UNREADABLE if call.document == "b" else Relevance(probability=0.7, text="yes", labels={"yes": 0.7})
+
+    assert relevance_of("aba", "yes-no", answer) == {"a": 0.7, "b": UNREADABLE}
+    assert [(call.rubric, call.document, call.question) for call in asked] == [
+        ("relevance-yes-no", "a", "q"),
+        ("relevance-yes-no", "b", "q"),
+    ]
+    assert all(call.logprobs and call.decoding and not call.decoding.temperature for call in asked)
+    asked.clear()
+    relevance_of("a", "rating", answer)
+    assert [call.rubric for call in asked] == ["relevance"]
+
+
+def test_a_failed_reranker_says_nothing_of_any_document() -> None:
+    assert relevance_of("ab", "reranker", lambda _: GONE) == {"a": GONE, "b": GONE}
+
+
+def test_a_reranker_that_gives_a_score_too_few_is_an_error() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        relevance_of("ab", "reranker", lambda _: Scored(scores=(0.5,)))
 
 
 def test_a_trace_takes_the_rankings_order() -> None:
@@ -332,7 +395,7 @@ def test_a_trace_takes_the_rankings_order() -> None:
 
 def test_a_trace_without_probabilities_keeps_its_scores() -> None:
     trace = Trace(candidates=(Candidate(document="a", rank=1, score=0.3),))
-    again = make_ranked_trace(trace, rank_by_relevance("a", GONE, Params()))
+    again = make_ranked_trace(trace, rank_by_relevance({"a": GONE}, Params()))
     assert again == msgspec.structs.replace(trace, decisions=again.decisions)
 
 
@@ -368,6 +431,6 @@ def test_what_is_kept_is_the_head_of_the_order(scores: list[float], threshold: f
 @given(PROBABILITIES, st.floats(0, 1), st.floats(0, 1))
 def test_a_higher_floor_never_rates_more(scores: list[float], floor: float, higher: float) -> None:
     low, high = sorted((floor, higher))
-    documents = "abcdefgh"[: len(scores)]
-    rated = [set(keep_above_floor(documents, Scored(scores=tuple(scores)), each).rated) for each in (low, high)]
+    known = dict(zip("abcdefgh", scores, strict=False))
+    rated = [set(keep_above_floor(known, each).rated) for each in (low, high)]
     assert rated[1] <= rated[0]

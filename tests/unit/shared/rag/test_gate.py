@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -12,13 +13,37 @@ from hypothesis import strategies as st
 from shared import canonical
 from shared.calls import Call, Estimate, Generate, Judge, Rerank, Retrieve
 from shared.params import GateParams, Params, RerankParams, RouteParams
+from shared.pipelines import registry
 from shared.rag import gate
-from shared.rag.gate import JudgeUnusable, Route, choose_route, decide_gate, make_estimates, score_document, score_text
-from shared.replies import Document, Estimated, Failure, FailureKind, Reply, Scored
+from shared.rag.gate import (
+    JudgeUnusable,
+    Route,
+    choose_route,
+    decide_gate,
+    judge_relevance_test,
+    make_estimates,
+    pair_documents,
+    score_document,
+    score_text,
+)
+from shared.replies import Document, Estimated, Failure, FailureKind, Relevance, Reply, Scored
 from shared.runtime.price import dry_run, make_placeholder_job
-from shared.samples import Decision, GateDecision, Item, Outcome, Strategy
+from shared.samples import Decision, GateDecision, Item, Outcome, Sample, Strategy
 from tests.unit.cases import named
-from tests.unit.shared.pipelines.test_pipelines import RATINGS, A, Answer, B, C, D, run, world
+from tests.unit.shared.pipelines.test_pipelines import (
+    HASHES,
+    LIBRARY,
+    RATINGS,
+    A,
+    Answer,
+    B,
+    C,
+    D,
+    drive,
+    neighbours,
+    run,
+    world,
+)
 
 # The confidence gate: correlation, decision, reason, and recomputation.
 
@@ -533,3 +558,135 @@ def test_the_floor_holds_for_rules_too() -> None:
 def test_replay_repeats_the_floor() -> None:
     first, again = (run("mathrag-gate", scored, FLOOR) for _ in range(2))
     assert canonical.encode(first) == canonical.encode(again)
+
+
+# How many documents are rated: outside mathematics those of the prompt, so that quality removes nothing from it.
+
+
+def test_documents_behind_the_rated_ones_stay_behind() -> None:
+    outcome, asked = run("mathrag-gate", scored, Params(rated=2, context_size=2))
+    assert [call.document for call in asked[1] if isinstance(call, Judge)] == [C, A]
+    found = [(each.document, each.quality is None) for each in outcome.trace.candidates]
+    assert found == [(C, False), (A, False), (B, True), (D, True)]
+
+
+@pytest.mark.parametrize("strategy", [Strategy.JUDGE, Strategy.RULES])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_with_as_many_rated_as_the_prompt_holds_it_has_the_documents_of_hybrid(size: int, strategy: Strategy) -> None:
+    params = Params(rated=size, context_size=size)
+    outcome, _ = run("mathrag-gate", scored, params, strategy)
+    plain, _ = run("hybrid", scored, params)
+    assert set(outcome.context) == set(plain.context)
+    assert len(outcome.context) == size
+
+
+def test_of_documents_above_the_floor_the_first_are_rated() -> None:
+    outcome, asked = run("mathrag-gate", scored, Params(rated=1, rerank=RerankParams(floor=0.5)))
+    assert [call.document for call in asked[2] if isinstance(call, Judge)] == [C]
+    assert order(outcome) == [C, A, B, D]
+
+
+def judged_relevant(call: Call) -> Reply:
+    if isinstance(call, Judge) and call.logprobs:
+        return Relevance(probability=RELEVANCE[call.document], text="yes")
+    return world(call)
+
+
+def test_the_floor_may_be_asked_of_the_judge() -> None:
+    by_judge, asked = run("mathrag-gate", judged_relevant, Params(rerank=RerankParams(by="yes-no", floor=0.5)))
+    by_reranker, _ = run("mathrag-gate", scored, FLOOR)
+    assert by_judge == by_reranker
+    assert not any(isinstance(call, Rerank) for step in asked for call in step)
+
+
+# The test of the judge's relevance: a question's own documents against those of another.
+
+
+def test_each_questions_best_documents_are_paired_with_those_of_the_next_that_it_did_not_find() -> None:
+    lists = [["a", "b", "c", "d"], ["a", "e", "f"], ["g"], ["a", "b"], []]
+    assert pair_documents(lists) == [
+        (0, ("a", "b"), ("e", "f")),
+        (1, ("a",), ("g",)),
+        (2, ("g",), ("a",)),
+        (3, ("a", "b"), ("c", "d")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("preferred", "questions", "passed"),
+    [(6, 6, True), (5, 5, False), (9, 10, False), (10, 10, True), (12, 15, False), (13, 15, True), (36, 50, False)],
+)
+def test_a_judge_is_trusted_if_it_prefers_a_questions_own_documents(
+    preferred: int, questions: int, passed: bool
+) -> None:
+    found = judge_relevance_test([([0.9], [0.1])] * preferred + [([0.1], [0.9])] * (questions - preferred))
+    assert (found.preferred, found.questions, found.passed) == (preferred, questions, passed)
+    assert found.reason.startswith(f"the judge prefers the documents of a question to others' for {preferred} of")
+    assert found.reason.endswith("no floor") is not passed
+
+
+def test_ties_are_no_preference_and_unread_replies_no_question() -> None:
+    found = judge_relevance_test([([0.5], [0.5])] * 10 + [([], [0.5])] * 3 + [([0.9, 0.1], [0.8])] * 2)
+    assert (found.questions, found.preferred, found.passed) == (12, 2, False)
+
+
+def test_without_a_question_to_tell_by_no_judge_is_trusted() -> None:
+    assert not judge_relevance_test([]).passed
+    assert pair_documents([]) == pair_documents([["a"]]) == pair_documents([["a"], ["a"]]) == []
+
+
+TESTED = Params(quality="rules", rerank=RerankParams(by="rating", floor=0.5, tested=True))
+
+
+def prepared(items: int, likes: Callable[[Judge], float]) -> tuple[GateDecision, list[list[Call]]]:
+    """The decision for so many questions, each of which finds two documents of its own."""
+
+    def answer(call: Call) -> Reply:
+        if isinstance(call, Judge):
+            return Relevance(probability=likes(call), text="[[3]]")
+        return neighbours(call)
+
+    asked = [Item(ordinal=number, question=f"q{number}") for number in range(items)]
+    prepare = registry.get("mathrag-gate").prepare
+    assert prepare is not None
+    return drive(prepare(asked, TESTED, LIBRARY), answer)
+
+
+def is_own(call: Judge) -> bool:
+    number = int(str(call.question)[1:])
+    return call.document in HASHES[number : number + 2]
+
+
+def test_a_judge_that_knows_its_documents_passes_and_its_floor_counts() -> None:
+    decision, asked = prepared(20, lambda call: 0.9 if is_own(call) else 0.2)
+    assert decision.relevance is not None
+    assert (decision.relevance.questions, decision.relevance.preferred, decision.relevance.passed) == (20, 20, True)
+    assert decision.strategy is Strategy.RULES
+    assert {type(call) for call in asked[1]} == {Judge}
+    sample = Sample(item=Item(ordinal=0, question="What is x?"), prepared=decision)
+    outcome, _ = drive(registry.get("mathrag-gate").run(sample, TESTED, LIBRARY), judged_relevant)
+    assert [each.action for each in outcome.trace.decisions] == ["floor"]
+
+
+def test_a_judge_that_guesses_fails_and_the_documents_are_those_without_a_floor() -> None:
+    decision, _ = prepared(20, lambda call: int(canonical.digest(call).hex()[:4], 16) / 65_536)
+    assert decision.relevance is not None
+    assert not decision.relevance.passed
+    sample = Sample(item=Item(ordinal=0, question="What is x?"), prepared=decision)
+    outcome, asked = drive(registry.get("mathrag-gate").run(sample, TESTED, LIBRARY), judged_relevant)
+    assert [each.action for each in outcome.trace.decisions] == ["judge not trusted"]
+    assert not any(isinstance(call, Judge) for step in asked for call in step)
+    assert order(outcome) == order(run("mathrag-gate", world, Params(quality="rules"), Strategy.RULES)[0])
+
+
+def test_nothing_is_tested_unless_the_floor_depends_on_the_judge() -> None:
+    for rerank in (
+        RerankParams(by="reranker", floor=0.5, tested=True),
+        RerankParams(by="rating", floor=0.0, tested=True),
+        RerankParams(by="rating", floor=0.5),
+    ):
+        prepare = registry.get("mathrag-gate").prepare
+        assert prepare is not None
+        params = Params(quality="rules", rerank=rerank)
+        decision, asked = drive(prepare([Item(ordinal=0, question="q0")], params, LIBRARY), neighbours)
+        assert (decision.relevance, asked) == (None, [])

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +16,12 @@ from shared.rag.prompts import (
     localised,
     parse_critique,
     parse_rating,
+    parse_relevance,
     render,
     template,
 )
 from shared.rag.text import change_prose, find_mathematics, list_prose
-from shared.replies import Document, Failure, FailureKind, Rated
+from shared.replies import Document, Failure, FailureKind, Rated, Relevance, Token
 from shared.samples import Item, Sample, Strategy
 from tests.unit.shared.pipelines.test_pipelines import LIBRARY, decision, drive
 
@@ -358,3 +361,86 @@ def test_a_score_that_the_token_limit_cut_is_none(text: str) -> None:
 @given(st.text(), st.booleans())
 def test_no_text_breaks_the_reader_of_critiques(text: str, truncated: bool) -> None:
     assert isinstance(parse_critique(text, truncated=truncated), Critique | Failure)
+
+
+# Relevance, read by the probabilities of yes and no or of the ratings.
+
+
+def spoken(*places: dict[str, float]) -> tuple[Token, ...]:
+    """Tokens, the first of each place being the one that was generated, with the probabilities of the alternatives."""
+    tops = [{text: math.log(share) for text, share in place.items()} for place in places]
+    return tuple(Token(text=next(iter(top)), logprob=next(iter(top.values())), top=top) for top in tops)
+
+
+def asked(text: str, tokens: tuple[Token, ...] = (), template_id: str = "relevance-yes-no") -> Relevance | Failure:
+    return parse_relevance(text, tokens, template_id, truncated=False)
+
+
+def relevance(found: Relevance | Failure) -> float:
+    assert isinstance(found, Relevance)
+    return found.probability
+
+
+def test_relevance_is_the_share_of_yes_among_yes_and_no() -> None:
+    found = asked("Yes", spoken({"Yes": 0.5, " yes": 0.1, "No": 0.15, "Maybe": 0.2}))
+    assert relevance(found) == pytest.approx(0.6 / 0.75)
+    assert isinstance(found, Relevance)
+    assert found.labels == pytest.approx({"yes": 0.6, "no": 0.15})
+
+
+def test_a_reply_that_does_not_begin_with_yes_or_no_is_read_by_its_first_tokens_alternatives() -> None:
+    assert relevance(asked("The document", spoken({"The": 0.4, "No": 0.3, "Yes": 0.1}))) == pytest.approx(0.25)
+
+
+def test_yes_behind_marks_counts_at_its_own_place() -> None:
+    assert relevance(asked("**Yes**", spoken({"**": 0.9, "No": 0.1}, {"Yes": 0.8, "No": 0.2}))) == pytest.approx(0.8)
+
+
+def test_what_is_thought_aloud_does_not_count() -> None:
+    thinking = spoken({"<think>": 1.0}, {"no": 1.0}, {"</think>": 1.0}, {"\n\n": 1.0}, {"yes": 0.9, "no": 0.1})
+    assert relevance(asked("<think>no</think>\n\nyes", thinking)) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("Yes, it does", 1.0), (" no.", 0.0), ("**NO**", 0.0)])
+def test_without_log_probabilities_the_word_decides(text: str, expected: float) -> None:
+    assert asked(text) == Relevance(probability=expected, text=text)
+
+
+@pytest.mark.parametrize("text", ["It helps", "not at all", "yesterday", "nothing", ""])
+def test_a_reply_without_yes_or_no_has_no_relevance(text: str) -> None:
+    found = asked(text)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.detail) == (FailureKind.UNPARSED, f"neither yes nor no in {text!r}")
+    tokens = spoken({"It": 0.9, "nothing": 0.1})
+    assert isinstance(asked("It helps", tokens), Failure)
+
+
+def test_a_word_that_is_no_single_token_counts_by_the_text() -> None:
+    assert asked("Yes", spoken({"Y": 1.0}, {"es": 1.0})) == Relevance(probability=1.0, text="Yes")
+    impossible = (Token(text="no", logprob=-9999.0, top={"no": -9999.0}),)
+    assert asked("no", impossible) == Relevance(probability=0.0, text="no")
+
+
+def test_a_rating_of_relevance_is_the_mean_by_probability() -> None:
+    tokens = spoken({"[[": 1.0}, {"4": 0.6, "5": 0.2, "2": 0.2}, {"]]": 1.0})
+    found = asked("[[4]]", tokens, "relevance")
+    assert relevance(found) == pytest.approx((0.6 * 4 + 0.2 * 5 + 0.2 * 2 - 1) / 4)
+
+
+def test_a_rating_of_relevance_without_log_probabilities_is_the_rating() -> None:
+    assert relevance(asked("[[4]]", template_id="relevance-zh")) == 0.75
+    assert isinstance(asked("perhaps", template_id="relevance"), Failure)
+
+
+@pytest.mark.parametrize("text", ["4 out of 10", "[[4]] or [[5]]", "[[6]]"])
+def test_what_is_no_single_rating_from_one_to_five_has_no_relevance(text: str) -> None:
+    assert isinstance(asked(text, spoken({"4": 0.9, "5": 0.1}), "relevance"), Failure)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["yes", " no", "Yes", "NO", "x", "1", "[[5", "3"]), st.floats(1e-6, 1), min_size=1)
+)
+def test_relevance_is_always_a_probability(place: dict[str, float]) -> None:
+    for template_id in ("relevance-yes-no", "relevance"):
+        found = asked("[[3]]", spoken(place), template_id)
+        assert isinstance(found, Failure) or 0 <= found.probability <= 1
