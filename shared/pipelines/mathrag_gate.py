@@ -55,8 +55,10 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
         for dense, sparse in zip(found[::2], found[1::2], strict=True):
             fused = FoundLists(require(dense), require(sparse)).fuse(params)
             lists.append([document for document, _ in fused])
-    decision = set_gate(Strategy(params.quality), params.gate) if params.quality != "gate" else None
-    decision = decision or (yield from _calibrate_quality(lists, params, library))
+    if params.quality == "gate":
+        decision = yield from _calibrate_quality(lists, params, library)
+    else:
+        decision = set_gate(Strategy(params.quality), params.gate)
     if not tests:
         return decision
     return replace(decision, relevance=(yield from _test_relevance(items, lists, params)))

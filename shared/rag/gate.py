@@ -109,6 +109,8 @@ def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
 TRUSTED = 0.6
 """Lower end of the interval from which a judge is trusted; one that guesses has 0.5 in the middle. 6 of 6, 10 of 10, 13
 of 15 or 37 of 50 questions are enough."""
+MOST_QUESTIONS = 50
+"""Number of questions that are enough."""
 COMPARED = 3
 """Number of documents of each side, of which the most relevant counts: the first alone may well be a miss."""
 
@@ -119,8 +121,10 @@ def pair_documents(lists: Sequence[Sequence[str]]) -> list[tuple[int, tuple[str,
     `lists` has the fused documents of each question, best first. Returns the question's index, its own documents and
     the others; questions without a partner are left out.
     """
-    pairs = []
+    pairs: list[tuple[int, tuple[str, ...], tuple[str, ...]]] = []
     for index, found in enumerate(lists):
+        if len(pairs) == MOST_QUESTIONS:
+            break
         for step in range(1, len(lists)):
             others = [each for each in lists[(index + step) % len(lists)] if each not in found]
             if most := min(COMPARED, len(found), len(others)):

@@ -137,7 +137,12 @@ def dry_run(job: JobSpec, item: Item, repeat: int = 0) -> Iterator[list[Bound]]:
     if job.find_pipeline().prepare is not None:
         prepare = job.prepare([item], library)
         yield from dry_rounds(job, prepare)
-        job = msgspec.structs.replace(job, prepared=prepare.result)
+        prepared = prepare.result
+        if prepared is not None and prepared.relevance is not None:
+            # The dearer path is priced: a judge that is trusted is asked for every candidate.
+            trusted = msgspec.structs.replace(prepared.relevance, passed=True)
+            prepared = msgspec.structs.replace(prepared, relevance=trusted)
+        job = msgspec.structs.replace(job, prepared=prepared)
     yield from dry_rounds(job, job.start(item, repeat, library), repeat)
 
 

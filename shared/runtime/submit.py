@@ -273,8 +273,10 @@ class Drafting:
             # Rules cost no calls, and a single document cannot be reordered.
             quality = "rules" if rated == 1 and params.quality == "gate" else params.quality
             params = msgspec.structs.replace(params, rated=rated, quality=quality)
-            if rerank.floor is None and (has_reranker or "judge" in pins):
-                rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=not has_reranker)
+            asks_judge = rerank.by in ("yes-no", "rating") or (rerank.by == "auto" and not has_reranker)
+            if rerank.floor is None and ("judge" in pins if asks_judge else has_reranker):
+                tested = rerank.tested if "rerank.tested" in submission.given else asks_judge
+                rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=tested)
         elif unread := sorted(submission.given & {"rerank.by", "rerank.tested"} if rerank.floor is None else ()):
             message = f"`params.{unread[0]}`: is not read, as relevance is not asked for in mathematics"
             raise Invalid(message, hint="set `rerank.floor`, too, such as 0.5")

@@ -425,13 +425,15 @@ async def test_outside_mathematics_a_configured_reranker_is_asked(database: Data
     await furnish(database, items=2)
     async with database.transaction() as connection:
         await pins.register(connection, ModelIdentity(name="reranker", backend="gguf", digest="a"))
-    assert await filled_in(database, grading={"grader": "text"}) == {**OF_WORDS, "by": "reranker", "tested": False}
+    words = {"grader": "text"}
+    assert await filled_in(database, grading=words) == {**OF_WORDS, "by": "reranker", "tested": False}
+    assert await filled_in(database, grading=words, rerank={"by": "yes-no"}) == {**OF_WORDS, "by": "yes-no"}
 
 
 async def filled_in(database: Database, **params: Any) -> dict[str, Any]:
     """What a job of `mathrag-gate` with these parameters was given."""
     await submit_job(database, params={"context_size": 2, **params})
-    ((stored,),) = await rows(database, "SELECT params FROM jobs")
+    stored = (await rows(database, "SELECT params FROM jobs ORDER BY id"))[-1][0]
     found = decode_params(bytes(stored))  # type: ignore[arg-type]
     rerank = found.rerank
     filled = {"floor": rerank.floor, "by": rerank.by, "tested": rerank.tested}

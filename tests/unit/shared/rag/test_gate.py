@@ -630,6 +630,16 @@ def test_ties_are_no_preference_and_unread_replies_no_question() -> None:
     assert (found.questions, found.preferred, found.passed) == (12, 2, False)
 
 
+def test_a_test_has_at_most_fifty_questions() -> None:
+    assert len(pair_documents([[str(number)] for number in range(200)])) == 50
+
+
+def test_a_plan_counts_the_calls_of_a_judge_that_is_trusted() -> None:
+    job = make_placeholder_job("mathrag-gate", TESTED)
+    roles = [each.role for calls in dry_run(job, Item(ordinal=0, question="q")) for each in calls]
+    assert roles.count("judge") == Params().candidates
+
+
 def test_without_a_question_to_tell_by_no_judge_is_trusted() -> None:
     assert not judge_relevance_test([]).passed
     assert pair_documents([]) == pair_documents([["a"]]) == pair_documents([["a"], ["a"]]) == []
