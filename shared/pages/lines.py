@@ -254,6 +254,8 @@ SENTENCES = {
     " documents were scored as the gate decided.",
     "floor floor": "{below} documents were less relevant than {floor} and were not scored.",
     "floor none": "No document was left out as irrelevant.",
+    "floor judge not trusted": "The judge model failed the test of its relevance, so no document was left out as"
+    " irrelevant.",
     "rerank threshold": "Reranking kept {kept} of {documents} documents, those of relevance {threshold} or more.",
     "rerank best": "No document reached relevance {threshold} (the best has {best}): the best {kept} stayed.",
     "rerank refuse": "No document reached relevance {threshold} (the best has {best}): the question was refused.",
