@@ -277,9 +277,6 @@ class Drafting:
             if rerank.floor is None and ("judge" in pins if asks_judge else has_reranker):
                 tested = rerank.tested if "rerank.tested" in submission.given else asks_judge
                 rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=tested)
-        elif unread := sorted(submission.given & {"rerank.by", "rerank.tested"} if rerank.floor is None else ()):
-            message = f"`params.{unread[0]}`: is not read, as relevance is not asked for in mathematics"
-            raise Invalid(message, hint="set `rerank.floor`, too, such as 0.5")
         if rerank.floor and rerank.by == "auto":
             by = "reranker" if has_reranker or "judge" not in pins else "rating"
             rerank = msgspec.structs.replace(rerank, by=by)

@@ -194,6 +194,13 @@ async def test_a_job_whose_quality_can_reorder_nothing_is_told(api: Api, databas
         assert "warnings" not in await api.job("mathrag-gate", params=params)
 
 
+async def test_a_job_in_mathematics_that_asks_nobody_for_relevance_is_told(api: Api, database: Database) -> None:
+    await furnish(database)
+    (warning,) = (await api.job("mathrag-gate", params={"rerank": {"by": "yes-no"}, "quality": "rules"}))["warnings"]
+    assert warning.startswith("'mathrag-gate' does not ask for relevance in mathematics, so `rerank.by` and")
+    assert warning.endswith("set `rerank.floor`, too, such as 0.5")
+
+
 async def test_a_judge_whose_server_may_give_no_probabilities_is_named(api: Api, database: Database) -> None:
     await furnish(database)
     for pipeline, asking in (

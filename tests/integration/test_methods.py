@@ -287,7 +287,7 @@ async def test_a_jobs_documents_are_scored_in_the_order_asked(
 async def test_without_a_reranker_every_call_says_so_at_once(database: Database, retriever: Any) -> None:
     await furnish(database)
     async with retriever() as setting:
-        await submit_job(database, params=FLOOR)
+        await submit_job(database, params={"rerank": {"floor": 0.5, "by": "reranker"}})
         await drain(database, RerankingByRole(setting.executor))
     assert await scalar(database, "SELECT state FROM jobs") == "completed"
     found = await replies(database)

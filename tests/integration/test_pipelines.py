@@ -12,7 +12,6 @@ from services.guard.drivers.process import LlamaServer, ProcessDriver
 from shared import canonical
 from shared.audit import check
 from shared.calls import Decoding, ModelAnswer, Request
-from shared.errors import Invalid
 from shared.params import Params, decode_params
 from shared.pipelines import registry
 from shared.rag.crag import SHIPPED_VECTORS
@@ -438,13 +437,6 @@ async def filled_in(database: Database, **params: Any) -> dict[str, Any]:
     rerank = found.rerank
     filled = {"floor": rerank.floor, "by": rerank.by, "tested": rerank.tested}
     return {"rated": found.rated, **filled, "quality": found.quality}
-
-
-async def test_a_floor_that_mathematics_does_not_have_needs_no_source(database: Database) -> None:
-    await furnish(database, items=2)
-    with pytest.raises(Invalid, match=r"`params.rerank.by`: is not read, as relevance is not asked for in mathematics"):
-        await submit_job(database, params={"rerank": {"by": "yes-no"}}, given=frozenset({"rerank.by"}))
-    await submit_job(database, params={"rerank": {"by": "yes-no"}})  # by the operator's configuration
 
 
 async def test_a_job_tests_the_judge_before_its_samples_and_its_audit_is_clean(database: Database) -> None:

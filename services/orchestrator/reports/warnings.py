@@ -106,8 +106,8 @@ JUDGES = text("""
 
 
 async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
-    """Warn if relevance may not be read by log-probabilities, and if quality reorders nothing, as the prompt has one
-    document.
+    """Warn if relevance may not be read by log-probabilities, if what tells it is set in vain, and if quality reorders
+    nothing, as the prompt has one document.
     """
     warnings = []
     for row in (await connection.execute(JUDGES, {"jobs": jobs})).all():
@@ -115,6 +115,7 @@ async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int])
             continue
         params = decode_params(row.params)
         asks = not pipeline.ignores("rerank.by") and not pipeline.find_closed("rerank.by", get_values(params))
+        asks = asks and bool(params.rerank.floor or pipeline.ignores("rerank.floor"))
         asks = asks and params.rerank.by in ("yes-no", "rating")
         if asks and row.judge and not gives_logprobs(row.backend, row.version):
             server = f"{row.backend} {row.version}".strip()
@@ -122,7 +123,14 @@ async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int])
                 f"the server of judge {row.judge!r} ({server}) may give no log-probabilities: then the word in a reply"
                 " alone tells whether a document is relevant, and documents of the same word keep their order"
             )
-        if not pipeline.ignores("rated") and params.rated == 1 and not params.rerank.floor:
+        if pipeline.ignores("rated") or params.rerank.floor:
+            continue
+        if params.rerank.by != "auto" or params.rerank.tested:
+            warnings.append(
+                f"{row.pipeline!r} does not ask for relevance in mathematics, so `rerank.by` and `rerank.tested` change"
+                " nothing; set `rerank.floor`, too, such as 0.5"
+            )
+        if params.rated == 1:
             warnings.append(
                 f"quality reorders nothing: {row.pipeline!r} rates one document (`rated`), and there is no relevance"
                 " floor; use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`"
