@@ -10,15 +10,17 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 ENV PIP_CACHE_DIR=/var/cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-COPY requirements/base.txt requirements/build.txt requirements/
+COPY requirements/base.txt requirements/parquet.txt requirements/build.txt requirements/
 RUN --mount=type=cache,id=pip,target=/var/cache/pip,sharing=locked \
     python -m venv /opt/venv && python -m venv /opt/build \
-    && /opt/venv/bin/pip install --quiet --require-hashes -r requirements/base.txt \
+    && /opt/venv/bin/pip install --quiet --require-hashes -r requirements/base.txt -r requirements/parquet.txt \
     && /opt/build/bin/pip install --quiet --require-hashes -r requirements/build.txt
-# The distribution without its code: the command `mathrag`, and a version that the code can ask for.
+# Both distributions without their code: the command `mathrag`, and versions that the code can ask for.
 COPY pyproject.toml LICENSE ./
+COPY mathrag/pyproject.toml mathrag/
 RUN --mount=type=cache,id=pip,target=/var/cache/pip,sharing=locked \
-    /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /opt/build/wheels . \
+    mkdir -p mathrag/cli mathrag/client/groups mathrag/reading \
+    && /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /opt/build/wheels ./mathrag . \
     && /opt/venv/bin/pip install --quiet --no-deps --no-index /opt/build/wheels/*.whl \
     && /opt/venv/bin/pip uninstall --quiet --yes pip
 
@@ -28,6 +30,7 @@ WORKDIR /app
 COPY shared shared
 COPY services services
 COPY mathrag mathrag
+COPY mathrag_gate mathrag_gate
 # The images' files belong to root and cannot be written, so nobody could compile them later.
 RUN python -m compileall -q .
 
@@ -40,6 +43,7 @@ COPY --from=environment /opt/venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     MATHRAG_DATA_DIR=/data MATHRAG_TELEMETRY__LOG_FORMAT=json
 WORKDIR /app
+COPY --from=code /app/mathrag mathrag
 COPY --from=code /app/shared shared
 COPY --from=code /app/services/__init__.py services/
 # Whoever submits a job pins it to these weights, whoever answers has to have the same.
@@ -65,7 +69,7 @@ CMD ["alembic", "upgrade", "head"]
 FROM migrate AS orchestrator
 COPY --from=code /app/services/orchestrator services/orchestrator
 # For `docker compose exec orchestrator mathrag ...`.
-COPY --from=code /app/mathrag mathrag
+COPY --from=code /app/mathrag_gate mathrag_gate
 COPY docs docs
 EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \

@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 DEMO_VENV := .venv-demo
+SERVER_FOLDERS := mathrag_gate services shared migrations models deploy docs
 UV := $(VENV)/lock/bin/uv
 AUDIT := $(VENV)/advisories/bin/pip-audit
 ZENSICAL := $(VENV)/docs/bin/zensical
@@ -30,7 +31,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,15 +44,19 @@ CHECK_VENV = $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 
 # --no-compile: most modules are never imported, and compiling them all takes longer than the rest (97 s against 39 s of
 # processor time).
-$(STAMP): requirements/dev.txt pyproject.toml
+# Uninstalled first: up to 0.1.0 of November 2026 the server's distribution had the client's files, and pip would delete the new
+# ones with it.
+$(STAMP): requirements/dev.txt requirements/build.txt pyproject.toml mathrag/pyproject.toml
 	@$(CHECK_PYTHON)
 	@$(CHECK_VENV)
 	@echo "Creating $(VENV), once: $$(grep -c == requirements/dev.txt) packages, which takes one to five minutes."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt | awk '\
+	@$(BIN)/python -m pip install --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt \
+		-r requirements/build.txt | awk '\
 		/^Collecting / { sub(/==.*/, "", $$2); printf "  %d %s\n", ++n, $$2; fflush() } \
 		/^Installing collected/ { print "  installing them"; fflush() }'; test $${PIPESTATUS[0]} -eq 0
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip uninstall --quiet --disable-pip-version-check --yes mathrag-gate mathrag 2>/dev/null
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable mathrag --editable .
 	@touch $@
 	@echo "$(VENV) is ready: $(BIN)/mathrag --help"
 
@@ -59,9 +64,9 @@ demo: $(if $(wildcard $(STAMP)),,$(DEMO_VENV)/installed) ## Start everything, an
 	@$(if $(wildcard $(STAMP)),$(VENV),$(DEMO_VENV))/bin/mathrag demo $(if $(QUICK),--quick) $(if $(STOP),--stop)
 
 # Without --quiet, both print a line for each package; errors are printed with it, too.
-EMBEDDED := --quiet --require-hashes -r requirements/base.txt -r requirements/embedded.txt
-ITSELF := --quiet --no-deps --no-build-isolation --editable .
-$(DEMO_VENV)/installed: requirements/base.txt requirements/embedded.txt pyproject.toml
+EMBEDDED := --quiet --require-hashes -r requirements/base.txt -r requirements/embedded.txt -r requirements/build.txt
+ITSELF := --quiet --no-deps --no-build-isolation --editable mathrag --editable .
+$(DEMO_VENV)/installed: requirements/base.txt requirements/embedded.txt requirements/build.txt pyproject.toml mathrag/pyproject.toml
 	@$(CHECK_PYTHON)
 	@echo "Installing about 100 packages into $(DEMO_VENV), once: one to three minutes"
 	@rm -rf $(DEMO_VENV)
@@ -93,7 +98,7 @@ GROUPS := unit-shared integration-pages integration-schema integration-retrieval
 SELECTED := -m "not e2e and not faults and not slow"
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 TEXTS := $(addprefix tests/unit/shared/,ingest mathtext questions rag rules)
-HANDS := tests/unit/mathrag/cli tests/unit/mathrag/test_report.py tests/unit/shared/pages tests/unit/tools
+HANDS := $(addprefix tests/unit/,mathrag/cli mathrag_gate/cli mathrag_gate/test_report.py) tests/unit/shared/pages tests/unit/tools
 unit-texts: TESTS := $(TEXTS)
 unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(HANDS))
 unit-retriever: TESTS := tests/unit/services/retriever
@@ -189,6 +194,16 @@ lint: $(STAMP) ## Style, types, who may import whom, and whether what is generat
 generate: $(STAMP) ## Write what repeats the code: schemas, mathrag.example.yaml, pages of docs/reference/
 	$(BIN)/python .ci/generate
 
+# In a copy, as a build writes its files beside what it packs.
+wheels: $(STAMP) ## Both distributions, the client and the server, into dist/
+	@rm -rf build/wheels dist && mkdir -p build/wheels
+	@git archive HEAD LICENSE pyproject.toml mathrag $(SERVER_FOLDERS) | tar -x -C build/wheels
+	@cp LICENSE build/wheels/mathrag
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist \
+		build/wheels/mathrag build/wheels
+	@rm -rf build/wheels
+	@du -h dist/*.whl
+
 docs: $(ZENSICAL) ## The documentation as a site that opens without a server: build/site/index.html
 	@$(ZENSICAL) build --strict --clean
 	@$(VENV)/docs/bin/python .ci/llms.py
@@ -200,12 +215,15 @@ $(ZENSICAL): requirements/docs.txt
 	@touch $@
 
 lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
-	$(COMPILE) pyproject.toml --extra server --upgrade --output-file requirements/base.txt
-	$(COMPILE) pyproject.toml --upgrade --group dev --extra embedded --constraint requirements/base.txt \
+	$(COMPILE) pyproject.toml --upgrade --no-emit-package mathrag --output-file requirements/base.txt
+	$(COMPILE) pyproject.toml --upgrade --no-emit-package mathrag --group dev --extra embedded --constraint requirements/base.txt \
 		--output-file requirements/dev.txt
-	set -o pipefail; $(COMPILE) pyproject.toml --extra embedded --constraint requirements/dev.txt \
+	set -o pipefail; $(COMPILE) pyproject.toml --no-emit-package mathrag --extra embedded --constraint requirements/dev.txt \
 		$$(sed -n 's/==.*//p' requirements/base.txt | sed 's/^/--no-emit-package /') \
 		| sed '/^$$/,$$d' > requirements/embedded.txt
+	set -o pipefail; $(COMPILE) pyproject.toml --no-emit-package mathrag --extra parquet --constraint requirements/dev.txt \
+		$$(sed -n 's/==.*//p' requirements/base.txt | sed 's/^/--no-emit-package /') \
+		| sed '/^$$/,$$d' > requirements/parquet.txt
 	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
 	$(COMPILE) --group audit --upgrade --output-file requirements/audit.txt
 	$(COMPILE) --group docs --upgrade --output-file requirements/docs.txt
@@ -231,4 +249,4 @@ ci-full: ## That and all the rest: containers, upgrades, mutants, every fault, r
 	@.ci/full
 
 clean: ## Remove the environment and all caches; data in .mathrag stay
-	rm -rf $(VENV) $(DEMO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache
+	rm -rf build dist $(VENV) $(DEMO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache

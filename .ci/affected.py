@@ -20,7 +20,7 @@ from pathlib import Path
 import grimp
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGES = ("mathrag", "services", "shared", "tools", "tests")
+PACKAGES = ("mathrag", "mathrag_gate", "services", "shared", "tools", "tests")
 RINGS = ("tests/unit", "tests/integration")
 
 

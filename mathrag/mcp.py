@@ -264,7 +264,7 @@ def build_protocol(server: Server) -> Protocol[Any]:
         return CallToolResult(content=[TextContent(text=text)], structured_content=value)
 
     return Protocol(
-        "mathrag", version=version("mathrag-gate"), instructions=INSTRUCTIONS, on_list_tools=list_tools,
+        "mathrag", version=version("mathrag"), instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool,
     )  # fmt: skip
 

@@ -13,10 +13,10 @@ import httpx2
 import msgspec
 import yaml
 
-from shared.errors import Conflict, Invalid, Unavailable
+from mathrag.errors import Conflict, Invalid, Unavailable
+from mathrag.messages import make_hint
 from shared.headers import authorization
 from shared.lease.memory import estimate_memory
-from shared.messages import make_hint
 from shared.models import metadata
 from shared.models.metadata import MetadataError
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, find_ollama

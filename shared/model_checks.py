@@ -13,10 +13,10 @@ import httpx2
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.check import Check, NotReady
-from shared.errors import MathragError
+from mathrag.check import Check, NotReady
+from mathrag.errors import MathragError
+from mathrag.messages import redact
 from shared.headers import authorization
-from shared.messages import redact
 from shared.models import commands, servers
 from shared.models.embedding import ModelFailed
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetching, find_ollama, make_full_tag

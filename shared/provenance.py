@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict
 from shared import canonical
 from shared.calls import DocumentRef, Request
 from shared.canonical import normalise
-from shared.errors import Conflict
 from shared.records import EndLine, JobLine, JobRecord, Link, SampleLine, SampleRecord, Texts, genesis
 from shared.storage import provenance
 from shared.storage.database import TERMINAL, Database, sql

@@ -2,6 +2,8 @@
 
 import os
 import re
+from functools import cache
+from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,8 +19,9 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from shared.errors import Unavailable
-from shared.places import DATA_DIR, config_file
+from mathrag.errors import Unavailable
+from mathrag.installation import SERVER, checkout
+from mathrag.places import DATA_DIR, config_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MODELS = REPOSITORY / "models"
@@ -775,3 +778,9 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """Load the settings of this process, from its environment and its file."""
     return Settings()
+
+
+@cache
+def release() -> tuple[str, str | None]:
+    """Return version and commit of the running program, as `collect_acceptance` stores them."""
+    return version(SERVER), load().commit or checkout()[0]

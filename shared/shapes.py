@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shared.errors import Invalid
+from mathrag.errors import Invalid
 from shared.replies import Graded, Marked
 
 # API keys: their format, their scopes, their lifetimes, and the digest that is stored of them.

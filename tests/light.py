@@ -1,4 +1,4 @@
-"""The light installation: what the wheel without extras brings, made of what is installed here."""
+"""The client alone: what its wheel without extras brings, made of what is installed here."""
 
 import tomllib
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def distributions() -> set[str]:
-    """Canonical names of the distributions that pyproject.toml's dependencies lead to, without any extra."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    """Canonical names of the distributions that the client's dependencies lead to, without any extra."""
+    project = tomllib.loads((REPOSITORY / "mathrag" / "pyproject.toml").read_text("utf-8"))["project"]
     open_ends = [Requirement(each) for each in project["dependencies"]]
     found: dict[str, set[str]] = {}
     while open_ends:
@@ -34,7 +34,7 @@ def _following(name: str, extras: set[str]) -> Iterator[Requirement]:
 
 
 def link_into(folder: Path) -> None:
-    """Make `folder` the site-packages of a light installation, whose files are those that are installed here."""
+    """Make `folder` the site-packages of an installation of the client, with links to what is installed here."""
     for name in distributions():
         found = distribution(name)
         for top in {file.parts[0] for file in found.files or () if ".." not in file.parts}:

@@ -15,9 +15,9 @@ import httpx2
 import psutil
 
 from mathrag.client import address
-from mathrag.demo import world
-from mathrag.stack import postgres as postgres_module
-from mathrag.stack import redis as redis_module
+from mathrag_gate.demo import world
+from mathrag_gate.stack import postgres as postgres_module
+from mathrag_gate.stack import redis as redis_module
 
 REPOSITORY = Path(__file__).parents[1]
 DEADLINE_S = 480.0

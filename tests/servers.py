@@ -18,11 +18,11 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.community.redis import RedisContainer
 from testcontainers.core.config import ConnectionMode, testcontainers_config
 
-from mathrag.stack import postgres as postgres_module
-from mathrag.stack import process
-from mathrag.stack import redis as redis_module
-from mathrag.stack.postgres import Passwords
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack import postgres as postgres_module
+from mathrag_gate.stack import process
+from mathrag_gate.stack import redis as redis_module
+from mathrag_gate.stack.postgres import Passwords
+from mathrag_gate.stack.redis import find_free_port
 from tests import containers
 
 CHOICE = "MATHRAG_TEST_SERVERS"

@@ -17,7 +17,7 @@ import reference
 import settings_example
 import tables
 
-from mathrag.cli import config
+from mathrag_gate.cli import config
 from shared import experiments
 from shared.pages import pages
 from shared.settings import REPOSITORY

@@ -9,12 +9,12 @@ from fastapi.routing import iter_route_contexts
 from links import link_pages
 from pydantic import BaseModel
 
+from mathrag import errors
 from mathrag.cli.output import CODES, Exit
 from services.orchestrator.access.identity import get_declared_scope
 from services.orchestrator.api.pipelines import parameters as list_parameters
 from services.orchestrator.api.routes import RETRY_AFTER_S
 from services.orchestrator.app import build
-from shared import errors
 from shared.fields import add_choices, describe_field, find_group, read_docstrings
 from shared.pipelines import registry
 from shared.settings import REPOSITORY, Settings

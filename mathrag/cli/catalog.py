@@ -5,7 +5,7 @@ import re
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,7 +15,6 @@ from mathrag.cli.output import AsJson, print_json, print_table, report_errors
 from mathrag.client import service
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
-from shared.shapes import Kind
 
 pipeline = typer.Typer()
 plugin = typer.Typer()
@@ -57,11 +56,12 @@ def _print_plugins(found: list[Json]) -> None:
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 OBJECTS = {
-    Kind.PIPELINE: "run", Kind.GRADER: "GRADER", Kind.DRIVER: "Driver", Kind.READER: "read",
-    Kind.EMBEDDER: "Embedder", Kind.RERANKER: "Reranker",
+    "pipeline": "run", "grader": "GRADER", "driver": "Driver", "reader": "read", "embedder": "Embedder",
+    "reranker": "Reranker",
 }  # fmt: skip
 """The object in the created package that the entry point of each kind names."""
 
+Kind = Literal["pipeline", "grader", "driver", "reader", "embedder", "reranker", "template", "rubric"]
 KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help=f"Kind of plug-in: {', '.join(OBJECTS)}.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name for jobs and settings, such as best-of-three.")]
 Out = Annotated[Path, typer.Option(help="Folder in which to create the package's folder.")]
@@ -73,25 +73,25 @@ def new(kind: KindArgument, name: NameArgument, out: Out = Path(), as_json: AsJs
     with report_errors(as_json=as_json):
         folder = out / f"mathrag-{name}"
         if kind not in OBJECTS:
-            hint = f"put a file into the folder `plugins.{kind.value}s` of mathrag.yaml"
-            raise Failed("invalid", f"a {kind.value} is a file, not a package", hint=hint)
+            hint = f"put a file into the folder `plugins.{kind}s` of mathrag.yaml"
+            raise Failed("invalid", f"a {kind} is a file, not a package", hint=hint)
         if not NAME.fullmatch(name) or len(name) > 41 or keyword.iskeyword(name):
             hint = "use lower-case letters, digits and single hyphens, at most 41 characters"
             raise Failed("invalid", f"{name!r} is not a valid name of a plug-in", hint=hint)
         if folder.exists():
             raise Failed("conflict", f"`{folder}` exists", hint="choose another name, or another folder with --out")
         module = f"mathrag_{name.replace('-', '_')}"
-        words = {"kind": kind.value, "name": name, "module": module, "object": OBJECTS[kind]}
+        words = {"kind": kind, "name": name, "module": module, "object": OBJECTS[kind]}
         templates = {
             "pyproject.toml": "pyproject.toml",
-            f"{module}/__init__.py": f"{kind.value}.py",
-            f"tests/test_{module}.py": f"test_{kind.value}.py",
+            f"{module}/__init__.py": f"{kind}.py",
+            f"tests/test_{module}.py": f"test_{kind}.py",
         }
         for file, template in templates.items():
             source = resources.files("mathrag.cli").joinpath("plugin_templates", f"{template}.txt")
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(Template(source.read_text("utf-8")).substitute(words), "utf-8")
         if as_json:
-            print_json({"kind": kind.value, "name": name, "folder": str(folder)})
+            print_json({"kind": kind, "name": name, "folder": str(folder)})
         else:
             typer.echo(f"{folder}: try it with `cd {folder} && pip install --editable . && pytest`")

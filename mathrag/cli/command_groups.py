@@ -12,6 +12,7 @@ from typer.main import get_command, get_command_from_info, get_command_name
 from typer.models import CommandInfo
 
 from mathrag.cli.ready_values import ReadyParameters
+from mathrag.installation import CLIENT, SERVER, SERVER_PACKAGE
 
 BARE = ("list", "status", "show")
 """A noun without a command runs the first of these that it has."""
@@ -104,25 +105,26 @@ class CommandEntry(NamedTuple):
     """The command's line in the list of commands; the whole help of a noun."""
     cls: type[Any] = ApiCommand
     """Class of the command, or of those commands of a noun that do not set their own."""
-    extra: str = "server"
-    """The extra with the packages that the command's module imports."""
+    needs: str = CLIENT
+    """Requirement that brings the command: the client, or the server, with an extra if its module needs one."""
     module: str = ""
-    """Module of `mathrag.cli` that has the command; "" if it is called as the command is."""
+    """Module of `mathrag.cli`, or of `mathrag_gate.cli`, that has the command; "" if it is called as the command is."""
 
     def make_placeholder(self) -> TyperCommand:
         """Return a placeholder with name and help for the list of commands."""
         return PlainCommand(name=self.name, help=self.help)
 
     def load(self) -> Any:
-        """Import and return the command, or a stand-in that names the missing extra."""
+        """Import and return the command, or a stand-in that says what to install."""
+        package = SERVER_PACKAGE if self.needs.startswith(SERVER) else CLIENT
         try:
-            found = getattr(import_module(f"mathrag.cli.{self.module or self.name}"), self.name)
+            found = getattr(import_module(f"{package}.cli.{self.module or self.name}"), self.name)
         except ModuleNotFoundError as missing:
             from mathrag.cli.output import is_not_installed, stand_in
 
             if not is_not_installed(missing):
                 raise
-            return _build(stand_in(self.name, self.help, missing, self.extra, self.cls))
+            return _build(stand_in(self.name, self.help, missing, self.needs, self.cls))
         if not isinstance(found, typer.Typer):
             return _build(CommandInfo(name=self.name, callback=found, cls=self.cls))
         commands: dict[str, Any] = {}

@@ -28,17 +28,18 @@ from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
-from shared.ingest import paths
-from shared.ingest.columns import DOCUMENTS, Columns
-from shared.ingest.lines import OnError
-from shared.ingest.paths import Chunking
-from shared.ingest.rows import Format
-from shared.messages import format_count
+from mathrag.installation import import_server
+from mathrag.messages import format_count
+from mathrag.reading import paths
+from mathrag.reading.columns import DOCUMENTS, Columns
+from mathrag.reading.lines import OnError
+from mathrag.reading.paths import Chunking
+from mathrag.reading.rows import Format
 
 corpus = typer.Typer(no_args_is_help=True)
 
 Split = Annotated[str, typer.Option("--split", help="Split of a MATH or FlashRAG folder.")]
-ChunkSize = Annotated[int, typer.Option(min=1, help="Length of a passage of Markdown or text, in characters.")]
+ChunkSize = Annotated[int, typer.Option(min=1, help="Length of a passage of a document or text, in characters.")]
 ChunkOverlap = Annotated[int, typer.Option(min=0, help="Largest overlap of two passages, in characters.")]
 
 
@@ -71,6 +72,7 @@ def create(
             sources = Sources(rows, skip_empty=skip_empty, on_error=on_error)
             show = choose_upload_view("documents", "storing and indexing", as_json=as_json)
             made = upload(client, "corpora", name, sources, show, column=column or None)
+            made = {**made, "warnings": [*made.get("warnings", ()), *paths.warn_of_unread_files(source, split)]}
         message = f"corpus {name}: {format_count(made['documents'], 'document')}, indexed"
         report(made, message, "mathrag dataset create NAME --from PATH", as_json)
 
@@ -166,4 +168,5 @@ def _print_orphans(answer: Json) -> None:
 @corpus.command(cls=LocalCommand)
 def delete(name: Corpus, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Delete a corpus that no job uses, as the database owner; the next purge deletes its documents."""
-    uploads.delete("corpus", name, yes, data_dir, as_json)
+    with report_errors(as_json=as_json):
+        import_server("mathrag_gate.cli.purge").delete("corpus", name, data_dir, yes=yes, as_json=as_json)

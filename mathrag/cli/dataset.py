@@ -34,11 +34,12 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
-from shared.ingest import graph_paths, paths
-from shared.ingest.columns import ITEMS, Columns
-from shared.ingest.lines import OnError
-from shared.ingest.rows import Format
-from shared.messages import format_count
+from mathrag.installation import import_server
+from mathrag.messages import format_count
+from mathrag.reading import graph_paths, paths
+from mathrag.reading.columns import ITEMS, Columns
+from mathrag.reading.lines import OnError
+from mathrag.reading.rows import Format
 
 dataset = typer.Typer(no_args_is_help=True)
 
@@ -109,7 +110,8 @@ def preview(name: Dataset, limit: EntryLimit = 5, as_json: AsJson = False) -> No
 @dataset.command(cls=LocalCommand)
 def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Delete a dataset that no job uses, as the database owner."""
-    uploads.delete("dataset", name, yes, data_dir, as_json)
+    with report_errors(as_json=as_json):
+        import_server("mathrag_gate.cli.purge").delete("dataset", name, data_dir, yes=yes, as_json=as_json)
 
 
 GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the facts are held out from.")]

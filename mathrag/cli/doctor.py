@@ -4,10 +4,7 @@ The running service checks itself, with its own settings. If it does not answer 
 checks with this folder's configuration and the addresses of the stack; from another machine it asks `/readyz`.
 """
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,19 +12,14 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli import config, config_findings
+from mathrag.check import DEEP_S, EDITED, Check
 from mathrag.cli.output import AsJson, DataDir, Exit, print_json, report_errors
-from mathrag.cli.stack import require_directory
 from mathrag.client import address, service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed, Unreachable
-from shared.check import DEEP_S, EDITED, Check
-from shared.installation import find_missing_package
-from shared.settings import Settings, load
+from mathrag.installation import has_server, import_server
 
 PATIENCE_S = 3.0
-PROGRAM = "services.orchestrator.probes"
-"""Program that runs the checks with the settings of its environment and of this folder."""
 CHECKED_BY_SERVICE = "the running service made the checks below, with its own settings"
 CHECKED_BY_READYZ = (
     "only `/readyz` of the service was checked; for all checks, set MATHRAG_API_KEY to a key with the scope `operate`"
@@ -38,8 +30,6 @@ CHECKED_HERE = "no service answered, so the checks below use this configuration"
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one."""
     with report_errors(as_json=as_json):
-        if data_dir is not None:  # else wrong settings are findings
-            require_directory(data_dir)
         found = examine(data_dir)
         well = all(check.ok for check in found)
         print_json({"well": well, "checks": found}) if as_json else print_checks(found)
@@ -47,49 +37,58 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             raise typer.Exit(Exit.FINDING)
 
 
+class LocalChecks:
+    """The checks of the configuration and of this machine; without the server there are none."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self.possible = has_server()
+        self.findings: list[Check] = []
+        self.usable = True
+        """Whether the settings can be loaded."""
+        self._data_dir = data_dir
+        if self.possible:
+            if data_dir is not None:  # else wrong settings are findings
+                import_server("mathrag_gate.cli.stack").require_directory(data_dir)
+            self.findings, self.usable = import_server("mathrag_gate.cli.checks").check_configuration()
+
+    def report_configuration(self, what: str) -> list[Check]:
+        """Return the problems of the configuration; if there are none, one check that says so, followed by `what`."""
+        valid = [Check(name="configuration", ok=True, detail=f"valid here; {what}")]
+        return self.findings or (valid if self.possible else [])
+
+    def check_servers(self) -> list[Check]:
+        """Check the versions of the embedded servers."""
+        return [*import_server("mathrag_gate.cli.checks").check_servers()] if self.possible else []
+
+    def check_this_machine(self) -> list[Check]:
+        """Run the checks that the service would make, with this folder's configuration."""
+        found: list[Check] = []
+        if self.possible:
+            found = import_server("mathrag_gate.cli.checks").check_this_machine(self._data_dir)
+        return found
+
+
 def examine(data_dir: Path | None = None) -> list[Check]:
     """Run all checks that are possible from this machine, and return their results."""
-    findings = [
-        Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix) for finding in config.check()
-    ]
-    try:
-        settings = load()
-    except config_findings.REFUSALS:
-        return findings
-
-    def report_configuration(what: str) -> list[Check]:
-        return findings or [Check(name="configuration", ok=True, detail=f"valid here; {what}")]
-
+    local = LocalChecks(data_dir)
+    if not local.usable:
+        return local.findings
     try:
         url = address.url(data_dir)
     except Unreachable as nowhere:
-        api = _failed_api(nowhere)
-        return [*report_configuration(CHECKED_HERE), api, *_check_this_machine(settings, data_dir)]
+        return [*local.report_configuration(CHECKED_HERE), _failed_api(nowhere), *local.check_this_machine()]
     api = _check_api(url)
     if api.ok:
         # The service's own checks, unless it does not answer or refuses our key.
         with suppress(Failed), Client(url, timeout_s=DEEP_S) as asked:
             own = _decode_checks(asked.send(service.checks()))
-            return [*report_configuration(CHECKED_BY_SERVICE), api, *_check_sources(url), *own]
-    if not address.is_local(url):
+            here = local.check_servers() if address.is_local(url) else ()
+            return [*local.report_configuration(CHECKED_BY_SERVICE), api, *_check_sources(url), *here, *own]
+    if not address.is_local(url) or (api.ok and not local.possible):
         with Client(url) as remote:
             ready = _decode_checks(remote.send(service.readiness()))
-            return [*report_configuration(CHECKED_BY_READYZ), *ready]
-    return [*report_configuration(CHECKED_HERE), api, *_check_sources(url), *_check_this_machine(settings, data_dir)]
-
-
-def _check_this_machine(settings: Settings, data_dir: Path | None) -> list[Check]:
-    """Check the stack of this machine; a single failed check if packages for that are not installed."""
-    if missing := find_missing_package():
-        return [Check(name="packages", ok=False, detail=missing.message, fix=missing.hint or "")]
-    from mathrag.stack.backup import add_running_addresses, list_variables
-
-    found = add_running_addresses(settings, data_dir)
-    checks = run_checks(list_variables(found))
-    if found.database_url and found.redis_url:
-        return checks
-    problem = f"no stack runs on {found.data_dir.absolute()}"
-    return [Check(name="stack", ok=False, detail=problem, fix="mathrag up --detach"), *checks]
+            return [*local.report_configuration(CHECKED_BY_READYZ), *ready]
+    return [*local.report_configuration(CHECKED_HERE), api, *_check_sources(url), *local.check_this_machine()]
 
 
 def _decode_checks(body: Any) -> list[Check]:
@@ -119,37 +118,6 @@ def _check_sources(url: str) -> Iterator[Check]:
     edited = sorted({change["file"] for pipeline in found for change in pipeline["changed"]})
     detail = f"edited since the service imported it: {', '.join(edited)}" if edited else "as on disk"
     yield Check(name="sources", ok=not edited, detail=detail, fix=EDITED if edited else "")
-
-
-def run_checks(environment: Mapping[str, str]) -> list[Check]:
-    """Run the service's checks in this environment; without a stack, only those that need no other process."""
-    return msgspec.json.decode(run(PROGRAM, environment=environment).stdout, type=list[Check])
-
-
-def run(
-    module: str, question: bytes = b"", environment: Mapping[str, str] | None = None
-) -> "subprocess.CompletedProcess[bytes]":
-    """Run `python -m module`, showing its standard error as it is written.
-
-    Args:
-        module: the service's module.
-        question: the program's standard input.
-        environment: variables in addition to those of this process.
-
-    Raises:
-        NotInstalled: the packages of services are missing.
-        Failed: the program ended without a result.
-    """
-    if missing := find_missing_package():
-        raise missing
-    ended = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", module], input=question, stdout=subprocess.PIPE, check=False,
-        env={**os.environ, **(environment or {})},
-    )  # fmt: skip
-    if not ended.stdout:
-        message = f"{module} ended with exit code {ended.returncode} and no result"
-        raise Failed("internal", message, hint="see its messages above")
-    return ended
 
 
 def print_checks(found: list[Check]) -> None:

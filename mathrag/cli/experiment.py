@@ -17,8 +17,9 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json, Request
 from mathrag.client.waiting import follow_experiment
-from shared.messages import format_count
-from shared.pages.formatting import format_accuracy, format_counts, format_mean
+from mathrag.formatting import format_accuracy, format_counts, format_mean
+from mathrag.installation import import_server
+from mathrag.messages import format_count
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
 ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY")
@@ -191,9 +192,7 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
     """Print the JSON schema of experiment files, for editors; also in the repository as experiment-schema.json."""
     with report_errors(as_json=as_json):
-        from shared.experiments import schema
-
-        typer.echo(schema())
+        typer.echo(import_server("shared.experiments").schema())
 
 
 def _read_body(file: Path, reuse: str | None) -> Any:

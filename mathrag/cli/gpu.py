@@ -10,7 +10,7 @@ from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
-from shared.messages import format_count
+from mathrag.messages import format_count
 
 MAX_FLIPS = 5
 """Flips that are printed; --json has more."""

@@ -15,8 +15,8 @@ from mathrag.client import graphs
 from mathrag.client.client import Client
 from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
-from shared.ingest import graph_paths
-from shared.messages import format_count
+from mathrag.messages import format_count
+from mathrag.reading import graph_paths
 
 graph = typer.Typer(no_args_is_help=True)
 

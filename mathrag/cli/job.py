@@ -10,6 +10,16 @@ import typer
 from mathrag.cli import progress
 from mathrag.cli.api import list_and_print, save, send_and_print
 from mathrag.cli.command_groups import Mutation
+from mathrag.cli.job_check import (
+    CheckResult,
+    Condition,
+    describe_failed_job,
+    evaluate_difference,
+    evaluate_limits,
+    list_figures,
+    parse_limits,
+    print_check,
+)
 from mathrag.cli.output import (
     AsJson,
     Exit,
@@ -46,16 +56,21 @@ from mathrag.client.errors import Failed
 from mathrag.client.jobs import Job
 from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Sources
-from shared.errors import NotFound
-from shared.ingest import answers
-from shared.ingest.lines import LISTED, OnError
-from shared.ingest.rows import Format
-from shared.messages import format_count
-from shared.pages.formatting import format_accuracy, format_interval, format_mean, take_last_line
-from shared.pages.lines import GRADERS, build_lines
+from mathrag.errors import NotFound
+from mathrag.formatting import format_accuracy, format_interval, format_mean, take_last_line
+from mathrag.messages import format_count
+from mathrag.reading import answers
+from mathrag.reading.lines import LISTED, OnError
+from mathrag.reading.rows import Format
+from mathrag.report_lines import GRADERS, build_lines
 
 PARTS = ("completed", "failed", "cancelled", "in_progress")
 """Samples of a job by what became of them, as they are printed."""
+ENDINGS = (
+    "correct", "refused", "failed", "truncated", "extraction", "retrieval_miss", "judge_failure", "arithmetic", "logic",
+    "ungraded",
+)  # fmt: skip
+"""How samples end, in the taxonomy's order."""
 job = typer.Typer()
 
 Key = Annotated[
@@ -342,6 +357,80 @@ def print_comparison(found: Any) -> None:
         typer.echo(f"  note: {note}")
 
 
+@job.command()
+def check(
+    reference: JobReference,
+    minimums: Annotated[
+        list[str] | None,
+        typer.Option("--min", metavar="FIGURE=NUMBER", help="Smallest value of a figure, such as accuracy=0.8."),
+    ] = None,
+    maximums: Annotated[
+        list[str] | None,
+        typer.Option("--max", metavar="FIGURE=NUMBER", help="Largest value of a figure, such as failures=0."),
+    ] = None,
+    confident: Annotated[
+        bool, typer.Option("--confident", help="Test the worse end of a figure's 95 % interval, not its value.")
+    ] = False,
+    baseline: Annotated[str | None, typer.Option(metavar="JOB", help="Job to compare with; needs --no-worse.")] = None,
+    no_worse: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, metavar="SHARE",
+            help="How much worse than the baseline the job may be: 0.02 is two points. The lower end of the"
+            " difference's 95 % interval is tested.",
+        ),
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="Measure of the comparison with the baseline, as of `mathrag job compare`."),
+    ] = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Test the figures of a completed job against limits; exits with 1 if one is missed, for CI pipelines."""
+    with report_errors(as_json=as_json), Client() as client:
+        if (baseline is None) != (no_worse is None):
+            hint = "give both, for example --baseline main --no-worse 0.02"
+            raise Failed("usage", "--baseline and --no-worse need each other", hint=hint)
+        if measure is not None and baseline is None:
+            raise Failed(
+                "usage", "--measure is of the comparison with --baseline", hint="add --baseline, or leave it out"
+            )
+        smallest, largest = parse_limits(minimums, "--min"), parse_limits(maximums, "--max")
+        if not smallest and not largest and baseline is None:
+            raise Failed("usage", "there is no limit to test", hint="for example --min accuracy=0.8 --max failures=0")
+        ended = [_fetch_ended(client, each, wait, as_json) for each in (reference, baseline) if each is not None]
+        reason = next((describe_failed_job(each) for each in ended if each["state"] != "completed"), None)
+        conditions: list[Condition] = []
+        notes: list[str] = []
+        if reason is None:
+            report = client.send(jobs.report(ended[0]["id"]))
+            conditions += evaluate_limits(list_figures(report), smallest, largest, confident=confident)
+            notes += report["notes"]
+            if no_worse is not None:
+                compared = client.send(jobs.compare([ended[0]["id"]], baseline=ended[1]["id"], measure=measure))
+                conditions.append(evaluate_difference(compared, no_worse))
+                notes += (note for note in compared["notes"] if note not in notes)
+        holds = reason is None and all(each.holds for each in conditions)
+        found = CheckResult(
+            job=ended[0]["name"], id=ended[0]["id"], holds=holds, reason=reason, conditions=tuple(conditions),
+            notes=tuple(notes),
+        )  # fmt: skip
+        print_json(found) if as_json else print_check(found)
+        if not holds:
+            raise typer.Exit(Exit.FINDING)
+
+
+def _fetch_ended(client: Client, reference: str, wait: bool, as_json: bool) -> Job:
+    if wait:
+        return progress.watch(client, reference, progress.Silent() if as_json else progress.choose_view())
+    found = client.send(jobs.get(reference))
+    if found["state"] not in jobs.ENDED:
+        message = f"job {found['name']} is {found['state']}, so its figures are not final"
+        raise Failed("conflict", message, hint="wait for its end with --wait")
+    return found
+
+
 def measure_heads(measure: str) -> tuple[str, ...]:
     """Return the extra column for a measure other than accuracy; accuracy always has its column."""
     return () if measure == "accuracy" else (f"{measure.upper()} (95 %)",)
@@ -357,10 +446,9 @@ def list_ending_rows(jobs: Any) -> Iterator[tuple[object, ...]]:
 
 def list_ending_columns(moved: Any) -> list[str]:
     """Return the endings that occur in the right job, in the taxonomy's order."""
-    from shared.rag.provenance import Ending
-
-    names = {name for row in moved.values() for name in row}
-    return [each.value for each in Ending if each.value in names]
+    names = dict.fromkeys(name for row in moved.values() for name in row)
+    known = [each for each in ENDINGS if each in names]
+    return [*known, *(name for name in names if name not in ENDINGS)]  # those of a later server come last
 
 
 def move_rows(moved: Any) -> Iterator[tuple[object, ...]]:

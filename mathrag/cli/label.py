@@ -11,8 +11,7 @@ from mathrag.cli.output import AsJson, Force, print_facts, print_json, print_tab
 from mathrag.client import labels
 from mathrag.client.client import Client
 from mathrag.client.request import Json
-from shared.messages import format_count
-from shared.shapes import KINDS
+from mathrag.messages import format_count
 
 label = typer.Typer()
 
@@ -26,7 +25,7 @@ LEVELS = ("nominal", "ordinal", "interval")
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new label set.")],
     job: Annotated[str, typer.Option(help="Ended job: name, id, or the first characters of the id.")],
-    what: Annotated[str, typer.Option(help=f"What to label: {', '.join(KINDS)}.")] = "documents",
+    what: Annotated[str, typer.Option(help="What to label: documents, relevance or answers.")] = "documents",
     size: Annotated[int, typer.Option(help="Largest number of tasks.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed for drawing tasks.")] = 0,
     as_json: AsJson = False,
@@ -207,8 +206,7 @@ def calibration(name: Name, as_json: AsJson = False) -> None:
 
 def _name_system(what: str) -> str:
     """Return the system whose verdicts the labels are compared with: "judge" or "grader"."""
-    kind: Any = what
-    return KINDS[kind].judged_by
+    return "grader" if what == "answers" else "judge"
 
 
 def _count_tasks(of: Json) -> str:

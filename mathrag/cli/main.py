@@ -6,11 +6,12 @@ import typer
 
 from mathrag.cli import version
 from mathrag.cli.command_groups import CommandEntry, Commands, PlainCommand
+from mathrag.installation import SERVER
 
 # Imported modules stay alive: collecting garbage among them costs 5 % of a command's time.
 gc.set_threshold(100_000)
-EMBEDDED = "embedded"
-"""The extra that starts a stack on this machine."""
+EMBEDDED = f"{SERVER}[embedded]"
+"""The server with PostgreSQL and Redis, which starts a stack on this machine."""
 ENTRIES = (
     CommandEntry("up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED),
     CommandEntry(
@@ -20,17 +21,25 @@ ENTRIES = (
         EMBEDDED,
         module="up",
     ),
-    CommandEntry("down", "Stop the stack that `mathrag up` started; its data are kept.", PlainCommand, module="stack"),
+    CommandEntry(
+        "down",
+        "Stop the stack that `mathrag up` started; its data are kept.",
+        PlainCommand,
+        needs=SERVER,
+        module="stack",
+    ),
     CommandEntry(
         "scale",
         "Change the number of workers of the running stack, without stopping anything else.",
         PlainCommand,
+        needs=SERVER,
         module="stack",
     ),
     CommandEntry(
         "status",
         "Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs.",
         PlainCommand,
+        needs=SERVER,
         module="stack",
     ),
     CommandEntry(
@@ -63,12 +72,16 @@ ENTRIES = (
         "grade",
         "Grade the answers in a file, in its order, without a service; --json prints one object per line.",
         PlainCommand,
+        needs=SERVER,
     ),
     CommandEntry(
         "mcp", "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).", PlainCommand
     ),
     CommandEntry(
-        "purge", "Permanently delete ended jobs, and the model calls that no job uses any more.", PlainCommand
+        "purge",
+        "Permanently delete ended jobs, and the model calls that no job uses any more.",
+        PlainCommand,
+        needs=SERVER,
     ),
     CommandEntry(
         "backup",
@@ -99,17 +112,27 @@ ENTRIES = (
     CommandEntry("model", "List the models that jobs can use; connect one of your own."),
     CommandEntry("plugin", "List plug-ins, and create a package for a new one.", module="catalog"),
     CommandEntry("gpu", "Inspect, drain, release and retry devices."),
-    CommandEntry("report", "Write reports that open in a browser without a server."),
-    CommandEntry("key", "Create, list, rotate and revoke API keys.", PlainCommand),
-    CommandEntry("service", "Have systemd run the stack.", PlainCommand, module="stack"),
-    CommandEntry("config", "Check and show settings; change the configuration while the services run.", PlainCommand),
+    CommandEntry("report", "Write reports that open in a browser without a server.", needs=SERVER),
+    CommandEntry("key", "Create, list, rotate and revoke API keys.", PlainCommand, needs=SERVER),
+    CommandEntry("service", "Have systemd run the stack.", PlainCommand, needs=SERVER, module="stack"),
+    CommandEntry(
+        "config",
+        "Check and show settings; change the configuration while the services run.",
+        PlainCommand,
+        needs=SERVER,
+    ),
     CommandEntry(
         "reproduce",
         "Repeat the paper's experiment with your own models, or grade its published answers.",
         PlainCommand,
         EMBEDDED,
     ),
-    CommandEntry("retrieval", "Measure and tune document retrieval, without models or a running stack.", PlainCommand),
+    CommandEntry(
+        "retrieval",
+        "Measure and tune document retrieval, without models or a running stack.",
+        PlainCommand,
+        needs=SERVER,
+    ),
 )
 
 

@@ -17,7 +17,7 @@ def mcp(
     corpus: Annotated[str | None, typer.Option(help="Corpus to search (default: the only one).")] = None,
 ) -> None:
     """Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md)."""
-    with report_errors(as_json=False, extra="mcp"):
+    with report_errors(as_json=False, needs="mathrag[mcp]"):
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
         from mathrag.mcp import serve
 

@@ -10,6 +10,7 @@ from mathrag.cli.command_groups import LocalCommand
 from mathrag.cli.output import AsJson, DataDir, print_table, report_errors
 from mathrag.client import service
 from mathrag.client.request import Json
+from mathrag.installation import import_server
 
 model = typer.Typer()
 
@@ -67,9 +68,8 @@ def connect(
     Without an argument it lists the models of Ollama, and the GGUF files, that it finds on this machine. The trial runs
     on a stack of its own; while yours runs, it is left out.
     """
-    with report_errors(as_json=as_json, extra="embedded"):
-        from mathrag.cli import connecting  # it needs the extra, which `model list` does not
-
+    with report_errors(as_json=as_json, needs="mathrag-gate[embedded]"):
+        connecting = import_server("mathrag_gate.cli.connecting", "mathrag-gate[embedded]")
         if what is None:
             connecting.print_models(folder, ollama, as_json=as_json)
         else:

@@ -14,7 +14,7 @@ from typer.models import CommandInfo
 
 from mathrag.client.errors import Failed, Shown, failure
 from mathrag.client.jobs import Job
-from shared.installation import install_command
+from mathrag.installation import SERVER, SERVER_PACKAGE, has_server, import_server, install_command, not_installed
 
 QUOTED = 4
 """Number of further invalid lines that the error of an upload quotes."""
@@ -114,8 +114,8 @@ class Exit(IntEnum):
     DONE = 0
     """Done."""
     FINDING = 1
-    """A finding: a job failed or was cancelled, an audit or the doctor found something, lines of an upload were left
-    out, nothing runs."""
+    """A finding: a job failed, was cancelled or missed a limit of a check, an audit or the doctor found something,
+    lines of an upload were left out, nothing runs."""
     USAGE = 2
     """The command line is wrong, or the server or this installation has not what it asks for."""
     NOT_FOUND = 3
@@ -163,15 +163,15 @@ CODES = {
 """Every kind of error there is; one that a newer server has made up counts as internal."""
 SETTINGS_READERS = ("pydantic_core", "pydantic_settings", "yaml")
 """Packages whose exceptions say that settings are wrong."""
-OWN = ("mathrag", "migrations", "services", "shared", "world")
+OWN = ("mathrag", "mathrag_gate", "migrations", "services", "shared")
 """Our packages: a module of theirs that is missing is a defect, one of others was not installed."""
 
 
 @contextmanager
-def report_errors(*, as_json: bool, extra: str = "server") -> Iterator[None]:
+def report_errors(*, as_json: bool, needs: str = SERVER) -> Iterator[None]:
     """Turn an error into a message on stderr and an exit code.
 
-    `extra` is the extra that installs the packages which the command needs.
+    `needs` is the requirement that brings the packages which the command needs.
     """
     try:
         yield
@@ -186,7 +186,7 @@ def report_errors(*, as_json: bool, extra: str = "server") -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
-        failed = _to_failure(error, extra)
+        failed = _to_failure(error, needs)
         if as_json:
             others = {"others": failed.others} if failed.others else {}
             problem = {"kind": failed.kind, "message": failed.message, "hint": failed.hint, **others}
@@ -207,26 +207,25 @@ def _print_failure(failed: Failed) -> None:
 
 
 def is_not_installed(error: Exception) -> bool:
-    """Tell whether the error says that a third-party package is not installed."""
-    return isinstance(error, ModuleNotFoundError) and _top_package(error.name or "") not in OWN
+    """Tell whether the error says that the server or a third-party package is not installed."""
+    return isinstance(error, ModuleNotFoundError) and (
+        error.name == SERVER_PACKAGE or _top_package(error.name or "") not in OWN
+    )
 
 
 def _top_package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _to_failure(error: Exception, extra: str) -> Failed:
+def _to_failure(error: Exception, needs: str) -> Failed:
     """Return any error as one that has a message, a hint and a kind of the table."""
     if isinstance(error, ModuleNotFoundError) and is_not_installed(error):
-        from shared.installation import not_installed
-
-        return failure(not_installed(_top_package(error.name or ""), extra))
+        return failure(not_installed(_top_package(error.name or ""), needs))
     # Only a command that loaded settings can get these errors, so the imports below cost nothing extra.
-    if _top_package(type(error).__module__) in SETTINGS_READERS:
-        from mathrag.cli.config_findings import REFUSALS, explain
-
-        if isinstance(error, REFUSALS):
-            return Failed("invalid", str(explain(error)[0]), hint="mathrag config validate")
+    if has_server() and _top_package(type(error).__module__) in SETTINGS_READERS:
+        findings = import_server("mathrag_gate.cli.config_findings")
+        if isinstance(error, findings.REFUSALS):
+            return Failed("invalid", str(findings.explain(error)[0]), hint="mathrag config validate")
     return failure(error)
 
 
@@ -310,14 +309,14 @@ def split_pair(text: str, option: str) -> tuple[str, str]:
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def stand_in(name: str, help_line: str, missing: ModuleNotFoundError, extra: str, cls: type[Any]) -> CommandInfo:
-    """Return a command that accepts every argument and fails with `missing` and the command that installs `extra`."""
+def stand_in(name: str, help_line: str, missing: ModuleNotFoundError, needs: str, cls: type[Any]) -> CommandInfo:
+    """Return a command that accepts every argument and fails with `missing` and the command that installs `needs`."""
     from rich.markup import escape
 
     def end(ctx: typer.Context) -> None:
-        with report_errors(as_json="--json" in ctx.args, extra=extra):
+        with report_errors(as_json="--json" in ctx.args, needs=needs):
             raise missing
 
-    command = escape(install_command(extra))
-    text = f"{help_line}\n\nPackages that it needs are not installed. To install them: {command}"
+    command = escape(install_command(needs))
+    text = f"{help_line}\n\nWhat it needs is not installed. To install it: {command}"
     return CommandInfo(name=name, callback=end, help=text, cls=cls, context_settings=ANYTHING)

@@ -22,7 +22,7 @@ from rich.text import Text
 from mathrag.cli.output import describe_waits
 from mathrag.client.jobs import Job
 from mathrag.client.uploads import Sources
-from shared.pages.formatting import format_duration
+from mathrag.formatting import format_duration
 
 
 class ProgressBars:

@@ -16,11 +16,16 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.client.uploads import File
-from shared.calls import Amie, TLogic
-from shared.messages import format_count
-from shared.pages.lines import format_atom, format_body
+from mathrag.messages import format_count
+from mathrag.report_lines import format_atom, format_body
 
-MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic)}
+MINERS = {
+    "amie": (
+        "min_support", "min_head_coverage", "min_pca_confidence", "max_atoms", "min_head_facts", "constants",
+    ),
+    "tlogic": ("walks", "max_length", "transition", "samples", "exact", "min_confidence", "min_head_facts", "seed"),
+}  # fmt: skip
+"""Limits of each miner; the server has the values that they may have."""
 SEALED_S = 0.2
 """Seconds between two polls of a bank whose job has ended and which is not sealed yet."""
 _UPLOAD = re.compile(r"^upload\b")
@@ -97,7 +102,7 @@ def _check_limits(miner: str, limits: Json) -> None:
     """
     if miner not in MINERS:
         raise Failed("usage", f"--miner {miner}: there is no such miner", hint=f"choose one of {', '.join(MINERS)}")
-    known = MINERS[miner].__struct_fields__
+    known = MINERS[miner]
     for limit in limits:
         if limit not in known:
             hint = f"choose one of its limits: {', '.join(map(_format_option, known))}"

@@ -12,7 +12,7 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.request import Json
 from mathrag.client.service import summarise_audit
-from shared.pages.lines import describe_rules, describe_verdict, name_rules
+from mathrag.report_lines import describe_rules, describe_verdict, name_rules
 
 SHOWN_ROWS = 5
 """Rows of a violation that are printed; --json has all."""

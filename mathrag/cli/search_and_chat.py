@@ -21,8 +21,8 @@ from mathrag.cli.output import (
 from mathrag.cli.references import CorpusOption, PipelineOption
 from mathrag.client import jobs, texts
 from mathrag.client.client import Client
-from shared.messages import format_count
-from shared.pages.formatting import format_counts, take_last_line
+from mathrag.formatting import format_counts, take_last_line
+from mathrag.messages import format_count
 
 Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question, in quotes.")]
 

@@ -1,7 +1,7 @@
 """What `mathrag corpus`, `dataset`, `graph` and `job import` do alike: upload files, show and delete."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -9,9 +9,7 @@ from mathrag.cli import progress
 from mathrag.cli.api import send_and_print
 from mathrag.cli.output import (
     AsJson,
-    DataDir,
     Exit,
-    confirm,
     print_facts,
     print_json,
     print_warnings,
@@ -23,15 +21,19 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import Json, Page, Request, T
 from mathrag.client.uploads import File, Sources
-from shared.errors import NotFound
-from shared.ingest.lines import OnError
-from shared.ingest.rows import Format
-from shared.messages import format_count
+from mathrag.errors import NotFound
+from mathrag.messages import format_count
+from mathrag.reading.lines import OnError
+from mathrag.reading.rows import Format
 
 Name = Annotated[str, typer.Argument(help="Name by which jobs refer to it.")]
 From = Annotated[
     Path,
-    typer.Option("--from", help="JSON, CSV or Parquet file; MATH, BEIR, AutoRAG or FlashRAG folder; Markdown or text."),
+    typer.Option(
+        "--from",
+        help="JSON, CSV or Parquet file; MATH, BEIR, AutoRAG or FlashRAG folder; for a corpus, also a PDF, Word, HTML, "
+        "Markdown or text file, or a folder of them.",
+    ),
 ]
 SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report how many.")]
 OnErrorOption = Annotated[
@@ -137,19 +139,3 @@ def preview(request: Request[Page[Json]], fields: tuple[str, ...], limit: int, a
         for row in rows:
             typer.echo(f"{row['index']}  {row['id'] or ''}".rstrip())
             print_facts((field, shorten(row[field])) for field in fields)
-
-
-def delete(kind: Literal["corpus", "dataset"], name: str, yes: bool, data_dir: DataDir, as_json: AsJson) -> None:
-    """Delete as the owner of the database, after a confirmation."""
-    with report_errors(as_json=as_json):
-        from mathrag.stack import backup
-        from shared.settings import load
-
-        owner = backup.owner_url(load(), data_dir)
-        if not yes:
-            confirm(f"Delete {kind} {name} for good?", as_json=as_json)
-        backup.delete(owner, kind, name)
-        if as_json:
-            print_json({"deleted": name, "kind": kind})
-        else:
-            typer.echo(f"Deleted {kind} {name}.")

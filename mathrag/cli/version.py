@@ -9,11 +9,11 @@ def _print(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        from shared.installation import checkout
+        from mathrag.installation import CLIENT, checkout, has_server
 
         commit, changed = checkout()
         clone = f" (commit {commit[:12]}{', changed' if changed else ''})" if commit else ""
-        typer.echo(f"mathrag {version('mathrag-gate')}{clone}")
+        typer.echo(f"mathrag {version(CLIENT)}{clone}{'' if has_server() else ' without the server'}")
         raise typer.Exit
 
 

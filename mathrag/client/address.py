@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mathrag.client.errors import Failed, Unreachable
-from shared.places import DATA_DIR, config_file
+from mathrag.installation import has_server, import_server
+from mathrag.places import DATA_DIR, config_file
 
 PREFIX = "mathrag_"
 NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "url", "api_key"))
@@ -16,10 +17,10 @@ NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "ur
 
 
 def configured_data_dir() -> Path:
-    """Return `data_dir` of the settings, from environment, secret files, configuration file or default, in this order.
+    """Return `data_dir` of the settings, from environment, configuration file or default, in this order.
 
-    Checking all settings takes longer than most commands that only have to find the service; they are checked where the
-    environment holds others. A file is read for this one alone.
+    The server's installation also reads secret files. Checking all settings takes longer than most commands that only
+    have to find the service; they are checked where the environment holds others. A file is read for this one alone.
     """
     environment = {name.lower(): value for name, value in os.environ.items()}
     if any(name.startswith(PREFIX) and name not in NO_SETTINGS for name in environment):
@@ -55,10 +56,22 @@ def _read_data_dir(text: str) -> str:
 
 
 def _load_checked() -> Path:
-    """Return the data directory from all settings, whose errors name what is wrong."""
-    from shared.settings import load
+    """Return the data directory from all settings, whose errors name what is wrong.
 
-    return load().data_dir
+    Raises:
+        Failed: the settings file cannot be read, and no server is installed here whose checks would say why.
+    """
+    if has_server():
+        folder: Path = import_server("shared.settings").load().data_dir
+        return folder
+    for name, value in os.environ.items():
+        if name.lower() == "mathrag_data_dir":
+            return Path(value)
+    try:
+        return Path(_read_data_dir(config_file().read_text("utf-8"))) if config_file().exists() else DATA_DIR
+    except ValueError as error:
+        hint = "correct it, or name the server with MATHRAG_URL"
+        raise Failed("invalid", f"`{config_file()}` cannot be read as settings", hint=hint) from error
 
 
 STATE_FILE = "state.json"
@@ -147,9 +160,7 @@ def url(data_dir: Path | None = None) -> str:
         return found.url
     # Raise the errors of the configuration file: they may be the reason why no server runs.
     if config_file().exists():
-        from shared.settings import load
-
-        load()
+        _load_checked()
     if not named:
         return DEFAULT
     directory = directory.absolute()

@@ -1,19 +1,52 @@
 """The asynchronous client: `await AsyncClient().jobs.get("first")`."""
 
+import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mathrag.client.async_connection import AsyncConnection
 from mathrag.client.client import OperationGroups
 
 if TYPE_CHECKING:
-    from mathrag.client.groups.jobs import AsyncPipeline
+    from mathrag.client.comparison import Comparison
+    from mathrag.client.inputs import Input
+    from mathrag.client.job import AsyncJob
 
 
 class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
     """Connection to one server, with every operation of its API; each event loop needs a client of its own."""
 
-    def pipeline(self, name: str) -> "AsyncPipeline":
-        """Return a pipeline by its name, to run it: `await client.pipeline("crag").run("math-500", corpus="math")`."""
-        from mathrag.client.groups.jobs import AsyncPipeline
+    async def run(
+        self,
+        pipeline: str,
+        *,
+        dataset: "Input",
+        corpus: "Input | None" = None,
+        grader: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        repeats: int = 1,
+        models: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **params: object,
+    ) -> "AsyncJob":
+        """Upload what is not stored yet, submit a job, and return it while it runs, like `Client.run`."""
+        from mathrag.client.inputs import astore
 
-        return AsyncPipeline(self, name)
+        questions = await astore(self, "datasets", dataset, grader)
+        documents = None if corpus is None else await astore(self, "corpora", corpus)
+        job = await self.jobs.submit(
+            questions, pipeline, corpus=documents, grader=grader, name=name, limit=limit, repeats=repeats,
+            models=models, metadata=metadata, params=params,
+        )  # fmt: skip
+        for warning in (*questions.warnings, *(documents.warnings if documents else ()), *job.view.warnings):
+            warnings.warn(warning, stacklevel=2)
+        return job
+
+    async def compare(
+        self, *jobs: "str | AsyncJob", baseline: "str | AsyncJob | None" = None, measure: str | None = None
+    ) -> "Comparison":
+        """Wait until all jobs have ended, and compare them on the questions that they have in common."""
+        for each in jobs if baseline is None else (*jobs, baseline):
+            await (await self.jobs.get(each) if isinstance(each, str) else each).wait()
+        return await self.comparisons.compare(jobs, baseline=baseline, measure=measure)

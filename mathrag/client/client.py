@@ -1,5 +1,7 @@
 """The client: `Client().jobs.get("first")`."""
 
+import warnings
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, cast
 
@@ -7,16 +9,19 @@ from mathrag.client.connection import Connection
 from mathrag.client.operations import C
 
 if TYPE_CHECKING:
+    from mathrag.client.comparison import Comparison
     from mathrag.client.groups.corpora import Corpora
     from mathrag.client.groups.datasets import Datasets
     from mathrag.client.groups.experiments import Experiments
     from mathrag.client.groups.graphs import Graphs
-    from mathrag.client.groups.jobs import Comparisons, Jobs, Pipeline
+    from mathrag.client.groups.jobs import Comparisons, Jobs
     from mathrag.client.groups.labels import Labels
     from mathrag.client.groups.prompts import Prompts
     from mathrag.client.groups.questions import Questions
     from mathrag.client.groups.rules import Rules
     from mathrag.client.groups.service import Configurations, Devices, Models, Pipelines, Plugins, Service
+    from mathrag.client.inputs import Input
+    from mathrag.client.job import Job
 
 
 class OperationGroups(Generic[C]):
@@ -146,8 +151,62 @@ class OperationGroups(Generic[C]):
 class Client(Connection, OperationGroups[Connection]):
     """Connection to one server, with every operation of its API."""
 
-    def pipeline(self, name: str) -> "Pipeline":
-        """Return a pipeline by its name, to run it: `client.pipeline("crag").run("math-500", corpus="math")`."""
-        from mathrag.client.groups.jobs import Pipeline
+    def run(
+        self,
+        pipeline: str,
+        *,
+        dataset: "Input",
+        corpus: "Input | None" = None,
+        grader: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        repeats: int = 1,
+        models: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **params: object,
+    ) -> "Job":
+        """Upload what is not stored yet, submit a job, and return it while it runs.
 
-        return Pipeline(self, name)
+        A text with a `/` is a path. Another text is the name of something stored, or of a file or folder in the
+        working directory, and refused if it is both. The server's warnings are Python warnings.
+
+        Args:
+            pipeline: name of the pipeline.
+            dataset: the questions: an object of the API, a name, a file, a folder, or rows.
+            corpus: the documents to search, likewise; None searches nothing.
+            grader: name of the grader; None takes that of a stored dataset, else grades as mathematics.
+            name: name of the job; None makes one from that of the pipeline.
+            limit: number of questions, from the first; None takes all.
+            repeats: number of answers to each question.
+            models: names of models by role, such as `{"judge": "world-judge"}`.
+            metadata: your own keys and values.
+            params: the pipeline's parameters, such as `candidates=5`.
+        """
+        from mathrag.client.inputs import store
+
+        questions = store(self, "datasets", dataset, grader)
+        documents = None if corpus is None else store(self, "corpora", corpus)
+        job = self.jobs.submit(
+            questions, pipeline, corpus=documents, grader=grader, name=name, limit=limit, repeats=repeats,
+            models=models, metadata=metadata, params=params,
+        )  # fmt: skip
+        for warning in (*questions.warnings, *(documents.warnings if documents else ()), *job.view.warnings):
+            warnings.warn(warning, stacklevel=2)
+        return job
+
+    def compare(
+        self, *jobs: "str | Job", baseline: "str | Job | None" = None, measure: str | None = None
+    ) -> "Comparison":
+        """Wait until all jobs have ended, and compare them on the questions that they have in common.
+
+        Args:
+            jobs: jobs, as objects or by id or name; with a baseline, one is enough.
+            baseline: the job that all others are compared with; None compares each pair.
+            measure: "accuracy" (the default), "exact", "score" or "answer@K".
+
+        Raises:
+            JobFailed: a job has failed or was cancelled.
+        """
+        for each in jobs if baseline is None else (*jobs, baseline):
+            (self.jobs.get(each) if isinstance(each, str) else each).wait()
+        return self.comparisons.compare(jobs, baseline=baseline, measure=measure)

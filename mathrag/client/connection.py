@@ -17,8 +17,7 @@ import msgspec
 from mathrag.client import address
 from mathrag.client.errors import Failed, Incompatible, Shown, TooLarge, Unreachable, failure, of_status
 from mathrag.client.request import MOST_OF_A_PAGE, Page, Request, T
-from shared.errors import MathragError
-from shared.headers import authorization
+from mathrag.errors import MathragError
 
 if TYPE_CHECKING:
     import httpx2
@@ -45,7 +44,7 @@ def options(url: str, timeout_s: float, key: str | None) -> dict[str, Any]:
     return {
         "base_url": url,
         "timeout": timeout_s,
-        "headers": authorization(resolve_key(key)),
+        "headers": {"Authorization": f"Bearer {found}"} if (found := resolve_key(key)) else {},
         # A proxy of the environment must not come between us and our own machine.
         "trust_env": not address.is_local(url),
         # Reading the certificates of all authorities takes longer than a request that needs none of them.

@@ -5,7 +5,8 @@ import os
 from importlib import import_module
 from typing import Any
 
-from shared.errors import MathragError
+from mathrag.errors import MathragError
+from mathrag.installation import install_command
 
 OTHER_FOLDER = "or take another folder: --data-dir DIR, MATHRAG_DATA_DIR"
 FIXES = {
@@ -184,4 +185,4 @@ def require(package: str, method: str) -> Any:
         return import_module(package)
     except ImportError as error:
         message = f"`{method}` needs {package}, which is not installed"
-        raise MissingPackage("not_installed", message, hint=f"pip install {package}") from error
+        raise MissingPackage("not_installed", message, hint=install_command("mathrag[frames]")) from error

@@ -20,9 +20,9 @@ from mathrag.client.jobs import RowFormat
 from mathrag.client.operations import Described, Group, P, aentries_of, alines_of, entries_of, is_async, lines_of
 from mathrag.client.request import Request, SampleFilters
 from mathrag.client.waiting import Waiting, afollow, await_end, follow, wait_for_end
-from shared.pages.formatting import format_accuracy, format_headline
-from shared.pages.lines import build_lines
-from shared.statistics.intervals import Interval, bootstrap, estimate_share
+from mathrag.formatting import format_accuracy, format_headline
+from mathrag.intervals import Interval, bootstrap, estimate_share
+from mathrag.report_lines import build_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,17 +234,11 @@ class Report(answers.Report, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """Return the report as HTML for a notebook; all texts of the server are escaped."""
         headline = escape(format_headline(self._to_json()))
-        found = self.accuracy
-        if found.value is None:
-            bar = ""
-        else:
-            low, high, at = (100 * min(1.0, max(0.0, each)) for each in (found.low, found.high, found.value))
-            bar = BAR.format(left=low, width=high - low, at=at)
         return "".join(
             (
                 f"<p><strong>{escape(self.name)}</strong> ({escape(self.state)}): {headline}</p>",
-                bar,
-                _draw_table(self.lines()),
+                draw_bar(self.accuracy),
+                draw_table(self.lines()),
                 _draw_parts("by subject", self.by_subject),
                 _draw_parts("by level", self.by_level),
                 "".join(f"<p><em>{escape(note)}</em></p>" for note in self.notes),
@@ -255,7 +249,16 @@ class Report(answers.Report, frozen=True, kw_only=True):
         return msgspec.to_builtins(self)
 
 
-def _draw_table(rows: Iterator[tuple[str, str]]) -> str:
+def draw_bar(found: answers.Accuracy | answers.Mean) -> str:
+    """Return the figure in its interval as HTML; empty if nothing was measured."""
+    if found.value is None or found.low is None or found.high is None:
+        return ""
+    low, high, at = (100 * min(1.0, max(0.0, each)) for each in (found.low, found.high, found.value))
+    return BAR.format(left=low, width=high - low, at=at)
+
+
+def draw_table(rows: Iterable[tuple[str, str]]) -> str:
+    """Return names and values as an HTML table, escaped."""
     cells = (
         f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(value)}</td></tr>'
@@ -268,7 +271,7 @@ def _draw_parts(title: str, figures: Mapping[str, answers.Accuracy]) -> str:
     if len(figures) < 2:
         return ""
     rows = ((name, format_accuracy(msgspec.to_builtins(figure))) for name, figure in figures.items())
-    return f"<details><summary>{title}</summary>{_draw_table(rows)}</details>"
+    return f"<details><summary>{title}</summary>{draw_table(rows)}</details>"
 
 
 class JobHandle(Generic[C]):

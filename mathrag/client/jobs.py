@@ -168,9 +168,9 @@ def file(job: str, name: str = "", **query: Value | None) -> Request[bytes]:
 
 
 def compare(
-    references: Sequence[str | HasId], *, baseline: str | None = None, measure: str | None = None
+    references: Sequence[str | HasId], *, baseline: str | HasId | None = None, measure: str | None = None
 ) -> Request[Json]:
-    """Compare jobs on the items that they have in common, with intervals and tests.
+    """Compare jobs on the items that they have in common, with intervals and tests. `client.compare` waits for them.
 
     Args:
         references: at least two jobs, as objects or by id or name.
@@ -178,7 +178,8 @@ def compare(
         measure: "accuracy" (the default), "exact", "score" or "answer@K".
     """
     jobs = list(map(reference_of, references))
-    return Request(path=COMPARISON, query={"job": jobs, "baseline": baseline, "measure": measure})
+    against = None if baseline is None else reference_of(baseline)
+    return Request(path=COMPARISON, query={"job": jobs, "baseline": against, "measure": measure})
 
 
 def changed_samples(

@@ -19,6 +19,11 @@ def upload(kind: Kind, lines: Iterable[bytes], name: str, **options: Value | Non
     return Request(method="POST", path=f"/v1/{kind}", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True)
 
 
+def get_stored(kind: Kind, name: str) -> Request[Json]:
+    """Fetch a corpus or dataset."""
+    return Request(path=f"/v1/{kind}/{segment(name)}")
+
+
 # Corpora.
 
 
@@ -29,7 +34,7 @@ def list_corpora() -> Request[Page[Json]]:
 
 def get_corpus(name: str) -> Request[Json]:
     """Fetch a corpus with its indexes and the lengths of its texts."""
-    return Request(path=f"/v1/corpora/{segment(name)}")
+    return get_stored("corpora", name)
 
 
 def documents(name: str) -> Request[Page[Json]]:
@@ -91,7 +96,7 @@ def list_datasets() -> Request[Page[Json]]:
 
 def get_dataset(name: str) -> Request[Json]:
     """Fetch a dataset with the numbers of its items by subject and level."""
-    return Request(path=f"/v1/datasets/{segment(name)}")
+    return get_stored("datasets", name)
 
 
 def items(name: str) -> Request[Page[Json]]:

@@ -11,9 +11,9 @@ import msgspec
 
 from mathrag.client.errors import Failed, Invalid, failure
 from mathrag.client.request import PIECE_BYTES, Request
-from shared.errors import MathragError
-from shared.ingest.columns import Columns, Table
-from shared.ingest.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
+from mathrag.errors import MathragError
+from mathrag.reading.columns import Columns, Table
+from mathrag.reading.lines import LISTED, Defect, Empty, OnError, Row, locate_defect
 
 NOWHERE = "upload"
 """The server's name for the upload, used when nothing was sent that could be traced to a file."""

@@ -3,11 +3,11 @@
 import argparse
 import os
 
+from mathrag.errors import Invalid
 from services.guard.app import create_app
 from shared import telemetry
 from shared.access import filters
 from shared.access.connections import serve
-from shared.errors import Invalid
 from shared.runtime.placement import settings_for_device
 from shared.settings import load
 

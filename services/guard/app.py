@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from sqlalchemy import text
 
+from mathrag.check import RESTART, Check, NotReady, advise_setting
 from services.guard import ownership
 from services.guard.drivers import ollama
 from services.guard.drivers.launched import ExternalProgramDriver
@@ -28,7 +29,6 @@ from services.guard.reconciler import Reconciler
 from shared import model_checks
 from shared.access import filters
 from shared.calls import Completion, Lane, RunRequest
-from shared.check import RESTART, Check, NotReady, advise_setting
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.lease.policy import FlipState
 from shared.model_checks import run_check

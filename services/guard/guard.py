@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 from sqlalchemy import text
 
+from mathrag.errors import Conflict
 from services.guard.drivers.ports import Driver, ModelServer
 from services.guard.memory import GuardClock
 from shared.calls import Completion, End, ModelAnswer, ModelCall, RunRequest
-from shared.errors import Conflict
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.replies import FailureKind
 from shared.storage.database import Database

@@ -146,7 +146,7 @@ def _read_name(nvml: Any, pid: int) -> str:
     name = path.rpartition("/")[2]
     with suppress(psutil.Error):
         match psutil.Process(pid).cmdline():
-            case [program, "-m", module, *_] if program == path:
+            case [program, "-P", "-m", module, *_] | [program, "-m", module, *_] if program == path:
                 return f"{name} -m {module}"
     return name
 

@@ -29,12 +29,12 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Refused, Unavailable
+from mathrag.messages import redact
 from services.judge import graphs
 from services.judge.pools import MiningPool, VerificationPool
 from shared.calls import MATH, Request, RuleChoice, Rules, TemporalSimple
-from shared.errors import Refused, Unavailable
 from shared.headers import add_trace_headers, authorization
-from shared.messages import redact
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.models.retriever_client import NoReply, RetrieverClient

@@ -29,9 +29,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mathrag.places import find_existing_folder
 from services.orchestrator.deps import Deps
 from shared.calls import Lane
-from shared.places import find_existing_folder
 from shared.storage.database import Database, SampleState, try_decode
 from shared.telemetry import row_spans
 

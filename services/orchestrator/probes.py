@@ -22,18 +22,18 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 from sqlalchemy import text
 
+from mathrag.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
+from mathrag.messages import format_count
+from mathrag.places import find_existing_folder
 from services.orchestrator.deps import Deps
 from shared import model_checks
 from shared.calls import Lane
-from shared.check import DEEP_S, EDITED, RESTART, Check, NotReady, advise_setting
 from shared.headers import authorization
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
-from shared.messages import format_count
 from shared.model_checks import run_check
 from shared.models import commands
 from shared.pipelines import registry
-from shared.places import find_existing_folder
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.runtime.placement import estimate_all, settings_for_device
@@ -420,7 +420,7 @@ async def _check_retrieval(name: str, deps: Deps) -> str:
     if name == "elasticsearch":
         # Run the retriever's own check of this folder's configuration in a process.
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
+        process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-m", PROGRAM, name, stdout=pipe)
         said, _ = await process.communicate()
         if process.returncode:
             raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="see its output above")

@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 import httpx2
 import msgspec
 
+from mathrag.errors import MathragError, TooLarge, Unavailable
 from services.orchestrator.deps import Deps
 from shared.calls import Call, Rerank, Retrieve, Yielded
-from shared.errors import MathragError, TooLarge, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.params import Params
 from shared.rag import retrieval

@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
+from mathrag.errors import Invalid, MathragError, TooLarge, Unavailable
 from services.retriever import builds
 from services.retriever.backends import make_backends
 from services.retriever.builds import BuildQueue, DocumentCache, IndexCache
@@ -26,7 +27,6 @@ from services.retriever.searches import (
 )
 from shared.access import filters
 from shared.access.connections import finish_while_connected
-from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.models import servers
 from shared.models.embedding import Embedder
 from shared.settings import Settings

@@ -16,9 +16,9 @@ from anyio import CancelScope, from_thread, to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, NotFound
 from services.retriever.index import REBUILD, Backend, Batch, SearchIndex, UnsoundIndex, verify, write_index
 from shared import canonical
-from shared.errors import Conflict, NotFound
 from shared.recent import LruCache
 from shared.replies import Document
 from shared.storage.database import Database

@@ -13,11 +13,11 @@ import msgspec
 from anyio import run, to_thread
 from sqlalchemy import text
 
+from mathrag.check import Check, NotReady, advise_setting
+from mathrag.errors import NotFound
 from services.retriever.elasticsearch import FILE, MAJOR, MAKE_KEY, URL, ElasticsearchServer
 from services.retriever.index import Backend, SearchIndex, UnsoundIndex
 from shared import model_checks, settings
-from shared.check import Check, NotReady, advise_setting
-from shared.errors import NotFound
 from shared.model_checks import run_check
 from shared.settings import Retrieval
 from shared.storage.database import Database

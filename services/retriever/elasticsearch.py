@@ -26,6 +26,8 @@ from elasticsearch import ConnectionError as NoConnection
 from elasticsearch.serializer import CompatibilityModeJsonSerializer, CompatibilityModeNdjsonSerializer
 from numpy.typing import NDArray
 
+from mathrag.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
+from mathrag.messages import format_count
 from services.retriever.index import (
     UNSIGNED,
     Batch,
@@ -38,8 +40,6 @@ from services.retriever.index import (
     write_hashes,
 )
 from shared import settings as settings_module
-from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
-from shared.messages import format_count
 from shared.models.embedding import Embedder
 from shared.settings import Dense, VectorGraph
 

@@ -16,15 +16,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mathrag.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
+from mathrag.messages import format_count
+from mathrag.reading import paths
+from mathrag.reading.lines import Reader
 from services.retriever.backends import make_backends
 from services.retriever.builds import make_recipe
 from services.retriever.index import MANIFEST, Backend, Batch, IndexMatch, SearchIndex, verify, write_index
 from shared import canonical
 from shared import settings as settings_module
-from shared.errors import Invalid, InvalidLine, MathragError, NotFound, Unavailable
-from shared.ingest import datasets, paths
-from shared.ingest.lines import Reader
-from shared.messages import format_count
+from shared.ingest import datasets
 from shared.models import servers
 from shared.models.embedding import ModelFailed, RerankingModel
 from shared.params import EnhanceParams, FusionParams, Params

@@ -24,9 +24,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mathrag.errors import Invalid, Refused, Unavailable
+from mathrag.installation import not_installed
 from shared import canonical
-from shared.errors import Invalid, Refused, Unavailable
-from shared.installation import not_installed
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.models.embedding import Embedder
 
@@ -445,7 +445,7 @@ def import_jieba() -> Any:
             import jieba
     except ImportError:
         needs_it = "`retrieval.sparse.chinese: jieba` needs it, `bigrams` does not"
-        raise not_installed("jieba", "zh", needs_it) from None
+        raise not_installed("jieba", "mathrag-gate[zh]", needs_it) from None
     log = logging.getLogger("jieba")
     log.setLevel(logging.WARNING)
     log.handlers.clear()

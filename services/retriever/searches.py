@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.exc import SQLAlchemyError
 
+from mathrag.errors import Conflict, Invalid, Unavailable
 from services.retriever.builds import DocumentCache, IndexCache
 from services.retriever.index import DenseIndex, IndexMatch
 from shared.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
-from shared.errors import Conflict, Invalid, Unavailable
 from shared.models import files
 from shared.models.embedding import Embedder, ModelFailed, RerankingModel
 from shared.models.retriever_client import EmbeddedTexts

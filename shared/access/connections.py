@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from mathrag.errors import BadRequest, HeaderTooLarge, MathragError, TimedOut, TooMany, Unavailable
 from shared.access.filters import HEADERS, MEDIA_TYPE, encode_problem
-from shared.errors import BadRequest, HeaderTooLarge, MathragError, TimedOut, TooMany, Unavailable
 from shared.settings import Limits
 
 # Bounds of a connection before its request is authenticated.

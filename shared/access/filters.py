@@ -12,9 +12,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.errors import Forbidden, MathragError, TooLarge, Unauthorized
+from mathrag.errors import Forbidden, MathragError, TooLarge, Unauthorized
+from mathrag.messages import redact
 from shared.headers import key_of
-from shared.messages import redact
 from shared.settings import Settings
 
 # Answers to requests that are refused before any route sees them, in the form of all other errors.

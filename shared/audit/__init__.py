@@ -13,9 +13,9 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from mathrag.errors import NotFound
 from shared.audit import replays, rows
 from shared.audit.finding import AuditedJob, Violation, add_items, make_unchecked_violation
-from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.storage.database import Database
 

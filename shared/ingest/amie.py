@@ -12,9 +12,9 @@ from itertools import count
 from string import ascii_lowercase
 from typing import NamedTuple
 
-from shared.errors import Invalid
-from shared.ingest.lines import Defect, locate_defect
-from shared.ingest.rows import Sound
+from mathrag.errors import Invalid
+from mathrag.reading.lines import Defect, locate_defect
+from mathrag.reading.rows import Sound
 from shared.replies import Atom, Rule, Term
 
 COLUMNS = (

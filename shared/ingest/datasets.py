@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from mathrag.messages import find_nearest, format_count
+from mathrag.reading import columns, lines
+from mathrag.reading.columns import Columns
+from mathrag.reading.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.calls import MATHEMATICAL, MAX_QUESTION, Expected
-from shared.ingest import columns, lines
-from shared.ingest.columns import Columns
-from shared.ingest.lines import Content, Defect, Empty, Fields, Reader, Row
 from shared.mathtext import answers
 from shared.mathtext.mathematics import equal_strict
-from shared.messages import find_nearest, format_count
 from shared.rag.grading import LETTERS, InvalidGold, check_gold, describe_words, is_words
 from shared.replies import CorpusRecord, Document
 from shared.samples import DatasetItem, FactQuery

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.ingest import lines
-from shared.ingest.graph_paths import FACT, PHRASE, TEMPLATE, TEMPLATES, WHAT
-from shared.ingest.lines import Defect, Fields, Reader, Row
+from mathrag.errors import Invalid, InvalidLine, TooLarge
+from mathrag.reading import lines
+from mathrag.reading.graph_paths import FACT, PHRASE, TEMPLATE, TEMPLATES, WHAT
+from mathrag.reading.lines import Defect, Fields, Reader, Row
 from shared.questions.items import QuestionTemplates, check_template
 from shared.replies import CorpusRecord, Document
 from shared.rules import graph

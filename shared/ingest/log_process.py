@@ -6,9 +6,9 @@ from typing import IO
 
 import msgspec
 
-from shared.ingest import answers, lines, row_process
-from shared.ingest.answers import Layout, LogLimits
-from shared.ingest.lines import Defect, Row
+from mathrag.reading import answers, lines, row_process
+from mathrag.reading.answers import Layout, LogLimits
+from mathrag.reading.lines import Defect, Row
 
 MEMORY_BYTES = 512 << 20
 VALUE_BYTES = 16 << 20

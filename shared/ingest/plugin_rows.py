@@ -11,9 +11,9 @@ from typing import IO, Any
 
 import msgspec
 
-from shared.errors import InvalidLine, TooLarge
-from shared.ingest import lines, row_process
-from shared.ingest.lines import Defect, Row
+from mathrag.errors import InvalidLine, TooLarge
+from mathrag.reading import lines, row_process
+from mathrag.reading.lines import Defect, Row
 from shared.plugins.catalogue import code_hash, read_texts
 from shared.shapes import Kind
 

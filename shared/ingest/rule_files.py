@@ -12,14 +12,15 @@ from typing import IO, Annotated, Literal, NamedTuple
 
 import msgspec
 
+from mathrag.errors import Invalid, InvalidLine, TooLarge
+from mathrag.messages import format_count
+from mathrag.reading import rows
+from mathrag.reading.lines import MAX_NAME_CHARS, Defect, locate_defect
+from mathrag.reading.rows import Sound
 from shared import canonical
 from shared.calls import StoredMining
-from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.ingest import amie, rows
+from shared.ingest import amie
 from shared.ingest.amie import MOST_ATOMS, MOST_COUNT
-from shared.ingest.lines import MAX_NAME_CHARS, Defect, locate_defect
-from shared.ingest.rows import Sound
-from shared.messages import format_count
 from shared.replies import Miner, Rule
 
 FORMAT: Literal["mathrag-rules"] = "mathrag-rules"

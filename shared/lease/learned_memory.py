@@ -12,9 +12,9 @@ import msgspec
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.messages import format_count
 from shared.lease import residencies
 from shared.lease.memory import LearnedMemory, MemoryEstimate, estimate_memory, read_context
-from shared.messages import format_count
 from shared.shapes import Architecture
 
 LOADED = text("""

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.messages import redact
 from shared import canonical
-from shared.messages import redact
 
 COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at, plan"
 NEWEST = text(f"SELECT {COLUMNS} FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 1")  # noqa: S608

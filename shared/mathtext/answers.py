@@ -48,44 +48,6 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     return None, Extraction.UNBALANCED if any(is_box for is_box, _, _ in opened) else Extraction.MISSING
 
 
-# Remove what a model thinks aloud before its answer: `<think>...</think>` and its relatives.
-
-_NAMES = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning|reflection|scratchpad|analysis)"
-# Granite and models trained on question-and-response pairs put a line between both.
-_RESPONSE = r"^[#*\s]{1,8}(?:Final\s+)?Response[\s:*]*$|^Here is my response:"
-_TAG = re.compile(
-    rf"(?P<open><{_NAMES}>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|channel\|>(?:analysis|commentary)\b[^<]*<\|message\|>)"
-    rf"|(?P<close></{_NAMES}>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final\b[^<]*<\|message\|>|assistantfinal|{_RESPONSE})",
-    re.IGNORECASE | re.MULTILINE,
-)
-_MARKS = re.compile(
-    r"<\|(?:start|end|return|call|message|channel|begin_of_solution|end_of_solution)\|>(?:assistant\b)?"
-)
-"""Of OpenAI's harmony format, whose final channel follows that of the reasoning, and of what follows a thought."""
-
-
-def remove_reasoning(text: str) -> str:
-    """Return `text` without its reasoning blocks, stripped; time is linear in the text.
-
-    A block that never closes, as in a reply that was cut off, reaches to the end. What stands before a closing tag
-    without an opening one is reasoning as well: templates of some models write the opening tag into the prompt.
-    """
-    kept: list[str] = []
-    start, inside = 0, False
-    for tag in _TAG.finditer(text):
-        if tag["open"]:
-            if not inside:
-                kept.append(text[start : tag.start()])
-            inside = True
-        else:
-            if not inside:
-                kept.clear()
-            start, inside = tag.end(), False
-    if not inside:
-        kept.append(text[start:])
-    return _MARKS.sub("", "".join(kept)).strip()
-
-
 # The normal form of an answer's text: one spelling for what mathematicians write in several ways.
 #
 # Nothing is computed but what notation says by itself: `0.\overline{36}` is 4/11, `1\frac12` is 3/2, `1.5e3` is

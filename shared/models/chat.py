@@ -6,7 +6,7 @@ from types import MappingProxyType
 import httpx2
 import msgspec
 
-from shared.messages import redact
+from mathrag.messages import redact
 from shared.replies import FailureKind, Token
 
 LENGTH = "length"

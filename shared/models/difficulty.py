@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from shared.errors import Unavailable
+from mathrag.errors import Unavailable
 from shared.models.embedding import Embedder
 from shared.rag.prompts import detect_language
 from shared.settings import MODELS

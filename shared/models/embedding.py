@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from mathrag.errors import Refused, TooLarge, Unavailable
+from mathrag.installation import not_installed
+from mathrag.messages import redact
 from shared import canonical
-from shared.errors import Refused, TooLarge, Unavailable
-from shared.installation import not_installed
-from shared.messages import redact
 from shared.models import files
 from shared.replies import FailureKind
 from shared.settings import Embeddings
@@ -300,7 +300,7 @@ class SentenceModel:
             Unavailable: the folder is not there.
         """
         if find_spec(MODULE) is None:
-            raise not_installed(LIBRARY, "rerank")
+            raise not_installed(LIBRARY, "mathrag-gate[rerank]")
         if not model and not (path and path.is_dir()):
             raise Unavailable(f"no model folder at {path}", hint="correct the `path` under `retrieval` in mathrag.yaml")
         self._kind = kind

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from shared.messages import redact
+from mathrag.messages import redact
 from shared.replies import Failure, FailureKind, Retrieved, Scored
 from shared.settings import Settings
 

@@ -16,8 +16,8 @@ import httpx2
 import msgspec
 import numpy as np
 
+from mathrag.errors import Unavailable
 from shared import canonical
-from shared.errors import Unavailable
 from shared.headers import authorization, trace_headers
 from shared.models import files, metadata
 from shared.models.chat import AWAY_STATUSES

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.installation import find_missing_package
-from shared.messages import format_count
+from mathrag.intervals import estimate_share, wilson
+from mathrag.messages import format_count
 from shared.pages.plots import (
     DASHES,
     Aside,
@@ -34,7 +34,6 @@ from shared.pages.plots import (
     name_shade,
 )  # fmt: skip
 from shared.samples import GateDecision
-from shared.statistics.intervals import estimate_share, wilson
 from shared.statistics.significance import estimate_mean
 
 FILE_WIDTH, WIDE, NARROW = 680, 620, 340
@@ -105,16 +104,6 @@ def encode_data(figure: Figure) -> bytes:
         "name": figure.name, "title": figure.title, "caption": figure.caption, "rows": figure.rows
     }  # fmt: skip
     return msgspec.json.format(msgspec.json.encode(named), indent=1) + b"\n"
-
-
-def check_installed() -> None:
-    """Check that what computes the intervals of figures is installed, before any work is done.
-
-    Raises:
-        NotInstalled: scipy is missing; the hint says how to install the extra `report`.
-    """
-    if missing := find_missing_package("scipy", "report"):
-        raise missing
 
 
 def format_n(counts: Iterable[int], noun: str) -> str:

@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
+from mathrag.formatting import format_accuracy, format_duration, format_headline
+from mathrag.report_lines import WORDS
 from shared.pages import formatting, lines
 from shared.pages.figures import Figure, render_inline, write_figure
 
@@ -149,11 +151,11 @@ class Pages:
             lstrip_blocks=True,
         )
         made.filters.update(
-            accuracy=formatting.format_accuracy, duration=formatting.format_duration, pairs=format_pairs,
+            accuracy=format_accuracy, duration=format_duration, pairs=format_pairs,
             number=format_number, verdict=format_verdict, when=format_time, ago=format_ago,
             address=format_query, visible=formatting.escape_visible, math=formatting.mark_math,
             formula=formatting.mark_formula, code=formatting.mark_code, value=formatting.format_value,
-            finding=formatting.format_headline, why=lines.explain_flip, next_flip=lines.describe_next_flip,
+            finding=format_headline, why=lines.explain_flip, next_flip=lines.describe_next_flip,
         )  # fmt: skip
         made.globals.update(
             policy=make_security_policy, style=load_style(),
@@ -236,7 +238,7 @@ LONG_AGO_S = 60 * 86_400
 
 def format_verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words
     """Return "right", "wrong" or "none"."""
-    return lines.WORDS[value]
+    return WORDS[value]
 
 
 # Rewrite the parts of a page that are computed: the text between `<!-- NAME: computed -->` and `<!-- end -->`.

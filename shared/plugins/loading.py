@@ -17,10 +17,10 @@ from typing import IO, Any, NamedTuple, NoReturn, get_args
 
 import msgspec
 
+from mathrag.errors import Unavailable
+from mathrag.messages import redact
 from shared import canonical
 from shared.calls import Rules
-from shared.errors import Unavailable
-from shared.messages import redact
 from shared.pipelines import registry
 from shared.plugins.catalogue import FILES, NAME, Plugin, Texts, UnusableFiles, find_plugins, read_texts
 from shared.rag import grading, prompts
@@ -152,7 +152,7 @@ def try_all(plugins: Iterable[Plugin], limit_s: float) -> list[TrialResult]:
 
 
 def _try(plugin: Plugin, limit_s: float) -> TrialResult:
-    words = [sys.executable, "-m", PROGRAM, str(os.getpid()), plugin.kind.value, plugin.name, plugin.value]
+    words = [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), plugin.kind.value, plugin.name, plugin.value]
     # A file instead of a pipe: what the import forks may hold a pipe open for ever.
     with tempfile.TemporaryFile() as said:
         # What it prints is its own business, and its session is killed whole.

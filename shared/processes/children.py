@@ -129,7 +129,7 @@ class ChildPool:
 
     async def _spawn(self) -> Process:
         self._refuse_if_closed()
-        command = (sys.executable, "-m", self._module, str(os.getpid()), str(self.deadline_s), *self._arguments)
+        command = (sys.executable, "-P", "-m", self._module, str(os.getpid()), str(self.deadline_s), *self._arguments)
         # Its own session, so that Ctrl-C reaches only the worker, which then closes the pool.
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._all.add(process)

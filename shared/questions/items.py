@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from mathrag.errors import Invalid
+from mathrag.messages import format_count
 from shared import canonical
 from shared.calls import MAX_QUESTION, Expected
-from shared.errors import Invalid
-from shared.messages import format_count
 from shared.replies import TEMPORAL, Miner, Rule, Term
 from shared.rules.graph import Graph, phrase, shown, written
 from shared.samples import DatasetItem, FactQuery, Lead, Phrase, TimeUnit

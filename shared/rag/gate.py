@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from mathrag.intervals import wilson
 from shared.calls import Estimate
 from shared.params import GateParams, RouteParams
 from shared.replies import Document, Estimated, Failure, SampleFailed, Verified
 from shared.samples import Agreement, Decision, GateDecision, RelevanceTest, Strategy, Truth
-from shared.statistics.intervals import wilson
 
 # How far two vectors of scores agree: Pearson's correlation with its interval, and Spearman's beside it.
 

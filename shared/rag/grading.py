@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from mathrag.reasoning import remove_reasoning
 from shared.calls import MATHEMATICAL, Rules
 from shared.mathtext import answers, mathematics
-from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams
 from shared.rag.text import contains_words, join_phrase, normalise_words
 from shared.replies import Graded, Marked

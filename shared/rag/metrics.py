@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from shared.errors import Invalid
+from mathrag.errors import Invalid
 
 Judged = Mapping[str, Mapping[str, int]]
 """Query -> {relevant document: grade}; grades are at least 1, what is not named is not relevant."""

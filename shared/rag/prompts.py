@@ -12,9 +12,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from mathrag.reasoning import remove_reasoning
 from shared import canonical
 from shared.calls import Decoding, DocumentRef, Judge, Message, Prompt, Request
-from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams, RelevanceSource
 from shared.rag.text import list_prose
 from shared.replies import Document, Failure, FailureKind, Rated, Relevance, Token

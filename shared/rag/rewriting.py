@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from mathrag.reasoning import remove_reasoning
 from shared.calls import MAX_QUESTION, Decoding, Write
-from shared.mathtext.answers import remove_reasoning
 from shared.params import EnhanceParams, FusionParams, HydeParams
 from shared.rag.prompts import detect_language, localised
 from shared.rag.text import (

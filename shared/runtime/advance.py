@@ -13,11 +13,10 @@ from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Unreadable
+from mathrag.messages import redact
 from shared import canonical
 from shared.calls import MOST_SLOTS, RELEASE_0_1, Call, Duplicates, Expected, Lane, Retrieve, Yielded
-from shared.errors import Unreadable
-from shared.installation import release
-from shared.messages import redact
 from shared.params import Params, decode_params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder
@@ -29,7 +28,7 @@ from shared.processes.children import limit_processor_time
 from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
 from shared.runtime.queue import isolate, mark_ready_among, revive_calls
 from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
-from shared.settings import Plugins
+from shared.settings import Plugins, release
 from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
 from shared.telemetry import row_spans, traces

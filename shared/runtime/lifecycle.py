@@ -13,10 +13,10 @@ import msgspec
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, InProgress, NotFound, PreconditionFailed
+from mathrag.messages import redact
 from shared import canonical
-from shared.errors import Conflict, InProgress, NotFound, PreconditionFailed
 from shared.fields import Metadata, Rank
-from shared.messages import redact
 from shared.records import chain_records, genesis
 from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance

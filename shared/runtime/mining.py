@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid, TooLarge
+from mathrag.messages import make_hint
 from shared import canonical
 from shared.calls import Amie, Mining
-from shared.errors import Conflict, Invalid, TooLarge
-from shared.messages import make_hint
 from shared.params import Params
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.replies import Mined, Rule

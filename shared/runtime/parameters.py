@@ -9,9 +9,9 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import inspect
 
+from mathrag.errors import Invalid
+from mathrag.messages import make_hint
 from shared import canonical
-from shared.errors import Invalid
-from shared.messages import make_hint
 from shared.params import MOST_CANDIDATES, CragParams, Params, get_range, out_of_range
 from shared.pipelines import registry
 from shared.pipelines.switches import Switch, covers, find_closed, get_values

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid, NotFound, Unavailable, Unreadable
+from mathrag.intervals import fit_monotone
+from mathrag.messages import format_count, make_hint
 from shared import canonical
 from shared.calls import MATHEMATICAL, Request
-from shared.errors import Conflict, Invalid, NotFound, Unavailable, Unreadable
 from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import equations, mathematics
-from shared.messages import format_count, make_hint
 from shared.models import files
 from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
@@ -44,7 +45,6 @@ from shared.runtime.parameters import check_thresholds
 from shared.samples import Decision
 from shared.settings import MODELS
 from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
-from shared.statistics.intervals import fit_monotone
 from shared.storage import jobs, rules
 from shared.storage.database import try_decode_params
 from shared.storage.labels import count_labels, get_set

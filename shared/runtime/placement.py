@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shared.errors import Invalid
+from mathrag.errors import Invalid
+from mathrag.messages import make_hint
 from shared.lease.memory import estimate_memory
-from shared.messages import make_hint
 from shared.models import metadata
 from shared.models.metadata import MetadataError
 from shared.models.ollama import DEFAULT_URL

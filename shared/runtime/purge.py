@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Conflict
+from mathrag.errors import Conflict
 from shared.settings import load
 from shared.storage import database, jobs
 from shared.storage.database import TERMINAL, Database, make_not_found

@@ -13,11 +13,11 @@ from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.messages import redact
 from shared import canonical
 from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import RedisLease
-from shared.messages import redact
 from shared.plugins.loading import encode_usable_pins
 from shared.replies import BOUNDS, INFRASTRUCTURE, Failure, FailureKind, Reply
 from shared.storage.database import (

@@ -16,12 +16,12 @@ from anyio import to_thread
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
+from mathrag.installation import checkout
+from mathrag.messages import find_nearest, format_count, make_hint
 from shared import canonical
 from shared.calls import MATHEMATICAL, MAX_QUESTION, MOST_SLOTS, Judge
-from shared.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
 from shared.ingest.answers import ImportedAnswer, ItemIndex
-from shared.installation import checkout
-from shared.messages import find_nearest, format_count, make_hint
 from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, bind

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from sqlalchemy import Row, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from mathrag.messages import redact
 from shared.calls import Lane
 from shared.lease.lease import DeviceLease, Guards, NotGranted, Phase, StreamBroken
-from shared.messages import redact
 from shared.queue import Ticker
 from shared.replies import Failure, FailureKind, Retrieved
 from shared.runtime import lifecycle

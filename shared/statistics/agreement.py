@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from shared.statistics.intervals import RESAMPLES, RESAMPLES_AT_ONCE, SEED
+from mathrag.intervals import RESAMPLES, RESAMPLES_AT_ONCE, SEED
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from shared.statistics import intervals
-from shared.statistics.intervals import RESAMPLES, SEED, Interval, Table, Values, bootstrap
+from mathrag import intervals
+from mathrag.intervals import RESAMPLES, SEED, Interval, Table, Values, bootstrap
 
 # Run the paired randomisation test (Fisher 1935) exactly.
 

@@ -9,7 +9,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Invalid
+from mathrag.errors import Invalid
 from shared.samples import SampleNote
 from shared.storage import database as storage
 from shared.storage import jobs

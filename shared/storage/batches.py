@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Conflict, Invalid, NotFound
+from mathrag.errors import Conflict, Invalid, NotFound
 from shared.storage.database import Database, sql
 
 WINDOW_S = 24 * 3600

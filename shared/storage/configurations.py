@@ -11,8 +11,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import PreconditionFailed
 from shared import canonical
-from shared.errors import PreconditionFailed
 from shared.params import drop_removed
 from shared.storage.database import Database, Page, cursor_scope, load_page, record_operation
 

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Conflict, Invalid, NotFound
+from mathrag.errors import Conflict, Invalid, NotFound
 from shared.replies import CorpusRecord
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
 

@@ -20,9 +20,9 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from mathrag.errors import BadRequest, IdempotencyMismatch, InProgress, Invalid, NotFound, OutOfSpace
+from mathrag.messages import make_hint, redact
 from shared import canonical
-from shared.errors import BadRequest, IdempotencyMismatch, InProgress, Invalid, NotFound, OutOfSpace
-from shared.messages import make_hint, redact
 from shared.params import Params, decode_params
 
 # States of samples, which the database stores as numbers, and groups of job states.

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid
 from shared import canonical
 from shared.calls import Expected
-from shared.errors import Conflict, Invalid
 from shared.samples import DatasetItem, FactQuery, Item
 from shared.storage import corpora
 from shared.storage.corpora import LONGEST_TEXT, Shown

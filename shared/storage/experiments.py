@@ -12,8 +12,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict
 from shared import canonical
-from shared.errors import Conflict
 from shared.storage import jobs
 from shared.storage.database import Database, Page, cursor_scope, is_usable, load_page, make_not_found, sql
 

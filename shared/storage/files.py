@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Invalid, NotFound
+from mathrag.errors import Invalid, NotFound
 from shared.storage.database import Database
 
 CHUNK = 1 << 20

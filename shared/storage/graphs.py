@@ -15,8 +15,8 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict
 from shared import canonical
-from shared.errors import Conflict
 from shared.replies import CorpusRecord
 from shared.rules.graph import Graph, written
 from shared.samples import Phrase, TimeUnit

@@ -16,14 +16,14 @@ from pydantic import Field, StringConstraints
 from sqlalchemy import Row, RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict
+from mathrag.intervals import Graded, Table, poisson_interval
 from shared.calls import CALL_KINDS, Lane
-from shared.errors import Conflict
 from shared.fields import WHOLE, Metadata, Rank, Stored
 from shared.params import MOST_REPEATS, Params
 from shared.plugins import loading
 from shared.samples import GateDecision
 from shared.shapes import ACCURACY, EXACT, Measure, Measured, PluginPin
-from shared.statistics.intervals import Graded, Table, poisson_interval
 from shared.storage import database as storage
 from shared.storage.database import (
     PATTERN,

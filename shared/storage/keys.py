@@ -8,8 +8,8 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid, NotFound
 from shared import shapes
-from shared.errors import Conflict, Invalid, NotFound
 from shared.shapes import Scope
 from shared.storage.database import Database, check_name, record_operation
 

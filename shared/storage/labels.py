@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, NotFound
 from shared import canonical
 from shared.calls import Expected
-from shared.errors import Conflict, NotFound
 from shared.shapes import KINDS, Content, Value, What, parse_label
 from shared.storage import jobs
 from shared.storage.database import (

@@ -8,9 +8,9 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid, NotFound, TooLarge
+from mathrag.messages import make_hint
 from shared import canonical
-from shared.errors import Conflict, Invalid, NotFound, TooLarge
-from shared.messages import make_hint
 from shared.rag.prompts import (
     ANSWER_SLOTS,
     LONGEST_TEXT,

@@ -10,9 +10,9 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, Invalid, NotFound
 from shared import canonical
 from shared.calls import Mining, StoredMining
-from shared.errors import Conflict, Invalid, NotFound
 from shared.replies import Miner, NumberedRule, Rule
 from shared.samples import Phrase
 from shared.storage import devices

@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Invalid, NotFound
+from mathrag.errors import Invalid, NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
 from shared.rag import provenance

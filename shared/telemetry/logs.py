@@ -12,7 +12,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-from shared.messages import redact
+from mathrag.messages import redact
 from shared.settings import Telemetry
 from shared.telemetry import traces
 

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from elastic_transport import Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch
 
+from mathrag.errors import MathragError, Unavailable
 from services.retriever.elasticsearch import (
     ElasticsearchServer,
     ElasticsearchTerms,
@@ -29,7 +30,6 @@ from services.retriever.elasticsearch import (
 )
 from services.retriever.index import PAIRS
 from shared import settings
-from shared.errors import MathragError, Unavailable
 from tests.unit.retrieval import HashedWords
 
 PREFIX = "recorded"

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import httpx2
 import pytest
 
-from mathrag.stack import postgres
+from mathrag_gate.stack import postgres
 from shared.settings import REPOSITORY, Workers
 from tests.faults.limits import small_disk
 from tests.running import JUDGED, Document, RunningStack, mathrag, running_stack

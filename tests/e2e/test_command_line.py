@@ -217,6 +217,7 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.filterwarnings("ignore:demonstration models")
 def test_the_notebook_runs_and_runs_again() -> None:
     cells = [cell for cell in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in cells)
@@ -231,7 +232,11 @@ def test_the_notebook_runs_and_runs_again() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_the_page_runs() -> None:
+@pytest.mark.filterwarnings("ignore:demonstration models")
+def test_the_page_runs(tmp_path: Path) -> None:
+    (tmp_path / "questions.jsonl").write_text('{"question": "What is 2 + 2?", "answer": "4"}\n')
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "sums.md").write_text("# Sums\n\nTwo plus two is 4.\n")
     with Client() as client:
         client.corpora.create("notes", [{"text": "Parcels are accepted until 17:30."}, {"text": "The car is a Skoda."}])
         client.datasets.create("questions", [{"question": "Which car?", "answer": "Skoda"}], grader="contains")
@@ -245,7 +250,7 @@ def test_the_page_runs() -> None:
 @pytest.mark.parametrize("how", ["wait", "watch"])
 def test_a_killed_server_is_waited_for(stack: RunningStack, how: str) -> None:
     with Client() as client:
-        job = client.pipeline("mathrag-gate").run("world", corpus="world", seed=17, candidates=6 + (how == "wait"))
+        job = client.run("mathrag-gate", dataset="world", corpus="world", seed=17, candidates=6 + (how == "wait"))
         killing = threading.Timer(0.5, stack.kill, ["orchestrator"])
         killing.start()
         if how == "wait":
@@ -261,7 +266,7 @@ def test_a_killed_server_is_waited_for(stack: RunningStack, how: str) -> None:
 @pytest.mark.usefixtures("here")
 def test_waiting_ends_when_the_caller_says() -> None:
     with Client() as client:
-        job = client.pipeline("mathrag-gate").run("world", corpus="world", seed=18, repeats=3)
+        job = client.run("mathrag-gate", dataset="world", corpus="world", seed=18, repeats=3)
         with pytest.raises(TimedOut):
             job.wait(0)
         job.cancel()
@@ -272,7 +277,7 @@ def test_waiting_ends_when_the_caller_says() -> None:
 @pytest.mark.usefixtures("here")
 async def test_the_asynchronous_client_does_the_same() -> None:
     async with AsyncClient() as client:
-        job = await client.pipeline("hybrid").run("world", corpus="world")
+        job = await client.run("hybrid", dataset="world", corpus="world")
         assert [now.state async for now in job.watch()][-1] == "completed"
         frame = await job.samples().to_pandas()
         grades = await job.grade(lambda row: row.correct)
@@ -284,7 +289,7 @@ async def test_the_asynchronous_client_does_the_same() -> None:
 @pytest.mark.usefixtures("here")
 def test_what_was_saved_is_what_is_listed(tmp_path: Path) -> None:
     with Client() as client:
-        job = client.pipeline("sparse").run("world", corpus="world").wait()
+        job = client.run("sparse", dataset="world", corpus="world").wait()
         lines = [each.index for each in job.results()]
         job.save_results(tmp_path / "out.csv", format="csv")
         job.save_results(tmp_path / "out.jsonl", format="jsonl")

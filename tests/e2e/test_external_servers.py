@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from mathrag.stack import postgres as postgres_module
+from mathrag_gate.stack import postgres as postgres_module
 from tests import servers
 from tests.running import JUDGED, RunningStack, ended, mathrag, running_stack
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_the_test_of_a_new_package_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
-    name = f"my-{kind.value}"
-    assert mathrag("plugin", "new", kind.value, name, "--out", str(tmp_path)).exit_code == 0
+    name = f"my-{kind}"
+    assert mathrag("plugin", "new", kind, name, "--out", str(tmp_path)).exit_code == 0
     folder = tmp_path / f"mathrag-{name}"
     environment = {"PATH": "", "PYTHONPATH": f"{folder}:{REPOSITORY}"}
     done = subprocess.run(

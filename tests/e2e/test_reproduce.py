@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.output import Exit
-from mathrag.stack import control
+from mathrag_gate.stack import control
 from shared.settings import REPOSITORY
 from tests.doubles.ollama_server import SHOWN, Ollama, serve_ollama
 from tests.running import RunningStack, mathrag

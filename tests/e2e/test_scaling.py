@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from mathrag.client import address
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack.redis import find_free_port
 from shared.storage.database import Database
 from tests.running import JUDGED, RunningStack, ended, mathrag, running_stack
 

@@ -1,4 +1,4 @@
-"""A wheel that is installed outside the clone runs everything that a clone does; and the demonstration, from either."""
+"""Wheels that are installed outside the clone run everything that a clone does; and the demonstration, from either."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import ZipFile
 
 import pytest
@@ -15,43 +16,58 @@ from mathrag.cli.output import Exit
 from tests.light import link_into
 from tests.running import REPOSITORY
 
-FOLDERS = ("deploy", "docs", "mathrag", "migrations", "models", "services", "shared")
+FOLDERS = ("deploy", "docs", "mathrag_gate", "migrations", "models", "services", "shared")
 MOST_MIB = 20
-"""The wheel has 14; the embeddings are ten of them."""
+"""The server's wheel has 17; the embeddings are ten of them."""
+MOST_OF_CLIENT_MIB = 2
 MOST_LINES = 70
 """The demo prints some 60, and a few more where nothing can be told apart."""
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    for folder in FOLDERS:
-        shutil.copytree(REPOSITORY / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "LICENSE"):
-        shutil.copy(REPOSITORY / file, source)
-    build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
-    run([sys.executable, "-c", build], source)
-    (built,) = out.glob("*.whl")
-    return built
+class Wheels(NamedTuple):
+    client: Path
+    server: Path
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    out = tmp_path_factory.mktemp("wheels")
+    # pip would copy the clone with its environment; a build leaves its files beside what it packs.
+    for folders, files, project in (
+        (("mathrag",), ("LICENSE",), "mathrag"),
+        (FOLDERS, ("pyproject.toml", "LICENSE"), "."),
+    ):
+        source = tmp_path_factory.mktemp("source")
+        for folder in folders:
+            shutil.copytree(REPOSITORY / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in files:
+            shutil.copy(REPOSITORY / file, source / project)
+        build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
+        run([sys.executable, "-c", build], source / project)
+    [client], [server] = out.glob("mathrag-*.whl"), out.glob("mathrag_gate-*.whl")
+    return Wheels(client, server)
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("venv")
     run([sys.executable, "-m", "venv", str(venv)], venv)
     packages = next(venv.glob("lib/python*/site-packages"))
     # A folder that a .pth file names: the editable clone in it, which a .pth file of its own brings, is not seen.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], venv)
+    run(
+        [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", *map(str, wheels)],
+        venv,
+    )
     return venv / "bin"
 
 
 @pytest.fixture(scope="module")
-def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def light(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("light")
     run([sys.executable, "-m", "venv", str(venv)], venv)
     link_into(next(venv.glob("lib/python*/site-packages")))
-    run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-index", str(wheel)], venv)
+    run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-index", str(wheels.client)], venv)
     return venv / "bin"
 
 
@@ -64,22 +80,29 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def list_files(folder: str) -> set[str]:
+    files = (REPOSITORY / folder).rglob("*")
+    return {str(file.relative_to(REPOSITORY)) for file in files if file.is_file() and "__pycache__" not in file.parts}
+
+
 @pytest.mark.smoke
-def test_the_wheel_holds_every_file_of_the_clone_and_is_small(wheel: Path) -> None:
-    with ZipFile(wheel) as archive:
-        held = set(archive.namelist())
-    files = (file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*") if file.is_file())
-    wanted = {str(file.relative_to(REPOSITORY)) for file in files if "__pycache__" not in file.parts}
-    assert wanted - held == set()
-    assert not [name for name in held if "__pycache__" in name]
-    assert wheel.stat().st_size < MOST_MIB * 2**20
+def test_the_wheels_hold_every_file_of_the_clone_and_are_small(wheels: Wheels) -> None:
+    server = {file for folder in FOLDERS for file in list_files(folder)}
+    client = list_files("mathrag") - {"mathrag/pyproject.toml"}
+    for wheel, wanted, most_mib in ((wheels.server, server, MOST_MIB), (wheels.client, client, MOST_OF_CLIENT_MIB)):
+        with ZipFile(wheel) as archive:
+            held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        assert held == wanted
+        assert wheel.stat().st_size < most_mib * 2**20
 
 
 def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, light: Path, tmp_path: Path) -> None:
     world, folder = tmp_path / "world", tmp_path / "empty"
-    folder.mkdir()
+    for shadow in ("shared", "services"):  # ours must not be looked for here
+        (folder / shadow).mkdir(parents=True)
+        (folder / shadow / "__init__.py").touch()
     python, mathrag = str(installed / "python"), str(installed / "mathrag")
-    where = run([python, "-c", "import migrations, services, shared; print(migrations.__path__[0])"], folder)
+    where = run([python, "-c", "import migrations, services, shared; print(migrations.__path__[0])"], tmp_path)
     assert str(installed.parent) in where
     assert run([mathrag, "--version"], folder).startswith("mathrag ")
     run([sys.executable, "-m", "tools.world.corpus", "--seed", "1", "--items", "12", "--out", str(world)], REPOSITORY)
@@ -99,12 +122,18 @@ def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, 
     assert (folder / ".mathrag").is_dir()
 
 
-def test_a_light_installation_names_the_wheel_that_it_came_from(wheel: Path, light: Path, tmp_path: Path) -> None:
+def test_the_client_beside_a_folder_called_shared_names_the_wheel_of_the_server(
+    wheels: Wheels, light: Path, tmp_path: Path
+) -> None:
     run([str(light / "python"), "-m", "pip", "check"], tmp_path)
-    command = [str(light / "mathrag"), "up", "--detach"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "__init__.py").touch()
+    run(
+        [str(light / "python"), "-c", "from mathrag import AsyncClient, Client; Client('http://127.0.0.1:1')"], tmp_path
+    )
+    done = subprocess.run([str(light / "mathrag"), "up"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == Exit.USAGE
-    assert f"pip install '{wheel}[embedded]'" in done.stderr
+    assert f"pip install '{wheels.server}[embedded]'" in done.stderr
 
 
 def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no_constants(

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from mathrag.stack.process import Child
-from mathrag.stack.supervisor import Chore, StartupTask, Supervisor
-from mathrag.stack.supervisor import build_stack as build
+from mathrag_gate.stack.process import Child
+from mathrag_gate.stack.supervisor import Chore, StartupTask, Supervisor
+from mathrag_gate.stack.supervisor import build_stack as build
 from shared.settings import load
 from tests.faults.processes import SERVICES, until
 from tests.faults.vocabulary import Subject

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import asyncpg
 
-from mathrag.stack import postgres as postgres_module
+from mathrag_gate.stack import postgres as postgres_module
 from shared.lease.policy import FlipState
 from tests.faults.processes import until
 from tests.running import RunningStack

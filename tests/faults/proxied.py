@@ -12,11 +12,11 @@ from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from mathrag.stack import postgres as postgres_module
-from mathrag.stack import process
-from mathrag.stack import redis as redis_module
-from mathrag.stack.postgres import Passwords
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack import postgres as postgres_module
+from mathrag_gate.stack import process
+from mathrag_gate.stack import redis as redis_module
+from mathrag_gate.stack.postgres import Passwords
+from mathrag_gate.stack.redis import find_free_port
 from tests.faults.limits import Disk
 from tests.faults.proxy import Cuts, PostgresWire, Proxy, RedisWire, Ticks
 from tests.faults.real import done

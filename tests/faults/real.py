@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, AsyncExitStack
 import httpx2
 import redis
 
-from mathrag.stack import postgres
+from mathrag_gate.stack import postgres
 from shared.headers import authorization
 from shared.lease.policy import FlipState
 from tests.faults.clocks import Clocks

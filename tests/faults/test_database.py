@@ -14,7 +14,7 @@ from sqlalchemy import NullPool, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from mathrag.stack import postgres as postgres_module
+from mathrag_gate.stack import postgres as postgres_module
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
 from tests.faults.conftest import TABLES_MIB
 from tests.faults.processes import until

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kombu import pools
 
-from mathrag.stack import redis as redis_module
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack import redis as redis_module
+from mathrag_gate.stack.redis import find_free_port
 from shared.calls import Lane
 from shared.lease.lease import RENEW_S, TTL_S
 from shared.queue import DRAIN, KEY_PREFIX, MAX_QUEUED, celery_app
@@ -38,7 +38,7 @@ WANTED_SINCE = "SELECT count(*) FROM residencies WHERE wanted_at > :since"
 @pytest.mark.fault("R1")
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL], ids=["in order", "kill -9"])
 def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
-    seen.describe(f"{by.name} of redis-server in the middle of the judge's stage, then started on its append-only file")
+    seen.describe(f"{by.name} of Redis in the middle of the judge's stage, then started on its append-only file")
     job = it.submit_judging("R1", 0.3)
     with it.redis.keep_stopped(by):
         pass
@@ -58,7 +58,7 @@ def test_a_redis_that_is_flushed_over_and_over_costs_nothing_but_time(it: Proxie
 
 @pytest.mark.fault("R2")
 def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, seen: Seen) -> None:
-    seen.describe("kill -9 of redis-server at 30 % of the judge's calls, its append-only file removed, started again")
+    seen.describe("kill -9 of Redis at 30 % of the judge's calls, its append-only file removed, started again")
     job = it.submit_judging("R2-empty", 0.3)
     with it.redis.keep_stopped(signal.SIGKILL):
         for kept in (*it.redis.of.directory.glob("appendonly*"), *it.redis.of.directory.glob("*.rdb")):

@@ -6,7 +6,7 @@ from functools import partial
 import psutil
 import pytest
 
-from mathrag.stack import control
+from mathrag_gate.stack import control
 from tests.faults import limits
 from tests.faults.limits import Disk, small_disk
 from tests.faults.processes import Processes, until

@@ -13,7 +13,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from mathrag.stack.postgres import migrate
+from mathrag_gate.stack.postgres import migrate
 from shared.models import servers as servers_module
 from shared.models.embedding import StaticEmbedder
 from shared.settings import REPOSITORY

@@ -7,8 +7,8 @@ from datetime import timedelta
 import httpx2
 import pytest
 
+from mathrag.errors import Conflict, Invalid, NotFound
 from services.orchestrator.openai.batch_work import BatchAdvancer
-from shared.errors import Conflict, Invalid, NotFound
 from shared.settings import Access, Limits
 from shared.shapes import Scope, prefix_of
 from shared.storage import keys

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
 
+from mathrag.errors import NotFound
 from shared.audit import check
 from shared.calls import CALL_KINDS, Generate, Lane, Request
-from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase
 from shared.params import Params

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mathrag.errors import Invalid
 from services.orchestrator.reports.comparison import System, compare
 from shared.audit import check
 from shared.calls import Request, Rules
-from shared.errors import Invalid
 from shared.rag.grading import mark
 from shared.replies import Generated, Hit, Reply, Retrieved
 from shared.storage import jobs

@@ -11,12 +11,12 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
+from mathrag.check import NotReady
 from services.orchestrator import probes
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes import Probe, checks, list_readiness_probes
 from shared.audit import check
 from shared.calls import Lane
-from shared.check import NotReady
 from shared.params import Params
 from shared.pipelines import registry
 from shared.storage import devices

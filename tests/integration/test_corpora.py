@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 from starlette.types import Receive, Scope, Send
 
+from mathrag.errors import Conflict, NotFound
+from mathrag.reading.lines import MAX_LINE_BYTES
 from services.orchestrator.api import uploads
-from shared.errors import Conflict, NotFound
-from shared.ingest.lines import MAX_LINE_BYTES
 from shared.replies import Document
 from shared.runtime import purge as purging
 from shared.settings import Limits

@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
+from mathrag.check import Check, NotReady
 from services.guard import app as app_module
 from services.guard.drivers import ollama
 from services.guard.drivers.ollama import OllamaDriver
@@ -16,7 +17,6 @@ from services.guard.drivers.process import ProcessDriver
 from services.orchestrator import probes
 from services.orchestrator.deps import Deps
 from services.retriever.app import create_app
-from shared.check import Check, NotReady
 from shared.runtime.pins import register
 from shared.settings import Dense, Elasticsearch, Model, Retrieval, Settings, Sparse
 from shared.storage.database import Database

@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
+from mathrag.errors import Conflict, NotFound
 from services.judge import graphs as judge_graphs
 from services.judge.executors import NO_BANK, NO_PHRASES, RulesExecutor
 from shared.calls import FindRules, RuleChoice
-from shared.errors import Conflict, NotFound
 from shared.params import Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.replies import Atom, CorpusRecord, Document, FoundRules, Reply

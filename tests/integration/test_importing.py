@@ -12,10 +12,10 @@ import pytest
 from fastapi import Request
 from pyarrow import parquet
 
+from mathrag.errors import BadRequest
+from mathrag.reading.rows import Format
 from services.orchestrator.api import uploads
 from shared.audit import check
-from shared.errors import BadRequest
-from shared.ingest.rows import Format
 from shared.runtime import purge
 from shared.settings import REPOSITORY, Limits
 from shared.storage.database import Database

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Conflict, NotFound, PreconditionFailed
 from services.orchestrator.polling import COST, FRESH_S, TRUSTED_S, JobViewCache
-from shared.errors import Conflict, NotFound, PreconditionFailed
 from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import Amendment, amend, cancel, pause, resume

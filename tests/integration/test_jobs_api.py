@@ -14,11 +14,11 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
+from mathrag.errors import InProgress
 from services.orchestrator.scheduling import routines
 from services.orchestrator.scheduling.routines import POSTPONED_S, Finaliser
 from shared.audit import check
 from shared.calls import Lane
-from shared.errors import InProgress
 from shared.lease import residencies
 from shared.runtime import lifecycle, pins
 from shared.runtime import worker as worker_runtime

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DBAPIError
 
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack.redis import find_free_port
 from shared.lease import lease as lease_module
 from shared.lease import residencies
 from shared.lease.lease import RENEW_S, TTL_S, DeviceLease, Phase, RedisLease

@@ -12,11 +12,11 @@ import openai
 import pytest
 from openai.types import Batch
 
+from mathrag.errors import Conflict
 from services.orchestrator.openai import batch_work, files
 from services.orchestrator.openai.batch_work import BatchAdvancer
 from shared.audit import check
 from shared.calls import Request
-from shared.errors import Conflict
 from shared.replies import Failure, FailureKind
 from shared.runtime import pins, purge
 from shared.settings import Limits

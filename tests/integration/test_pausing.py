@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
+from mathrag.errors import Conflict, Invalid, NotFound, PreconditionFailed, Unavailable
 from services.orchestrator.api.jobs import JobRequest
 from shared.calls import Generate
-from shared.errors import Conflict, Invalid, NotFound, PreconditionFailed, Unavailable
 from shared.params import Params
 from shared.rag.provenance import make_outcome
 from shared.replies import require

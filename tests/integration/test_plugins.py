@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from mathrag.check import NotReady
+from mathrag.errors import Invalid, Unavailable
 from services.guard.drivers.plugin import PluginDriver
 from services.guard.drivers.ports import DriverError
 from services.orchestrator import probes
 from services.retriever.searches import identify_reranker
 from shared.calls import Request
-from shared.check import NotReady
-from shared.errors import Invalid, Unavailable
 from shared.models import servers
 from shared.models.embedding import ModelFailed
 from shared.pipelines import registry

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from sqlalchemy.engine import make_url
 
-from mathrag.stack.postgres import Postgres, migrate
+from mathrag_gate.stack.postgres import Postgres, migrate
 from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase

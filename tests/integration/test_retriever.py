@@ -15,14 +15,14 @@ import pytest
 from anyio import from_thread, to_thread
 from sqlalchemy import text
 
-from mathrag.stack.redis import find_free_port
+from mathrag.errors import Conflict
+from mathrag_gate.stack.redis import find_free_port
 from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_SEARCHES, create_app
 from services.retriever.builds import BuildQueue, IndexCache
 from services.retriever.index import REBUILD, UNSIGNED, Batch, Bm25, Bm25Index, SearchIndex
 from services.retriever.searches import MAX_HYPOTHETICAL
 from shared import canonical
-from shared.errors import Conflict
 from shared.models import servers
 from shared.replies import Document
 from shared.settings import REPOSITORY, Dense, Elasticsearch, Embeddings, Retrieval, Settings, Sparse

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from mathrag.errors import Conflict, Invalid, NotFound
 from services.judge import executors
 from shared.audit import check
 from shared.calls import Amie, Estimate, Request, TemporalSimple
-from shared.errors import Conflict, Invalid, NotFound
 from shared.ingest import amie
 from shared.params import Params
 from shared.replies import Atom, CorpusRecord, Document, Generated, Reply, Rule

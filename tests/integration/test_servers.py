@@ -11,15 +11,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from mathrag.stack import postgres as postgres_module
-from mathrag.stack import process
-from mathrag.stack import redis as redis_module
-from mathrag.stack.postgres import migrate
-from mathrag.stack.redis import find_free_port
-from shared.errors import Unavailable
+from mathrag.errors import Unavailable
+from mathrag_gate.stack import postgres as postgres_module
+from mathrag_gate.stack import process
+from mathrag_gate.stack import redis as redis_module
+from mathrag_gate.stack.postgres import migrate
+from mathrag_gate.stack.redis import find_free_port
+from mathrag_gate.stack.supervisor import build_stack
 from shared.models import shipped
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration.api import Api
 
@@ -76,7 +78,7 @@ async def test_nothing_outside_the_data_directory_changes(postgres: postgres_mod
 
 
 def _outside(data_dir: Path) -> list[object]:
-    binary = Path(postgres_module._find_binary("postgres"))
+    binary = Path(postgres_module.find_binary("postgres"))
     watched = [data_dir, *data_dir.parents, binary, *binary.parents]
     return [Path("/etc/passwd").read_bytes(), *((path, _permissions(path)) for path in watched)]
 
@@ -139,6 +141,25 @@ async def test_a_pid_file_without_a_server_does_not_block_the_start(
             assert await _fetch(
                 postgres._make_url(postgres_module.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1"
             )
+
+
+async def test_data_of_another_major_version_are_refused_before_anything_changes(tmp_path: Path) -> None:
+    stack = build_stack(Settings(), data_dir=tmp_path, port=0)
+    stack.postgres.prepare()
+    (stack.postgres.directory / "PG_VERSION").write_text("17\n")
+    (stack.postgres.directory / "postmaster.pid").write_text("1\n")
+    before = _list_files(tmp_path)
+    for refuse in (stack.check_servers, stack.postgres.prepare):
+        with pytest.raises(Unavailable, match=r"PostgreSQL 17 wrote .* cannot read; nothing was") as refused:
+            refuse()
+        assert "mathrag backup FILE" in str(refused.value.hint)
+        assert "mathrag restore FILE --data-dir NEW" in str(refused.value.hint)
+        assert _list_files(tmp_path) == before
+
+
+def _list_files(folder: Path) -> dict[Path, tuple[int, int, int]]:
+    found = {path: path.stat() for path in folder.rglob("*")}
+    return {path: (status.st_mode, status.st_size, status.st_mtime_ns) for path, status in found.items()}
 
 
 async def test_wrong_password_is_said_in_words(postgres: postgres_module.Postgres) -> None:

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
+from mathrag.errors import Conflict, NotFound
 from shared.audit import check
 from shared.calls import Lane
-from shared.errors import Conflict, NotFound
 from shared.lease.lease import StreamBroken
 from shared.replies import Failure, FailureKind
 from shared.runtime import purge as purging

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from mathrag.errors import NotFound
 from shared.audit import Violation, check
 from shared.audit import rows as rows_module
-from shared.errors import NotFound
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.scene import rows

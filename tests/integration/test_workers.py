@@ -21,8 +21,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from sqlalchemy.exc import OperationalError
 
-from mathrag.stack.process import make_heartbeat_answer_test
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack.process import make_heartbeat_answer_test
+from mathrag_gate.stack.redis import find_free_port
 from shared import probe
 from shared.calls import Lane
 from shared.lease import lease

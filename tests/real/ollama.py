@@ -13,9 +13,9 @@ from typing import Any
 import httpx2
 import psutil
 
-from mathrag.stack import process
-from mathrag.stack.redis import find_free_port
-from shared.errors import Unavailable
+from mathrag.errors import Unavailable
+from mathrag_gate.stack import process
+from mathrag_gate.stack.redis import find_free_port
 from shared.models.ollama_orphans import find_runners
 from tests.real.environments import Lacking
 from tests.running import REPOSITORY

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from mathrag.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Passwords, Postgres, migrate
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Passwords, Postgres, migrate
+from mathrag_gate.stack.redis import find_free_port
 from shared import canonical
 from shared.runtime.pins import ModelIdentity
 from tests import servers

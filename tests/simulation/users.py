@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.errors import Conflict
+from mathrag.errors import Conflict
 from shared.params import JudgeParams, Params
 from shared.runtime.lifecycle import cancel, pause, resume
 from shared.runtime.submit import Submission, submit

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mathrag.errors import Invalid, Unavailable
 from services.retriever import index as index_module
 from services.retriever.index import UNSIGNED, Backend, DenseIndex, IndexMatch, SearchIndex, tokenise
-from shared.errors import Invalid, Unavailable
 from tests.unit.back_ends import BEHIND
 
 TEXTS = [

@@ -209,10 +209,10 @@ PAGES_CONFTEST = "tests/integration/pages/conftest.py"
 
 GRAPH = grimp.ImportGraph()
 for importer, imported in (
-    ("tests.unit.mathrag.stack.test_backup", "mathrag.stack.postgres"),
-    ("mathrag.stack.supervisor", "mathrag.stack.postgres"),
-    ("tests.unit.mathrag.stack.test_supervisor", "mathrag.stack.supervisor"),
-    ("tests.e2e.test_backup", "mathrag.stack.postgres"),
+    ("tests.unit.mathrag_gate.stack.test_backup", "mathrag_gate.stack.postgres"),
+    ("mathrag_gate.stack.supervisor", "mathrag_gate.stack.postgres"),
+    ("tests.unit.mathrag_gate.stack.test_supervisor", "mathrag_gate.stack.supervisor"),
+    ("tests.e2e.test_backup", "mathrag_gate.stack.postgres"),
     ("tests.unit.conftest", "mathrag.client.client"),
     ("tests.integration.test_labels_api", "shared.storage.labels"),
     ("services.orchestrator.reports.results", "shared.storage.labels"),
@@ -232,17 +232,17 @@ def find_nearest_tests(*files: str) -> list[str]:
 
 
 def test_all_tests_that_import_a_changed_module_are_found_nearest_first() -> None:
-    assert find_tests("mathrag/stack/postgres.py") == [
-        "tests/unit/mathrag/stack/test_backup.py",
-        "tests/unit/mathrag/stack/test_supervisor.py",
+    assert find_tests("mathrag_gate/stack/postgres.py") == [
+        "tests/unit/mathrag_gate/stack/test_backup.py",
+        "tests/unit/mathrag_gate/stack/test_supervisor.py",
     ]
-    assert find_tests("mathrag/stack/supervisor.py") == ["tests/unit/mathrag/stack/test_supervisor.py"]
+    assert find_tests("mathrag_gate/stack/supervisor.py") == ["tests/unit/mathrag_gate/stack/test_supervisor.py"]
 
 
 def test_the_nearest_tests_are_those_fewest_imports_away_from_each_changed_file() -> None:
-    assert find_nearest_tests("mathrag/stack/postgres.py") == ["tests/unit/mathrag/stack/test_backup.py"]
-    assert find_nearest_tests("mathrag/stack/postgres.py", "shared/storage/provenance.py") == [
-        "tests/unit/mathrag/stack/test_backup.py",
+    assert find_nearest_tests("mathrag_gate/stack/postgres.py") == ["tests/unit/mathrag_gate/stack/test_backup.py"]
+    assert find_nearest_tests("mathrag_gate/stack/postgres.py", "shared/storage/provenance.py") == [
+        "tests/unit/mathrag_gate/stack/test_backup.py",
         "tests/unit/shared/rag/test_fusion.py",
     ]
 
@@ -253,7 +253,7 @@ def test_integration_tests_are_the_nearest_where_no_unit_test_is_as_near() -> No
 
 
 def test_a_command_has_the_tests_that_are_named_after_it() -> None:
-    assert find_nearest_tests("mathrag/cli/grade.py") == ["tests/unit/mathrag/cli/test_grade.py"]
+    assert find_nearest_tests("mathrag_gate/cli/grade.py") == ["tests/unit/mathrag_gate/cli/test_grade.py"]
 
 
 def test_a_conftest_that_imports_a_module_does_not_make_its_whole_folder_the_nearest_tests() -> None:
@@ -361,3 +361,13 @@ def test_a_source_that_does_not_answer_is_said_to_be_skipped(advisories: ModuleT
 
 def test_any_other_failure_is_one(advisories: ModuleType) -> None:
     assert advisories.judge("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")
+
+
+def test_the_embedded_servers_are_compared_with_known_advisories(advisories: ModuleType) -> None:
+    code, words = advisories.judge_servers({"PostgreSQL": "18.6", "Valkey": "9.1.1"})
+    assert code == 1
+    assert "Valkey 9.1.1 lacks the fix of GHSA-fq2f-crmw-q97r, which 9.1.2 has" in words
+    assert advisories.judge_servers({"PostgreSQL": "18.6", "Valkey": "9.1.2"}) == (
+        0, "No known vulnerability in the embedded servers: PostgreSQL 18.6, Valkey 9.1.2",
+    )  # fmt: skip
+    assert advisories.judge_servers({}) == (0, "SKIPPED: no embedded server is installed")

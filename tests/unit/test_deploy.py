@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mathrag.stack import control
+from mathrag_gate.stack import control
 from shared.settings import REPOSITORY, Settings, load
 
 # What containers are configured with is what the code understands; checked without an engine.
@@ -106,11 +107,11 @@ def test_an_image_of_others_is_pinned_by_its_minor_version() -> None:
 
 
 def test_the_command_line_is_in_the_orchestrators_image() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    package = project["scripts"]["mathrag"].partition(".")[0]
     [stage] = re.findall(r"^FROM \S+ AS orchestrator$(.*?)^FROM ", DOCKERFILE, re.MULTILINE | re.DOTALL)
-    assert f"COPY --from=code /app/{package} {package}\n" in stage
-    assert f"!{package}\n" in (REPOSITORY / ".dockerignore").read_text()
+    for package in ("mathrag", "mathrag_gate"):
+        assert re.search(rf"^COPY --from=code /app/{package} {package}$", DOCKERFILE, re.MULTILINE)
+        assert f"!{package}\n" in (REPOSITORY / ".dockerignore").read_text()
+    assert "mathrag_gate" in stage
 
 
 # Where processes of ours may connect to is decided by the operator's settings, not by environment or answers.
@@ -151,41 +152,54 @@ def test_nothing_else_opens_addresses() -> None:
 
 # What the product imports is declared, with the oldest release that is supported.
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-OWN = ("mathrag", "services", "shared", "world", "migrations")
-FOLDERS = ("mathrag", "services", "shared", "migrations")
+CLIENT, SERVER = (
+    tomllib.loads((REPOSITORY / folder / "pyproject.toml").read_text("utf-8"))["project"] for folder in ("mathrag", "")
+)
+OWN = ("mathrag", "mathrag_gate", "services", "shared", "migrations")
+FOLDERS = {"mathrag": CLIENT, "mathrag_gate": SERVER, "services": SERVER, "shared": SERVER, "migrations": SERVER}
 NEWER_STANDARD_LIBRARY = {"compression"}
 """Parts of the standard library from Python 3.14 on."""
 UNINSTALLED = {"pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions that no test installs and that are not named like their package."""
 
 
-def test_every_import_of_the_product_is_a_declared_distribution() -> None:
-    declared = {canonicalize_name(each.name) for each in list_requirements()}
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_import_of_a_folder_is_declared_by_its_distribution(folder: str) -> None:
+    declared = {canonicalize_name(each.name) for each in list_requirements(FOLDERS[folder])}
     owners = packages_distributions()
     undeclared = {
         module: sorted(found)
-        for module in sorted(set(list_imports()))
+        for module in sorted(set(list_imports(folder)))
         if not declared & (found := find_owners(module, owners))
     }
     assert undeclared == {}
 
 
-def test_every_dependency_of_the_wheel_has_a_lower_bound() -> None:
-    bounds = {each.name: {bound.operator for bound in each.specifier} for each in list_requirements()}
-    del bounds[PROJECT["name"]]
+@pytest.mark.parametrize("project", [CLIENT, SERVER], ids=["client", "server"])
+def test_every_dependency_has_a_lower_bound(project: dict[str, Any]) -> None:
+    bounds = {each.name: {bound.operator for bound in each.specifier} for each in list_requirements(project)}
     assert [name for name, operators in bounds.items() if not operators & {">=", "=="}] == []
 
 
-def list_requirements() -> list[Requirement]:
-    extras = PROJECT["optional-dependencies"].values()
-    return [Requirement(each) for group in (PROJECT["dependencies"], *extras) for each in group]
+def test_the_server_requires_the_client_of_its_version() -> None:
+    assert f"mathrag=={CLIENT['version']}" in SERVER["dependencies"]
+    assert CLIENT["version"] == SERVER["version"]
 
 
-def list_imports() -> Iterator[str]:
+def test_what_both_distributions_require_has_the_same_bounds() -> None:
+    ours, theirs = ({each.name: each.specifier for each in list_requirements(each)} for each in (CLIENT, SERVER))
+    assert {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]} == set()
+
+
+def list_requirements(project: dict[str, Any]) -> list[Requirement]:
+    extras = project["optional-dependencies"].values()
+    return [Requirement(each) for group in (project["dependencies"], *extras) for each in group]
+
+
+def list_imports(folder: str) -> Iterator[str]:
     """Yield each imported module that is neither ours nor of the standard library."""
     known = {*sys.stdlib_module_names, *NEWER_STANDARD_LIBRARY, *OWN}
-    for file in (file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*.py")):
+    for file in (REPOSITORY / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             modules = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -3,8 +3,8 @@
 import gzip
 from typing import NamedTuple
 
-from shared.ingest.lines import MOST_COLUMNS
-from shared.ingest.rows import Format
+from mathrag.reading.lines import MOST_COLUMNS
+from mathrag.reading.rows import Format
 from tests.unit.shared.ingest.test_uploads import as_csv, as_jsonl, as_parquet
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:e3d3e82a\nsize 699440\n"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from mathrag.stack import process
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack import process
+from mathrag_gate.stack.redis import find_free_port
 from shared.settings import REPOSITORY, Model, Settings
 from shared.storage.database import fill_names
 from tests.doubles.ollama_server import Ollama, serve_ollama

@@ -19,7 +19,7 @@ import psutil
 import uvicorn
 from fastapi import FastAPI, Response
 
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack.redis import find_free_port
 from services.guard import guard
 from services.guard.drivers.plugin import ScriptedServer
 from shared.calls import Decoding, ModelCall

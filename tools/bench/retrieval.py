@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 from ir_measures import ScoredDoc, nDCG
 
+from mathrag.reading.lines import EmptyText
+from mathrag.reading.paths import corpus_lines, dataset_lines
 from services.retriever import index as index_module
 from services.retriever.builds import make_indexed_text
 from services.retriever.index import (
@@ -33,8 +35,6 @@ from services.retriever.index import (
     make_flat,
 )  # fmt: skip
 from shared.ingest.datasets import read_corpus_line, read_dataset, read_dataset_line
-from shared.ingest.lines import EmptyText
-from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.embedding import StaticEmbedder
 from shared.rag.fusion import rrf
 from shared.replies import Retrieved

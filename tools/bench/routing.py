@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from mathrag.intervals import Interval, bootstrap, wilson
 from shared.pages.figures import Figure, ParetoRow, draw_pareto, write_figure
 from shared.params import RouteParams
-from shared.statistics.intervals import Interval, bootstrap, wilson
 from shared.statistics.significance import PairComparison, compare_pair, correct_family, describe_pair
 from tools.bench import Rows, benchmark
 from tools.bench.comparison import upload_parts

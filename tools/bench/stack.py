@@ -20,8 +20,8 @@ from safetensors.numpy import load_file, save_file
 from sqlalchemy import text
 
 from mathrag.client import address
-from mathrag.demo import world
-from mathrag.stack.postgres import Postgres, load_passwords
+from mathrag_gate.demo import world
+from mathrag_gate.stack.postgres import Postgres, load_passwords
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 

@@ -24,17 +24,17 @@ import msgspec
 from redis.asyncio import Redis
 from sqlalchemy import event
 
-from mathrag.stack import postgres as pg
-from mathrag.stack import process
-from mathrag.stack.postgres import Passwords, migrate
-from mathrag.stack.redis import find_free_port
+from mathrag.reading import rows
+from mathrag.reading.lines import Reader
+from mathrag_gate.stack import postgres as pg
+from mathrag_gate.stack import process
+from mathrag_gate.stack.postgres import Passwords, migrate
+from mathrag_gate.stack.redis import find_free_port
 from services.orchestrator.api.uploads import read_batches
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from shared import canonical
 from shared.ingest import datasets as datasets_module
-from shared.ingest import rows
-from shared.ingest.lines import Reader
 from shared.params import Params
 from shared.replies import Generated, Graded
 from shared.runtime import pins

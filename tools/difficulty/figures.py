@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import bootstrap, rankdata
 
-from shared.statistics.intervals import Interval, wilson
+from mathrag.intervals import Interval, wilson
 
 HARD = 4
 """The first level that is hard. Levels 1 to 3 against 4 and 5 is how easy-to-hard generalisation is studied on MATH

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from shared.errors import MathragError
+from mathrag.errors import MathragError
+from mathrag.installation import install_command
+from mathrag.reading.paths import corpus_lines
 from shared.ingest.datasets import read_corpus
-from shared.ingest.paths import corpus_lines
-from shared.installation import install_command
 from shared.settings import Embeddings
 from tools.embeddings import tuning
 from tools.embeddings.tuning import RATES, NumberedDocuments, QueryTuning, StaticTuning, TuningOptions

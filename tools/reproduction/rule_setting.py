@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from mathrag.errors import Invalid
 from shared.calls import Mining
-from shared.errors import Invalid
 from shared.params import Params
 from shared.questions.items import Wording
 from shared.storage.configurations import merge

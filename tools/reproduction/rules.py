@@ -22,7 +22,6 @@ import msgspec
 import typer
 
 from mathrag.cli.output import report_errors
-from mathrag.cli.up import own_stack
 from mathrag.client import graphs, rules, texts
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
@@ -30,8 +29,9 @@ from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
 from mathrag.client.service import summarise_audit
 from mathrag.client.uploads import Sources
+from mathrag.reading import graph_paths
+from mathrag_gate.cli.up import own_stack
 from shared import canonical
-from shared.ingest import graph_paths
 from shared.pages.figures import write_all
 from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY

@@ -29,11 +29,11 @@ from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.uploads import Sources
-from mathrag.demo import world as world_module
-from mathrag.demo.world import DocumentCounts, Setting, build, change_setting, write
-from mathrag.stack import control
+from mathrag.reading import paths
+from mathrag_gate.demo import world as world_module
+from mathrag_gate.demo.world import DocumentCounts, Setting, build, change_setting, write
+from mathrag_gate.stack import control
 from shared import canonical
-from shared.ingest import paths
 from shared.pages.figures import write_all
 from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mathrag.demo.world import read as read_setting
+from mathrag.intervals import wilson
+from mathrag_gate.demo.world import read as read_setting
 from shared.pages import figures as drawn
 from shared.pages.figures import Figure
 from shared.rag.provenance import Ending
 from shared.samples import GateDecision
-from shared.statistics.intervals import wilson
 from shared.statistics.significance import compute_p
 from tools.reproduction import pages
 from tools.reproduction.pages import table

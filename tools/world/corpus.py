@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from mathrag.demo import world
+from mathrag_gate.demo import world
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, get_args
 import httpx2
 import xllamacpp
 
-from mathrag.demo.world import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, WORDINGS, Kind, Language
+from mathrag_gate.demo.world import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, WORDINGS, Kind, Language
 from shared.rag.prompts import parse_rating
 from shared.replies import Failure
 from tools.world import relations

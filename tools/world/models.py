@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from mathrag.demo.world import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES
+from mathrag_gate.demo.world import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES
 from shared.models.shipped import HEADS, TAILS
 from tools.world.samples import WORDS, Anchors, Split, generator_sample, judge_sample, math_sentence
 

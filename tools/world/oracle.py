@@ -15,7 +15,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
 
-from mathrag.demo.world import GRADES
+from mathrag_gate.demo.world import GRADES
 
 MODEL = re.compile(r"oracle-(\d{1,2}|100)")
 GREATEST = 2**64

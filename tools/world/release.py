@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from mathrag.demo.world import TRAIN_NAMES, TRAIN_TEMPLATES
+from mathrag_gate.demo.world import TRAIN_NAMES, TRAIN_TEMPLATES
 from tools.world.relations import TRAIN_PHRASINGS
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from mathrag.demo.world import (
+from mathrag_gate.demo.world import (
     ENGLISH,
     GRADES,
     KINDS,

@@ -23,7 +23,7 @@ from torch.multiprocessing import spawn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from mathrag.demo.world import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
+from mathrag_gate.demo.world import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
 from shared.rag.prompts import template
 from tools.world.models import (
     END,

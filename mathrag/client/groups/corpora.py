@@ -17,9 +17,9 @@ from mathrag.client.answers import (
 from mathrag.client.operations import C, Group, Listing, Operation
 from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, list_pairs, rows_of
-from shared.ingest import paths
-from shared.ingest.columns import DOCUMENTS
-from shared.ingest.rows import Format as FileFormat
+from mathrag.reading import paths
+from mathrag.reading.columns import DOCUMENTS
+from mathrag.reading.rows import Format as FileFormat
 
 
 def create(
@@ -39,7 +39,8 @@ def create(
 
     Args:
         name: name of the corpus.
-        source: a file (JSON lines, CSV, Parquet, Markdown, text), a folder (MATH, BEIR, FlashRAG, AutoRAG), or rows.
+        source: a file (JSON lines, CSV, Parquet, PDF, Word, HTML, Markdown, text), a folder (MATH, BEIR, FlashRAG,
+            AutoRAG, or documents), or rows.
         split: split of a MATH or FlashRAG folder.
         format: format of a file; "auto" detects it from the first bytes.
         delimiter: delimiter of CSV: "comma", "semicolon" or "tab"; None detects it from the header.

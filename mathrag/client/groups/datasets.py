@@ -11,10 +11,10 @@ from mathrag.client.answers import Dataset, DatasetDetails, DatasetUpload, ItemP
 from mathrag.client.operations import C, Group, Lines, Listing, Operation
 from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, list_pairs, rows_of
-from shared.ingest import graph_paths, paths
-from shared.ingest.columns import ITEMS
-from shared.ingest.lines import Row
-from shared.ingest.rows import Format as FileFormat
+from mathrag.reading import graph_paths, paths
+from mathrag.reading.columns import ITEMS
+from mathrag.reading.lines import Row
+from mathrag.reading.rows import Format as FileFormat
 
 
 def create(

@@ -10,8 +10,8 @@ from mathrag.client.answers import DeletedGraph, GraphUpload, StoredGraph
 from mathrag.client.operations import C, Group, Listing, Operation
 from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Progress, Upload
-from shared.ingest import graph_paths
-from shared.ingest.lines import Row
+from mathrag.reading import graph_paths
+from mathrag.reading.lines import Row
 
 
 def create(

@@ -1,8 +1,8 @@
-"""Operations on jobs: submit, list, compare; and a pipeline by its name."""
+"""Operations on jobs: submit, list, compare."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Unpack
+from typing import Literal, Protocol, Unpack, cast
 from uuid import uuid4
 
 from mathrag.client import jobs
@@ -10,7 +10,6 @@ from mathrag.client.answers import (
     Audit,
     Calibrated,
     ChangedSample,
-    Comparison,
     JobOptions,
     JobView,
     PlanView,
@@ -20,7 +19,8 @@ from mathrag.client.answers import (
     SampleRow,
     SideBySide,
 )
-from mathrag.client.job import AsyncJob, Job, JobListing, JobOperation, Report, aread_job, read_job
+from mathrag.client.comparison import Comparison
+from mathrag.client.job import JobListing, JobOperation, Report
 from mathrag.client.operations import C, Download, Group, Lines, Listing, Operation
 from mathrag.client.request import Json, Request, Value, without_none
 from mathrag.client.uploads import (
@@ -33,12 +33,8 @@ from mathrag.client.uploads import (
     require_file,
     rows_of,
 )
-from shared.ingest.lines import Row
-from shared.ingest.rows import Format as FileFormat
-
-if TYPE_CHECKING:
-    from mathrag.client.async_connection import AsyncConnection
-    from mathrag.client.connection import Connection
+from mathrag.reading.lines import Row
+from mathrag.reading.rows import Format as FileFormat
 
 Layout = Literal["inspect", "lm-eval", "flashrag", "openai-batch", "ragas", "deepeval"]
 """A program whose logs can be imported: inspect_ai, lm-evaluation-harness, FlashRAG and others."""
@@ -59,19 +55,21 @@ def submit(
     *,
     name: str | None = None,
     corpus: str | HasName | None = None,
+    grader: str | None = None,
     params: Mapping[str, object] | None = None,
     models: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] | None = None,
     key: str | None = None,
     **options: Unpack[JobOptions],
 ) -> Request[Json]:
-    """Submit a job, which runs in the background.
+    """Submit a job over a stored dataset; it runs in the background. `client.run` uploads files, too.
 
     Args:
         dataset: the dataset, as an object or by name.
         pipeline: name of the pipeline.
-        name: name of the job; None derives one from pipeline and dataset.
+        name: name of the job; None makes one from that of the pipeline.
         corpus: the corpus to search, as an object or by name; None searches nothing.
+        grader: name of the grader; None takes the one of the dataset.
         params: nested parameters, such as `{"gate": {"tau": 0.3}}`.
         models: names of models by role, such as `{"judge": "world-judge"}`.
         metadata: your own keys and values.
@@ -81,10 +79,12 @@ def submit(
         reuse: "none" computes everything anew, although other jobs have the same results (default: "all").
         rank: priority; jobs of a smaller rank run first (default: 100).
     """
-    dataset_name = name_of(dataset)
+    nested = dict(params or {})
+    if grader is not None:
+        nested["grading"] = {**cast("Mapping[str, object]", nested.get("grading", {})), "grader": grader}
     body = {
-        "name": name or f"{pipeline}-{dataset_name}"[:80] + f"-{uuid4().hex[:6]}", "dataset": dataset_name,
-        "pipeline": pipeline, "corpus": None if corpus is None else name_of(corpus), "params": dict(params or {}),
+        "name": name or f"{pipeline}-{uuid4().hex[:6]}", "dataset": name_of(dataset), "pipeline": pipeline,
+        "corpus": None if corpus is None else name_of(corpus), "params": nested,
         "models": dict(models or {}), "metadata": dict(metadata or {}), **options,
     }  # fmt: skip
     return jobs.submit(without_none(body), key)
@@ -124,7 +124,7 @@ def import_answers(
     given = [f"{what}={column}" for what, column in (columns or {}).items()]
 
     def read(path: Path) -> Iterable[Row]:
-        from shared.ingest import answers
+        from mathrag.reading import answers
 
         program = None if layout is None else answers.Layout(layout)
         mapping = answers.make_mapping(given)
@@ -176,63 +176,3 @@ class Comparisons(Group[C]):
     compare = Operation(jobs.compare, Comparison)
     samples = Listing(jobs.changed_samples, ChangedSample)
     sample = Operation(jobs.compared_sample, SideBySide)
-
-
-class Pipeline:
-    """A pipeline, which answers datasets."""
-
-    def __init__(self, client: "Connection", name: str) -> None:
-        self._client = client
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"Pipeline({self.name!r})"
-
-    def run(
-        self,
-        dataset: str | HasName,
-        *,
-        corpus: str | HasName | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        repeats: int = 1,
-        models: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        **params: object,
-    ) -> Job:
-        """Submit a job over a dataset; `params` are the pipeline's parameters, such as `candidates=5`."""
-        request = submit(
-            dataset, self.name, corpus=corpus, name=name, limit=limit, repeats=repeats, models=models,
-            metadata=metadata, params=params,
-        )  # fmt: skip
-        return read_job(self._client, request)
-
-
-class AsyncPipeline:
-    """A pipeline for the asynchronous client, like `Pipeline`."""
-
-    def __init__(self, client: "AsyncConnection", name: str) -> None:
-        self._client = client
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"AsyncPipeline({self.name!r})"
-
-    async def run(
-        self,
-        dataset: str | HasName,
-        *,
-        corpus: str | HasName | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        repeats: int = 1,
-        models: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        **params: object,
-    ) -> AsyncJob:
-        """Submit a job over a dataset."""
-        request = submit(
-            dataset, self.name, corpus=corpus, name=name, limit=limit, repeats=repeats, models=models,
-            metadata=metadata, params=params,
-        )  # fmt: skip
-        return await aread_job(self._client, request)

@@ -23,10 +23,10 @@ from typing import Any
 import httpx2
 import psutil
 
+from mathrag.messages import redact
 from services.guard.drivers.ports import DriverError, ModelServer
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
-from shared.messages import redact
 from shared.models import commands, files, metadata
 from shared.models.chat import BY_BACKEND, ChatFailed
 from shared.models.commands import LaunchRequest, Page, Program

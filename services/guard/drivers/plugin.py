@@ -4,9 +4,9 @@ import asyncio
 import logging
 import zlib
 
+from mathrag.errors import MathragError
 from services.guard.drivers.ports import Driver, DriverError, ModelServer
 from shared.calls import Decoding, ModelAnswer, Prompt, text_of
-from shared.errors import MathragError
 from shared.plugins.catalogue import Plugin
 from shared.plugins.loading import open_plugin
 from shared.replies import Token

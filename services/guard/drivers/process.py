@@ -65,7 +65,7 @@ class ProcessDriver(Driver):
         """Start the child and wait until it prints its URL."""
         key, weights = secrets.token_urlsafe(16), await launched.watch_weights(self._path)
         arguments = [
-            *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
+            *(sys.executable, "-P", "-m", "services.guard.llama_server", str(self._path)),
             *("--context", str(self._model.context), "--parallel", str(parallel or self._model.parallel)),
             *("--threads", str(self._model.threads)),
             *(("--no-cache-prompt",) if self._model.deterministic else ()),

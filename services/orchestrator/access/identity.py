@@ -18,9 +18,9 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mathrag.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
 from shared import shapes
 from shared.access.filters import OPEN, SAFE, refuse
-from shared.errors import Forbidden, MathragError, TooMany, Unauthorized, Unavailable
 from shared.headers import key_of
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database

@@ -8,8 +8,8 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mathrag.errors import Invalid, MathragError, NotFound, TooMany, Unavailable
 from shared.access.filters import refuse
-from shared.errors import Invalid, MathragError, NotFound, TooMany, Unavailable
 from shared.settings import Limits
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)|/openai/v1/files")

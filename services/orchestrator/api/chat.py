@@ -7,6 +7,7 @@ import msgspec
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from mathrag.errors import Invalid
 from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
@@ -14,7 +15,6 @@ from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.report import count_work
 from services.orchestrator.reports.warnings import list_demonstration_warnings
-from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry
 from shared.pipelines.switches import covers

@@ -8,6 +8,8 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import NotFound, TooLarge
+from mathrag.messages import HIDDEN, redact
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import (
@@ -22,9 +24,7 @@ from services.orchestrator.api.routes import (
 )
 from services.orchestrator.deps import RequestDeps
 from shared import canonical
-from shared.errors import NotFound, TooLarge
 from shared.fields import WHOLE, describe_field, find_group
-from shared.messages import HIDDEN, redact
 from shared.pages.formatting import ValueDifference, compare_trees
 from shared.runtime.parameters import parse_params
 from shared.settings import Device, Model, Settings

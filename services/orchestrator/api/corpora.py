@@ -8,13 +8,13 @@ import httpx2
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from mathrag.errors import Unavailable
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
 from shared.access.connections import finish_while_connected
-from shared.errors import Unavailable
 from shared.models.retriever_client import Indexes, NoReply, Orphans, RetrieverClient
 from shared.shapes import Scope
 from shared.storage import corpora, database, datasets

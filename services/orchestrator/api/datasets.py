@@ -11,6 +11,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from mathrag.errors import Conflict, Invalid
+from mathrag.reading.columns import ITEMS, Columns
 from services.orchestrator.api import uploads
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.graphs import open_fact_lines
@@ -25,9 +27,7 @@ from services.orchestrator.api.uploads import (
     spool,
 )
 from services.orchestrator.deps import RequestDeps
-from shared.errors import Conflict, Invalid
 from shared.ingest import facts
-from shared.ingest.columns import ITEMS, Columns
 from shared.ingest.datasets import ItemReader
 from shared.questions.items import ALWAYS, SIDES, Bank, Choice, Counts, Grader, QuestionSet, Wording
 from shared.questions.training import Form, Known, Neighbours, Told, TrainingQuestion, lines

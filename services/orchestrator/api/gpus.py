@@ -8,15 +8,15 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 from redis.exceptions import RedisError
 
+from mathrag.errors import NotFound, Unavailable
+from mathrag.messages import make_hint
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import TOLERATED
 from services.orchestrator.scheduling.scheduler import NextFlip, predict_next_flip
-from shared.errors import NotFound, Unavailable
 from shared.lease.lease import RedisLease
-from shared.messages import make_hint
 from shared.runtime import queue
 from shared.shapes import Scope
 from shared.storage import database, devices, jobs

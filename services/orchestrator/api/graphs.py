@@ -8,12 +8,13 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
+from mathrag.reading import graph_paths
+from mathrag.reading.lines import Row
 from services.orchestrator.api.corpora import build_indexes
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import SOURCE, get_media_type, read_in_thread, spool
 from services.orchestrator.deps import RequestDeps
-from shared.ingest import facts, graph_paths
-from shared.ingest.lines import Row
+from shared.ingest import facts
 from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import corpora, database, graphs

@@ -11,12 +11,12 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from mathrag.check import Check
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics import Metrics
 from services.orchestrator.probes import checks, list_readiness_probes, probes
-from shared.check import Check
 from shared.shapes import Scope
 
 router = APIRouter(tags=["health"])

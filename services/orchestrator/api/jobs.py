@@ -14,6 +14,10 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from mathrag.errors import BadRequest, Invalid
+from mathrag.messages import format_count
+from mathrag.reading.answers import Layout, make_mapping
+from mathrag.reading.lines import LISTED, Reader
 from services.orchestrator.access.identity import Caller, RequestCaller
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import (
@@ -34,11 +38,8 @@ from services.orchestrator.reports.report import Report, report_on_job
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.reports.warnings import list_edit_warnings, list_warnings
 from shared import audit, canonical
-from shared.errors import BadRequest, Invalid
 from shared.fields import WHOLE, Key, Stored, make_model
-from shared.ingest.answers import ImportedAnswer, Layout, make_mapping
-from shared.ingest.lines import LISTED, Reader
-from shared.messages import format_count
+from shared.ingest.answers import ImportedAnswer
 from shared.pipelines.imported import IMPORTED
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from mathrag.errors import Invalid
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import label_agreement
 from services.orchestrator.reports.label_agreement import LabelAgreement
-from shared.errors import Invalid
 from shared.fields import Stored
 from shared.runtime.pins import LabelCalibration, calibrate_judge
 from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, What, parse_label

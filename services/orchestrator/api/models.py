@@ -7,11 +7,11 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Response
 from sqlalchemy import RowMapping
 
+from mathrag.errors import NotFound
+from mathrag.messages import make_hint
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes import get_fix
-from shared.errors import NotFound
-from shared.messages import make_hint
 from shared.models import commands
 from shared.plugins import loading
 from shared.settings import Settings

@@ -12,11 +12,11 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Response
 from msgspec import inspect
 
+from mathrag.errors import NotFound
+from mathrag.messages import make_hint
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
-from shared.errors import NotFound
 from shared.fields import read_docstrings
-from shared.messages import make_hint
 from shared.params import MOST_CANDIDATES, Params, get_range
 from shared.pipelines import registry
 from shared.pipelines.binding import Bound

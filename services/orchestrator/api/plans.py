@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Invalid
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.routes import answers, json, route
@@ -32,7 +33,6 @@ from services.orchestrator.scheduling.whatif import (
     RetrievalWanted,
     Speed,
 )
-from shared.errors import Invalid
 from shared.fields import WHOLE, Stored
 from shared.lease.memory import Hardware
 from shared.lease.plan import Demand, Option, RetrievalDemand, Room, plan

@@ -16,13 +16,14 @@ from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
+from mathrag import errors
+from mathrag.errors import BadRequest, Invalid, InvalidLine, MathragError, PreconditionRequired, Unavailable
+from mathrag.messages import make_hint, redact
 from services.orchestrator.access.identity import declare_scope
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.deps import RequestDeps
-from shared import canonical, errors
+from shared import canonical
 from shared.access.filters import MEDIA_TYPE, OPEN, PREFIX, encode_openai_error, is_openai
-from shared.errors import BadRequest, Invalid, InvalidLine, MathragError, PreconditionRequired, Unavailable
-from shared.messages import make_hint, redact
 from shared.shapes import Scope
 from shared.storage import database
 from shared.storage.database import KeyedRequest, is_disk_full, is_passing, out_of_space_error

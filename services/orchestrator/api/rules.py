@@ -10,13 +10,13 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from mathrag.errors import Conflict, Invalid
 from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import Limit, answers, json, route
 from services.orchestrator.api.uploads import SOURCE, get_media_type, read_in_thread, spool
 from services.orchestrator.deps import RequestDeps
 from shared.calls import StoredMining
-from shared.errors import Conflict, Invalid
 from shared.fields import WHOLE, Stored
 from shared.ingest import amie, rule_files
 from shared.ingest.rule_files import RuleFileLimits

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from mathrag.installation import find_missing_package
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import RequestDeps
@@ -227,6 +228,8 @@ async def results(
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
     name = choose_format(format, accept)
+    if name == "parquet" and (missing := find_missing_package("pyarrow", "mathrag-gate[parquet]")):
+        raise missing
     media, write = FORMATS[name]
     # `job` has resolved, so it is an id or a name and needs no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import Unavailable
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.routes import answers, json, route
 from services.orchestrator.deps import Deps, RequestDeps
@@ -21,7 +22,6 @@ from services.orchestrator.searching import (
     verdict,
 )
 from shared.calls import MAX_QUESTION
-from shared.errors import Unavailable
 from shared.fields import WHOLE
 from shared.params import Params
 from shared.rag.gate import score_document

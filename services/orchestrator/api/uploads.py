@@ -16,13 +16,15 @@ from anyio import to_thread
 from fastapi import Depends, Query, Request
 from starlette.requests import ClientDisconnect
 
+from mathrag.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
+from mathrag.reading import rows, tables
+from mathrag.reading.answers import ColumnMapping, Layout, check_options
+from mathrag.reading.columns import DOCUMENTS, UPLOADED, Columns
+from mathrag.reading.lines import Fields, OnError, Reader, Row
+from mathrag.reading.rows import Format
 from services.orchestrator.deps import RequestDeps
-from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
-from shared.ingest import answers, datasets, log_process, plugin_rows, rows, tables
-from shared.ingest.answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex, Layout
-from shared.ingest.columns import DOCUMENTS, UPLOADED, Columns
-from shared.ingest.lines import Fields, OnError, Reader, Row
-from shared.ingest.rows import Format
+from shared.ingest import datasets, log_process, plugin_rows
+from shared.ingest.answers import AnswerReader, ImportedAnswer, ItemIndex
 from shared.plugins.loading import find_usable
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem
@@ -139,7 +141,7 @@ class Upload:
             Invalid: there is a layout, and an option that it makes useless.
         """
         if layout is not None:
-            answers.check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
+            check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
         async with spool(self._request, self._limits) as file, self._open_rows(file, columns.names, layout) as found:
             # A sample that failed in the other system is left out and named, whatever `on_error` says.
             yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)

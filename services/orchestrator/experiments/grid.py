@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mathrag.errors import Invalid, TooLarge
+from mathrag.messages import make_hint
 from shared import canonical
-from shared.errors import Invalid, TooLarge
 from shared.experiments import Experiment, ExperimentDataset, Variant
-from shared.messages import make_hint
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import check_read, parse_params

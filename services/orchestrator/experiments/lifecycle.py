@@ -9,8 +9,8 @@ import msgspec
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import MathragError
 from services.orchestrator.experiments.grid import Grid, expand
-from shared.errors import MathragError
 from shared.experiments import Experiment
 from shared.replies import INFRASTRUCTURE
 from shared.runtime.lifecycle import cancel_all

@@ -9,13 +9,13 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.messages import format_count
 from services.orchestrator.experiments.grid import WEIGHTS, Grid, format_ratio
 from services.orchestrator.scheduling import demands
 from services.orchestrator.scheduling.demands import ModelCalls, Needs
 from services.orchestrator.scheduling.scheduler import merge_needs
 from shared.calls import DocumentRef, Lane, Request
 from shared.experiments import Experiment
-from shared.messages import format_count
 from shared.pipelines.binding import Bound
 from shared.runtime.advance import JobSpec
 from shared.runtime.submit import Draft

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from anyio import to_thread
 
+from mathrag.errors import Invalid
+from mathrag.intervals import Graded
+from mathrag.messages import format_count
 from services.orchestrator.reports.comparison import BY_VERDICT, Comparison, System, check_scores, compare, compute_mean
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load_facts
 from services.orchestrator.reports.warnings import list_demonstration_warnings
-from shared.errors import Invalid
-from shared.messages import format_count
 from shared.shapes import Measure
-from shared.statistics.intervals import Graded
 from shared.statistics.significance import Mean
 from shared.storage import experiments, jobs
 from shared.storage.database import Database

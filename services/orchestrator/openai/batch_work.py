@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.errors import InProgress, Invalid, MathragError, NotFound, TooMany, Unavailable
 from services.orchestrator.access.limits import check_body
 from services.orchestrator.api.routes import make_openai_refusal, make_problem
 from services.orchestrator.openai.chat import ChatCompletion, ChatCompletionRequest, make_failure
@@ -24,7 +25,6 @@ from services.orchestrator.scheduling.routines import Routine
 from shared import canonical
 from shared.access.filters import encode_openai_error
 from shared.calls import MAX_QUESTION, Decoding
-from shared.errors import InProgress, Invalid, MathragError, NotFound, TooMany, Unavailable
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
 from shared.replies import Embedded, Generated, Reply

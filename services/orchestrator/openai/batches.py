@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from mathrag.errors import Invalid, NotFound
 from services.orchestrator.access.identity import RequestCaller, declare_scope
 from services.orchestrator.api.routes import json
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.openai.batch_work import Endpoint
 from services.orchestrator.openai.files import BATCH, FILE, ExpiresAfter, format_id, parse_id, to_page
-from shared.errors import Invalid, NotFound
 from shared.runtime.lifecycle import cancel_all
 from shared.shapes import Scope
 from shared.storage import batches, files

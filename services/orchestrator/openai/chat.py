@@ -10,6 +10,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mathrag.errors import Invalid, MathragError, Unavailable
 from services.orchestrator.access.identity import RequestCaller, declare_scope
 from services.orchestrator.api.chat import describe_outcome
 from services.orchestrator.api.routes import json, make_problem
@@ -17,7 +18,6 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.openai.models import NamedModel, find_model
 from shared.access.filters import encode_openai_error
 from shared.calls import MAX_QUESTION, Decoding, Message
-from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
 from shared.replies import FailureKind
 from shared.runtime.parameters import parse_params

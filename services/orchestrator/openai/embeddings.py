@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from mathrag.errors import Invalid, Unavailable
 from services.orchestrator.access.identity import declare_scope
 from services.orchestrator.api.routes import json
 from services.orchestrator.deps import RequestDeps
@@ -16,7 +17,6 @@ from services.orchestrator.openai.chat import StrictBody, put_in_list
 from services.orchestrator.openai.models import find_model
 from services.orchestrator.searching import to_refusal
 from shared.calls import MAX_QUESTION
-from shared.errors import Invalid, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.replies import Failure, FailureKind
 from shared.runtime.pins import pin_reranker

@@ -13,12 +13,12 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from mathrag.errors import BadRequest, Invalid, TooLarge
 from services.orchestrator.access.identity import declare_scope
 from services.orchestrator.access.limits import check_text
 from services.orchestrator.api.routes import json, make_openai_refusal
 from services.orchestrator.api.uploads import refuse_full_disk
 from services.orchestrator.deps import RequestDeps
-from shared.errors import BadRequest, Invalid, TooLarge
 from shared.shapes import Scope
 from shared.storage import files
 from shared.storage.files import KEPT_S

@@ -9,11 +9,11 @@ import msgspec
 from fastapi import APIRouter, Response
 from sqlalchemy import text
 
+from mathrag.errors import NotFound
+from mathrag.messages import make_hint
 from services.orchestrator.access.identity import declare_scope
 from services.orchestrator.api.routes import json
 from services.orchestrator.deps import Deps, RequestDeps
-from shared.errors import NotFound
-from shared.messages import make_hint
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.price import dry_run, make_placeholder_job

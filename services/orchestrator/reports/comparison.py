@@ -10,6 +10,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from anyio import to_thread
 
+from mathrag import intervals
+from mathrag.errors import Conflict, Invalid
+from mathrag.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
+from mathrag.messages import format_count
 from services.orchestrator.reports.tally import (
     Accuracy,
     ByContent,
@@ -23,15 +27,12 @@ from services.orchestrator.reports.tally import (
     sort_counts,
 )
 from services.orchestrator.reports.warnings import list_demonstration_warnings
-from shared.errors import Conflict, Invalid
-from shared.messages import format_count
 from shared.rag.grading import GRADERS, grader_of_results
 from shared.rag.provenance import Ending
 from shared.records import Provenance
 from shared.replies import Generated
 from shared.shapes import ACCURACY, EXACT, SCORE, Measure, find_measure
-from shared.statistics import intervals, significance
-from shared.statistics.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
+from shared.statistics import significance
 from shared.statistics.significance import Mean, PairComparison, compare_pair, correct_family, describe_pair
 from shared.storage import jobs, samples
 from shared.storage.database import TERMINAL, Database, try_decode_params

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from shared.messages import format_count
+from mathrag.messages import format_count
 from shared.shapes import FEWEST, KINDS, Value, What, find_position
 from shared.statistics.agreement import Coefficient, estimate_cohens_kappa, estimate_krippendorffs_alpha
 from shared.storage.labels import CountedLabels, LabelSet

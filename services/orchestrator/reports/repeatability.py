@@ -15,10 +15,10 @@ from anyio import to_thread
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.intervals import Interval, wilson
 from shared.calls import Request
 from shared.replies import Rated, Reply
 from shared.statistics.agreement import compute_weighted_kappa
-from shared.statistics.intervals import Interval, wilson
 from shared.storage import jobs
 from shared.storage.database import sql
 

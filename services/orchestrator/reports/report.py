@@ -12,6 +12,9 @@ from msgspec.structs import asdict
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.formatting import format_accuracy
+from mathrag.intervals import Interval, Repeats, bootstrap, count_values
+from mathrag.messages import format_count
 from services.orchestrator.reports.repeatability import Repeatability, load_repeatability
 from services.orchestrator.reports.retrieval import Findings, Guided, Guiding, Retrieval
 from services.orchestrator.reports.tally import (
@@ -26,8 +29,6 @@ from services.orchestrator.reports.tally import (
 )
 from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.calls import CALL_KINDS
-from shared.messages import format_count
-from shared.pages.formatting import format_accuracy
 from shared.params import Params
 from shared.pipelines.binding import Pin
 from shared.rag.grading import grader_of_results
@@ -36,7 +37,6 @@ from shared.samples import GateDecision
 from shared.settings import Model, TokenPrice
 from shared.shapes import make_answer_measure, measure_within
 from shared.statistics import significance
-from shared.statistics.intervals import Interval, Repeats, bootstrap, count_values
 from shared.statistics.significance import Mean
 from shared.storage import jobs
 from shared.storage.database import Database, sql, try_decode

@@ -7,13 +7,8 @@ from typing import Any
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Unreadable
-from shared.params import Params
-from shared.pipelines.imported import IMPORTED
-from shared.rag.provenance import Ending
-from shared.runtime.price import is_greedy, list_drawn_roles
-from shared.samples import ExtractedBy, Extraction, Outcome, SampleRow
-from shared.statistics.intervals import (
+from mathrag.errors import Unreadable
+from mathrag.intervals import (
     CLUSTERED,
     Graded,
     Interval,
@@ -24,6 +19,11 @@ from shared.statistics.intervals import (
     explain_repeats,
     measure_spread,
 )
+from shared.params import Params
+from shared.pipelines.imported import IMPORTED
+from shared.rag.provenance import Ending
+from shared.runtime.price import is_greedy, list_drawn_roles
+from shared.samples import ExtractedBy, Extraction, Outcome, SampleRow
 from shared.storage.database import sql
 from shared.storage.samples import SampleWithOutcome
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.messages import format_count
+from mathrag.messages import format_count
 from shared.models import commands, shipped
 from shared.models.chat import gives_logprobs
 from shared.params import decode_params

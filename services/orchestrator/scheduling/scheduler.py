@@ -12,6 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.intervals import poisson_interval
+from mathrag.messages import redact
 from services.orchestrator.scheduling import demands
 from services.orchestrator.scheduling.demands import (
     MeasuredSeconds,
@@ -38,13 +40,11 @@ from shared.lease.policy import (
     group_singly,
     stands_idle,
 )
-from shared.messages import redact
 from shared.plugins.loading import encode_usable_pins
 from shared.queue import Ticker, celery_app
 from shared.runtime.advance import JobSpecs, require_readable
 from shared.runtime.queue import any_ready, find_complete_samples, mark_ready_among
 from shared.settings import Device, Settings
-from shared.statistics.intervals import poisson_interval
 from shared.storage import devices
 from shared.storage.database import Database, sql
 from shared.storage.jobs import LaneWork

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from mathrag.errors import Invalid
+from mathrag.messages import make_hint
 from services.orchestrator.scheduling.demands import Needs, drop_repeats
 from shared.calls import Lane
-from shared.errors import Invalid
 from shared.fields import WHOLE
 from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, estimate_memory
 from shared.lease.plan import Demand, RetrievalDemand, Room
-from shared.messages import make_hint
 from shared.models.commands import PRESETS
 from shared.params import Params
 from shared.shapes import MIB, Architecture

@@ -9,6 +9,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from yaml import YAMLError
 
+from mathrag.errors import Conflict, Invalid
+from mathrag.places import config_file
+from mathrag.report_lines import format_atom, format_body
 from services.orchestrator.access.identity import FIELD
 from services.orchestrator.api import models, pipelines
 from services.orchestrator.api.chat import ChatRequest, chat
@@ -27,13 +30,10 @@ from services.orchestrator.web.page import (
 )
 from shared import connecting
 from shared.connecting import NewModel
-from shared.errors import Conflict, Invalid
-from shared.pages import lines
 from shared.pages.formatting import flatten_tree
 from shared.pages.pages import format_query
 from shared.pipelines.registry import AFTERWARDS
 from shared.pipelines.switches import covers
-from shared.places import config_file
 from shared.settings import load
 from shared.shapes import Scope
 from shared.storage import configurations, jobs, rules
@@ -55,10 +55,7 @@ async def show_bank(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
         found = await rules.load_details(connection, bank)
         listed = await rules.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
     filters = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
-    drawn = [
-        {**each, "body": lines.format_body(each), "head": lines.format_atom(each["head"])}
-        for each in as_json(listed.data)
-    ]
+    drawn = [{**each, "body": format_body(each), "head": format_atom(each["head"])} for each in as_json(listed.data)]
     # The API's address of the rules if they are filtered or paged, else that of the bank.
     json = f"/v1/rules/{bank}"
     if filters or query.cursor is not None:

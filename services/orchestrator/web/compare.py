@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
+from mathrag.errors import Invalid
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import (
     CORRECTED,
@@ -22,7 +23,6 @@ from services.orchestrator.reports.comparison import (
 from services.orchestrator.web.page import Visit, Visitor, page, parse_as
 from services.orchestrator.web.prompts import load_prompt_of, make_difference
 from services.orchestrator.web.sample import ContextDocument, documents
-from shared.errors import Invalid
 from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
 from shared.rag.provenance import Ending

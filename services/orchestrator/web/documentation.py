@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from mathrag.errors import NotFound
 from services.orchestrator.web.page import Visitor, go_to, page
-from shared.errors import NotFound
 from shared.settings import REPOSITORY
 
 router = APIRouter()

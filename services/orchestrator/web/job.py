@@ -14,6 +14,17 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.formatting import (
+    ANOTHER_GRADER,
+    explain_missing_answers,
+    format_duration_range,
+    format_right,
+    format_share,
+    take_last_line,
+)
+from mathrag.intervals import Graded
+from mathrag.messages import format_count
+from mathrag.report_lines import build_lines
 from services.orchestrator.api import jobs as api_jobs
 from services.orchestrator.api.jobs import JobFilters, audit_job, load_page
 from services.orchestrator.deps import Deps, RequestDeps
@@ -23,16 +34,14 @@ from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.reports.warnings import list_demonstration_warnings
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.audit import Violation, list_invariants
-from shared.messages import format_count
-from shared.pages import charts, formatting
-from shared.pages.formatting import format_json, format_share
-from shared.pages.lines import build_lines, explain_decision
+from shared.pages import charts
+from shared.pages.formatting import format_json
+from shared.pages.lines import explain_decision
 from shared.pages.pages import format_query
 from shared.params import list_changes
 from shared.pipelines import registry
 from shared.samples import GateDecision, SampleRow
 from shared.shapes import Scope
-from shared.statistics.intervals import Graded
 from shared.storage import jobs
 from shared.storage.database import RUNNABLE, TERMINAL
 from shared.storage.jobs import Job, Sort, State
@@ -124,7 +133,7 @@ class JobProgress(NamedTuple):
             "actions": [action for action, states in ACTIONS.items() if self.job.state in states],
             "decision": self.decision,
             "took": (self.job.ended_at - self.job.created_at).total_seconds() if self.job.ended_at else None,
-            "between": formatting.format_duration_range,
+            "between": format_duration_range,
             "charts": charts,
             "explain_decision": explain_decision,
         }
@@ -167,7 +176,7 @@ async def _make_progress(
 
 def write_headline(job: Job, found: Accuracy, extraction: Mapping[str, int]) -> str:
     """Return a title such as "Completed: 61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
-    unreadable = None if job.state == "failed" else formatting.explain_missing_answers(extraction, as_json(found))
+    unreadable = None if job.state == "failed" else explain_missing_answers(extraction, as_json(found))
     state, counts = job.state.capitalize(), job.request_counts
     if not job.ended and job.state != "preparing":
         state += f", {counts.total - counts.in_progress} of {counts.total} done"
@@ -177,15 +186,15 @@ def write_headline(job: Job, found: Accuracy, extraction: Mapping[str, int]) -> 
     if counts.cancelled:
         parts.append(f"{counts.cancelled} cancelled")
     told = "; ".join(parts)
-    return f"{told}. {formatting.ANOTHER_GRADER}." if unreadable else told
+    return f"{told}. {ANOTHER_GRADER}." if unreadable else told
 
 
 def _describe_outcome(job: Job, found: Accuracy) -> str:
     if job.state == "failed":
-        return formatting.take_last_line(job.reason) or "no reason is known"
+        return take_last_line(job.reason) or "no reason is known"
     if not found.graded:
         return "nothing was graded" if job.ended else "nothing is graded yet"
-    return formatting.format_right(as_json(found), "" if job.ended else " so far")
+    return format_right(as_json(found), "" if job.ended else " so far")
 
 
 router = APIRouter()

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 from fastapi import APIRouter, Response
 
+from mathrag.errors import IdempotencyMismatch, Invalid
+from mathrag.formatting import format_duration_range
 from services.orchestrator.access import identity
 from services.orchestrator.access.identity import check_scope
 from services.orchestrator.api import jobs as api_jobs
@@ -18,11 +20,9 @@ from services.orchestrator.api.routes import check_key
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.report import compute_cost, count_work
 from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, list_messages, page, parse_as, try_form
-from shared.errors import IdempotencyMismatch, Invalid
 from shared.fields import read_docstrings
 from shared.models.commands import PRESETS
 from shared.pages.charts import draw_memory
-from shared.pages.formatting import format_duration_range
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import parse_params

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
+from mathrag.errors import Conflict
 from services.orchestrator.access import identity
 from services.orchestrator.access.identity import SIGN_IN
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visit, Visitor, go_to, list_messages, page
-from shared.errors import Conflict
 from shared.shapes import Scope, parse_duration
 from shared.storage import keys
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Response
 
+from mathrag.errors import Conflict
 from services.orchestrator.api.labels import (
     LabelRequest,
     LabelSetRequest,
@@ -16,7 +17,6 @@ from services.orchestrator.api.labels import (
 )
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, go_to, page, parse_as
-from shared.errors import Conflict
 from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
 from shared.runtime.pins import calibrate_judge

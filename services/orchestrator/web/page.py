@@ -13,12 +13,12 @@ from fastapi.responses import RedirectResponse
 from markupsafe import Markup
 from pydantic import BaseModel, ValidationError
 
+from mathrag.errors import Forbidden, Invalid, MathragError
 from services.orchestrator.access import identity
 from services.orchestrator.access.identity import declare_scope, get_caller
 from services.orchestrator.access.limits import check_text
 from services.orchestrator.api.routes import list_field_messages, make_problem
 from shared.access.filters import comes_from_here
-from shared.errors import Forbidden, Invalid, MathragError
 from shared.pages.formatting import mark_code
 from shared.pages.pages import Pages
 from shared.shapes import Scope, allows

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
+from mathrag.errors import Invalid, NotFound
 from services.orchestrator.access.identity import FIELD
 from services.orchestrator.api import jobs as api_jobs
 from services.orchestrator.api.jobs import JobRequest
@@ -16,7 +17,6 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.comparison import PromptDifference, compare_prompts
 from services.orchestrator.web.job_form import load_choices
 from services.orchestrator.web.page import FormResult, Visit, Visitor, go_to, page, parse_as, try_form
-from shared.errors import Invalid, NotFound
 from shared.pages.pages import format_query
 from shared.pipelines import registry
 from shared.rag.prompts import MOST_EXAMPLES

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Form, Path, Query, Response
 from pydantic import ConfigDict, Field
 
+from mathrag.report_lines import name_rules
 from services.orchestrator.api.comparison import ChangedQuery, JobPairQuery
 from services.orchestrator.api.samples import NoteRequest, SampleFilters
 from services.orchestrator.deps import Deps, RequestDeps
@@ -16,7 +17,7 @@ from services.orchestrator.reports.comparison import load_side_by_side
 from services.orchestrator.web.page import Visitor, go_to, page, parse_as
 from services.orchestrator.web.prompts import compare_with_shipped, load_prompt_of
 from shared.pages import charts
-from shared.pages.lines import describe_decision, name_rules, summarise_reply
+from shared.pages.lines import describe_decision, summarise_reply
 from shared.pages.pages import format_query
 from shared.rag.provenance import Ending, sort_as_found
 from shared.recent import LruCache

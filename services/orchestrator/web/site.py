@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
 
+from mathrag.errors import NotFound
 from services.orchestrator.access.identity import wants_page
 from services.orchestrator.api.routes import Problem
 from services.orchestrator.web import (
@@ -27,7 +28,6 @@ from services.orchestrator.web import (
     start,
 )
 from services.orchestrator.web.page import Visit, page
-from shared.errors import NotFound
 from shared.pages import pages
 
 router = APIRouter()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from mathrag.stack.postgres import Postgres, _find_binary, migrate
+from mathrag_gate.stack.postgres import Postgres, find_binary, migrate
 from shared.calls import Lane, Request
 from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.lifecycle import cancel, finish_due_jobs
@@ -91,7 +91,7 @@ async def stop_in_the_generator_stage(database: Database) -> None:
 def rows_of(server: Postgres) -> str:
     """All rows as SQL, headed by the revision of their schema."""
     url = make_url(server.owner_url()).set(drivername="postgresql").render_as_string(hide_password=False)
-    command = [_find_binary("pg_dump"), "--data-only", "--inserts", "--rows-per-insert=500", "--no-owner"]
+    command = [find_binary("pg_dump"), "--data-only", "--inserts", "--rows-per-insert=500", "--no-owner"]
     command += ["--exclude-table=alembic_version", f"--dbname={url}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return CLIENT_COMMAND.sub("", done.stdout)

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import httpx2
 
-from mathrag.stack import process
-from mathrag.stack.redis import find_free_port
+from mathrag_gate.stack import process
+from mathrag_gate.stack.redis import find_free_port
 from tests.real.environments import Lacking
 
 HERE = Path(__file__).parent

@@ -12,8 +12,8 @@ from mcp.shared.exceptions import MCPError
 from mathrag import mcp
 from mathrag.cli.output import Exit
 from mathrag.client.async_client import AsyncClient
+from mathrag.installation import install_command
 from mathrag.mcp import TOOLS, Server, build_protocol
-from shared.installation import install_command
 from tests.unit.commands import JOB, mathrag, refuses
 from tests.unit.commands import Server as Served
 
@@ -211,4 +211,4 @@ def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     ended = mathrag("mcp")
-    assert (ended.exit_code, install_command("mcp") in ended.stderr) == (Exit.USAGE, True), ended.stderr
+    assert (ended.exit_code, install_command("mathrag[mcp]") in ended.stderr) == (Exit.USAGE, True), ended.stderr

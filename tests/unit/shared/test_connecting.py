@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from mathrag.errors import Conflict, Invalid, Unavailable
 from shared.connecting import NewModel, add_model, describe_model, find_models, set_value, write_settings
-from shared.errors import Conflict, Invalid, Unavailable
 from shared.settings import MODELS, Settings
 from tests.doubles.chat_server import Reply, Seen, as_json, chat_server
 from tests.doubles.ollama_server import SHOWN, SIZE, ollama_server

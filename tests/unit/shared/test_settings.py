@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.errors import Unavailable
+from mathrag.errors import Unavailable
 from shared.settings import Model, Settings, Workers, load
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from mathrag.errors import Invalid
 from shared import shapes
-from shared.errors import Invalid
 from shared.params import RANGES, Params, out_of_range
 from shared.rag.prompts import template
 from shared.replies import Graded, Marked

@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from mathrag.cli.output import parse_parameters
+from mathrag.errors import BadRequest, Invalid
 from services.orchestrator.api.jobs import JobRequest
-from shared.errors import BadRequest, Invalid
 from shared.params import Params
 from shared.runtime.lifecycle import make_next_name
 from shared.runtime.parameters import parse_params
@@ -369,7 +369,7 @@ def test_a_submission_says_which_configuration_filled_it_in() -> None:
 
 SOURCES = sorted(
     file
-    for folder in ("shared", "services", "mathrag", "tools")
+    for folder in ("shared", "services", "mathrag", "mathrag_gate", "tools")
     for file in (REPOSITORY / folder).rglob("*.py")
     if file != REPOSITORY / "shared/storage/database.py"
 )

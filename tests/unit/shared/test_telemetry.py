@@ -18,10 +18,10 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as ge
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 
+from mathrag.messages import redact
 from shared import telemetry
 from shared.calls import Decoding, End, ModelAnswer, ModelCall
 from shared.headers import add_trace_headers, trace_headers
-from shared.messages import redact
 from shared.replies import FailureKind
 from shared.settings import Telemetry
 from shared.telemetry import logs, traces

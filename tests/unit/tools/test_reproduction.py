@@ -11,7 +11,7 @@ import pytest
 
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.demo.world import Setting
+from mathrag_gate.demo.world import Setting
 from services.orchestrator.experiments.grid import expand
 from shared.experiments import Experiment
 from shared.pages.figures import write_all
@@ -28,7 +28,7 @@ from tools.reproduction.world import MAIN, NOISES, PILOT, SCALES, Study, World, 
 
 FULL = {study.name: study for study in studies(SCALES["full"])}
 DOCS = REPOSITORY / "docs" / "reference"
-SETTINGS = REPOSITORY / "mathrag" / "demo" / "settings"
+SETTINGS = REPOSITORY / "mathrag_gate" / "demo" / "settings"
 
 
 def test_every_committed_setting_is_compared_over_five_worlds_and_five_hundred_questions() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from mathrag.errors import Invalid
 from services.orchestrator.experiments.grid import expand
 from shared.calls import TLogic
-from shared.errors import Invalid
 from shared.experiments import Experiment
 from shared.pages.figures import write_all
 from shared.pages.pages import find_block_names, rewrite_blocks

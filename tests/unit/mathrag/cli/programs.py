@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
-from mathrag.cli import doctor
+from mathrag_gate.cli import checks
 
 
 def run_here(
     module: str, question: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """As `mathrag.cli.doctor.run`: standard input, standard output, the environment and the exit code are its own."""
+    """As `mathrag_gate.cli.checks.run`: with streams, an environment and an exit code of its own."""
     main = import_module(module).main
     written = BytesIO()
     given, said = TextIOWrapper(BytesIO(question)), TextIOWrapper(written)
@@ -37,4 +37,4 @@ def run_here(
 
 def stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No command of this test starts a process for a program."""
-    monkeypatch.setattr(doctor, "run", run_here)
+    monkeypatch.setattr(checks, "run", run_here)

@@ -6,12 +6,12 @@ import httpx2
 import msgspec
 import pytest
 
+from mathrag.check import Check
 from mathrag.cli.doctor import print_checks
 from mathrag.cli.output import Exit
 from mathrag.client import address
-from mathrag.stack import control, postgres
-from mathrag.stack.backup import add_running_addresses, list_variables
-from shared.check import Check
+from mathrag_gate.stack import control, postgres, versions
+from mathrag_gate.stack.backup import add_running_addresses, list_variables
 from shared.settings import Device, Settings, load
 from tests.unit.commands import Server, mathrag, refuses, says
 from tests.unit.mathrag.cli.programs import stay_here
@@ -39,6 +39,31 @@ def test_where_nothing_runs_it_says_so_and_looks_at_what_it_can(server: Server) 
     assert requests == []
     assert all(found[name]["ok"] for name in ("configuration", "model world-judge", "budget", "driver", "disk"))
     assert "postgres" not in found
+
+
+def test_an_outdated_embedded_server_fails_where_it_is_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server(_refused)
+    installed = {"PostgreSQL": "18.6", "Valkey": "9.1.1"}
+    monkeypatch.setattr(versions, "read_versions", lambda servers: {name: installed[name] for name in servers})
+
+    def check() -> list[tuple[bool, str]]:
+        checks = msgspec.json.decode(mathrag("doctor", "--json").stdout)["checks"]
+        return [(each["ok"], each["detail"]) for each in checks if each["name"] == "embedded servers"]
+
+    assert check() == [(False, "Valkey 9.1.1 lacks the fix of GHSA-fq2f-crmw-q97r, which 9.1.2 has")]
+    monkeypatch.setenv("MATHRAG_REDIS_URL", "redis://127.0.0.1:1/0")
+    assert check() == [(True, "PostgreSQL 18.6")]
+
+
+def test_an_embedded_server_that_does_not_run_here_is_one_failed_check(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server(_refused)
+    monkeypatch.setattr(versions, "BINARIES", {name: lambda: "/no/such/server" for name in versions.BINARIES})
+    found = {check["name"]: check for check in msgspec.json.decode(mathrag("doctor", "--json").stdout)["checks"]}
+    assert not found["embedded servers"]["ok"]
+    assert "`/no/such/server` does not start" in found["embedded servers"]["detail"]
+    assert found["model world-judge"]["ok"]
 
 
 def test_a_failing_line_ends_with_what_mends_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mathrag.cli.demo import measure_progress
 from mathrag.cli.job import export_files, list_ending_rows, print_report
 from mathrag.cli.output import Exit, describe_wait, summarise
 from mathrag.cli.progress_bars import ProgressBars, Steps
+from mathrag.formatting import format_accuracy, format_counts, take_last_line
+from mathrag.report_lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval
+from mathrag_gate.cli.demo import measure_progress
 from services.orchestrator.api.examples import make_example
-from shared.pages.formatting import format_accuracy, format_counts, take_last_line
-from shared.pages.lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval
 from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, says
 
 # What the command line does with jobs besides watching: change, ask again, list, take away as files.

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from click import Context
 
+from mathrag import errors
 from mathrag.cli import output
 from mathrag.cli.output import CODES, Exit, parse_parameters, split_pairs
 from mathrag.client import address as address_module
 from mathrag.client import waiting
 from mathrag.client.errors import Failed, failure
-from mathrag.stack import control
-from shared import errors
+from mathrag_gate.stack import control
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.commands import JOB, Server, command_of, job, mathrag, refuses, says

@@ -15,10 +15,10 @@ import httpx2
 import pytest
 from typer.testing import Result
 
-from mathrag.cli import purge
 from mathrag.cli.output import Exit
 from mathrag.client.errors import Failed
-from shared.errors import Conflict
+from mathrag.errors import Conflict
+from mathrag_gate.cli import purge
 from shared.runtime import purge as runtime_purge
 from shared.runtime.purge import JobContent
 from shared.settings import Settings
@@ -172,7 +172,7 @@ def test_the_unit_runs_the_stack_in_the_foreground_and_stops_it_in_order(folder:
     unit = parse_unit(print_unit("--data-dir", "data", "--port", "18241"))
     run = unit["Service"]
     assert run["ExecStart"] == (
-        f'"{sys.executable}" "-m" "mathrag.cli.main" "up" "--data-dir" "{folder}/data" "--port" "18241"'
+        f'"{sys.executable}" "-P" "-m" "mathrag.cli.main" "up" "--data-dir" "{folder}/data" "--port" "18241"'
     )
     assert run["WorkingDirectory"] == str(folder)
     assert (run["KillMode"], run["OOMPolicy"], run["UMask"]) == ("mixed", "continue", "0077")

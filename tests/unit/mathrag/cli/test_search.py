@@ -9,9 +9,9 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli import retrieval
 from mathrag.cli.output import Exit
-from shared.pages.formatting import describe_difference
+from mathrag.formatting import describe_difference
+from mathrag_gate.cli import retrieval
 from tests.unit import beir
 from tests.unit.commands import Handler, Server, job, mathrag
 from tests.unit.mathrag.cli.programs import stay_here

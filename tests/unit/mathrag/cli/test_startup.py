@@ -1,4 +1,4 @@
-"""What commands import before they do anything, and which of them work where no extra is installed."""
+"""What commands import before they do anything, and which of them work without the server."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import mathrag
 from mathrag.cli.main import ENTRIES
 from mathrag.cli.output import Exit
 from mathrag.client import address
-from shared.installation import DISTRIBUTION, install_command
+from mathrag.installation import CLIENT, install_command
 from tests import light
 from tests.unit.commands import command_of
 
@@ -94,25 +94,26 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
     assert {name: " ".join((command_of(name).help or "").partition("\n\n")[0].split()) for name in listed} == listed
 
 
-# What works where the wheel is installed without extras: its commands run without the packages of any.
+# What works where the client is installed alone.
 
 PROGRAM = """
 import gc, json, os, sys, traceback
 from importlib import import_module
+
+from mathrag.errors import NotInstalled
 
 modules, commands = json.loads(sys.argv[1])
 lacking = []
 for name in modules:
     try:
         import_module(name)
-    except ModuleNotFoundError:
+    except (ModuleNotFoundError, NotInstalled):
         lacking.append(name)
 print(json.dumps(lacking))
 
 
 def read_parquet():
-    from shared.errors import NotInstalled
-    from shared.ingest import rows
+    from mathrag.reading import rows
 
     with open("rows.parquet", "wb") as file:
         file.write(b"PAR1" * 4)
@@ -147,33 +148,34 @@ for place, words in enumerate(commands):
 """
 """Imports modules, then calls each command in a fork and in an empty folder of its own; none reads a Parquet file."""
 PARQUET: tuple[str, ...] = ()
-NEED_AN_EXTRA = {
-    ("up", "--detach", "--scale", "judge=2"): "embedded",
-    ("demo",): "embedded",
-    ("model", "connect", "qwen2.5:7b"): "embedded",
-    ("key", "create", "first", "--scope", "read"): "server",
-    ("grade", "--from", "answers.jsonl"): "server",
-    ("retrieval", "eval", "--from", ".", "--mode", "sparse"): "server",
-    ("mcp",): "mcp",
+NEED_MORE = {
+    ("up", "--detach", "--scale", "judge=2"): "mathrag-gate[embedded]",
+    ("demo",): "mathrag-gate[embedded]",
+    ("model", "connect", "qwen2.5:7b"): "mathrag-gate[embedded]",
+    ("key", "create", "first", "--scope", "read"): "mathrag-gate",
+    ("grade", "--from", "answers.jsonl"): "mathrag-gate",
+    ("retrieval", "eval", "--from", ".", "--mode", "sparse"): "mathrag-gate",
+    ("report", "bundle", "first", "--out", "report"): "mathrag-gate",
+    ("corpus", "delete", "docs", "--yes"): "mathrag-gate",
+    ("experiment", "schema"): "mathrag-gate",
+    ("mcp",): "mathrag[mcp]",
 }
 PURGE, HELP_OF_UP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
-STARTS_SERVICES = {"backup", "connecting", "demo", "up", "reproduce"}
-READS_THE_DATABASE = {"key", "purge"}
 
 
 @pytest.fixture(scope="module")
-def light_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("light")
+def client_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("client")
     light.link_into(folder)
-    ours = Path(str(distribution(DISTRIBUTION).locate_file("")))
-    for information in ours.glob("mathrag_gate-*.dist-info"):
+    (folder / "mathrag").symlink_to(light.REPOSITORY / "mathrag")
+    ours = Path(str(distribution(CLIENT).locate_file("")))
+    for information in ours.glob("mathrag-*.dist-info"):
         (folder / information.name).symlink_to(information)
     return folder
 
 
-def modules(*light_packages: str) -> list[str]:
-    files = (file for package in light_packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
-    files = (*files, light.REPOSITORY / "mathrag" / "report.py")
+def list_modules() -> list[str]:
+    files = (light.REPOSITORY / "mathrag").rglob("*.py")
     names = (".".join(file.relative_to(light.REPOSITORY).with_suffix("").parts) for file in files)
     return sorted(name.removesuffix(".__init__") for name in names)
 
@@ -194,11 +196,11 @@ class Light(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def in_light(light_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
+def in_light(client_alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
-    environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(light_packages)))
-    commands = [*NEED_AN_EXTRA, PURGE, HELP_OF_UP, DOCTOR, PARQUET]
-    words = json.dumps([modules("client", "cli"), commands])
+    environment["PYTHONPATH"] = str(client_alone)
+    commands = [*NEED_MORE, PURGE, HELP_OF_UP, DOCTOR, PARQUET]
+    words = json.dumps([list_modules(), commands])
     folder = tmp_path_factory.mktemp("empty")
     # Without `site`, only what PYTHONPATH names can be imported.
     command = [sys.executable, "-S", "-c", PROGRAM, words]
@@ -212,32 +214,35 @@ def in_light(light_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return Light(lacking, dict(zip(commands, ended, strict=True)), done.stderr)
 
 
-def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Light) -> None:
-    lacking = {name.removeprefix("mathrag.cli.") for name in in_light.lacking}
-    assert lacking == STARTS_SERVICES | READS_THE_DATABASE, in_light.stderr
+def test_every_module_of_the_client_is_imported_without_the_server_and_but_for_two_without_an_extra(
+    in_light: Light,
+) -> None:
+    archives = ["mathrag.reading.archives"] if sys.version_info < (3, 14) else []
+    assert in_light.lacking == ["mathrag.mcp", *archives], in_light.stderr
 
 
-@pytest.mark.parametrize(("words", "extra"), NEED_AN_EXTRA.items())
-def test_a_command_that_needs_an_extra_names_the_command_that_installs_it(
-    words: tuple[str, ...], extra: str, in_light: Light
+@pytest.mark.parametrize(("words", "requirement"), NEED_MORE.items())
+def test_a_command_that_needs_more_names_the_command_that_installs_it(
+    words: tuple[str, ...], requirement: str, in_light: Light
 ) -> None:
     ended = in_light.ended[words]
     assert ended.code == Exit.USAGE, ended.stderr
     error, fix = ended.stderr.splitlines()
-    assert f"of the extra `{extra}` is not installed" in error
-    assert fix == f"  fix: {install_command(extra)}"
+    missing = "the server (`mathrag-gate`)" if requirement.startswith("mathrag-gate") else f"`mcp` of `{requirement}`"
+    assert error == f"error: {missing} is not installed"
+    assert fix == f"  fix: {install_command(requirement)}"
     assert not (ended.folder / ".mathrag").exists()
 
 
 def test_parquet_alone_of_all_formats_needs_an_extra(in_light: Light) -> None:
     ended = in_light.ended[PARQUET]
-    assert ended.stdout.strip() == install_command("server"), ended.stderr
+    assert ended.stdout.strip() == install_command("mathrag[parquet]"), ended.stderr
 
 
 def test_the_error_is_an_object_with_json(in_light: Light) -> None:
     ended = in_light.ended[PURGE]
     said = json.loads(ended.stderr)["error"]
-    assert (ended.code, said["kind"], said["hint"]) == (Exit.USAGE, "not_installed", install_command("server"))
+    assert (ended.code, said["kind"], said["hint"]) == (Exit.USAGE, "not_installed", install_command("mathrag-gate"))
 
 
 def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> None:
@@ -248,13 +253,11 @@ def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> No
     assert "[embedded]" in words.replace(" ", "")
 
 
-def test_the_doctor_says_how_far_it_could_look(in_light: Light) -> None:
+def test_the_doctor_of_the_client_checks_the_service_alone(in_light: Light) -> None:
     ended = in_light.ended[DOCTOR]
     checks = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
     assert ended.code == Exit.FINDING
-    assert checks["configuration"]["ok"]
-    assert not checks["api"]["ok"]
-    assert checks["packages"]["fix"] == install_command("server")
+    assert {name: check["ok"] for name, check in checks.items()} == {"api": False}
 
 
 # `import mathrag` costs nothing, and its names are there.
@@ -265,13 +268,24 @@ def imported_by(statement: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
+def test_a_folder_of_the_user_called_shared_or_services_shadows_nothing_that_the_client_needs(tmp_path: Path) -> None:
+    for name in ("shared", "services"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    code = (
+        "import mathrag, mathrag.cli.main; mathrag.Client; mathrag.AsyncClient; import shared; print(shared.__file__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "shared" / "__init__.py")
+
+
 def test_the_package_alone_imports_nothing() -> None:
     assert not imported_by("import mathrag") & ({"httpx2", "msgspec", "anyio"} | HEAVY)
 
 
 def test_clients_import_what_they_need() -> None:
-    client = "client = mathrag.Client('http://127.0.0.1:1'); client.jobs; client.corpora; client.rules; client.pipeline"
-    assert not imported_by(f"import mathrag; {client}; mathrag.AsyncClient") & HEAVY
+    client = "client = mathrag.Client('http://127.0.0.1:1'); client.jobs; client.corpora; client.rules; client.run"
+    assert not imported_by(f"import mathrag, mathrag.client.inputs; {client}; mathrag.AsyncClient") & HEAVY
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error() -> None:

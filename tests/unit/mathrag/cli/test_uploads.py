@@ -10,7 +10,7 @@ from rich.console import Console
 from mathrag.cli.progress import SilentUpload, choose_upload_view
 from mathrag.cli.progress_bars import UploadBar
 from mathrag.client.uploads import Sources
-from shared.ingest import paths
+from mathrag.reading import paths
 from tests.unit.commands import Handler, Server, mathrag, refuses, says
 
 
@@ -118,7 +118,7 @@ def test_notes_are_cut_as_asked(tmp_path: Path, server: Server) -> None:
     assert mathrag("corpus", "create", "n", "--from", str(tmp_path), *options).exit_code == 0
     sent = [msgspec.json.decode(line) for line in requests[0].content.splitlines()]
     assert [(line["id"], line["title"], line["text"]) for line in sent] == [
-        ("n.md#1", "A", "One is 1. Two is 2."), ("n.md#2", "A", "Two is 2. Three is 3.")
+        ("n.md, A", "A", "One is 1. Two is 2."), ("n.md, A (2)", "A", "Two is 2. Three is 3.")
     ]  # fmt: skip
 
 
@@ -192,3 +192,11 @@ def test_several_expected_answers_are_mentioned(tmp_path: Path, server: Server) 
     (tmp_path / "q.jsonl").write_text('{"question": "?"}\n')
     ended = mathrag("dataset", "create", "mine", "--from", str(tmp_path / "q.jsonl"))
     assert "3 with several expected answers: any of them is right" in ended.stdout
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path, server: Server) -> None:
+    server(storing())
+    for name in ("n.md", "i.png", "j.png"):
+        (tmp_path / name).write_text("x")
+    ended = mathrag("corpus", "create", "n", "--from", str(tmp_path))
+    assert (ended.exit_code, ended.stderr) == (0, "warning: 2 files have suffixes that are not read: i.png, j.png\n")

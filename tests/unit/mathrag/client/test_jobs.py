@@ -22,6 +22,7 @@ from tests.unit.mathrag.client.both import ADDRESS, by_both
 from tests.unit.mathrag.client.test_connection import BUSY, VIEW, in_turn, lost
 
 REPORT = make_example("Report")
+COMPARISON = make_example("Comparison")
 SAMPLE = make_example("SampleRow")
 RESULT = make_example("ResultRow")
 
@@ -212,7 +213,7 @@ async def test_a_package_that_is_missing_is_named(server: Server, monkeypatch: p
     requests = server(api([]))
     with Client(ADDRESS) as client:
         samples = client.jobs.get("first").samples()
-        with pytest.raises(MissingPackage, match=f"pip install {TABLES[method]}"):
+        with pytest.raises(MissingPackage, match=rf"`{method}` needs {TABLES[method]}, .* -m pip install .*\[frames\]"):
             getattr(samples, method)()
     assert len(requests) == 1
 
@@ -307,26 +308,58 @@ async def test_a_job_is_changed(server: Server) -> None:
 
 
 async def test_jobs_are_compared_as_they_are(server: Server) -> None:
-    requests = server(in_turn(says(VIEW), says({"measure": "accuracy", "finding": "they are alike"})))
+    requests = server(in_turn(says(VIEW), says(COMPARISON)))
     with Client(ADDRESS) as client:
-        assert client.comparisons.compare([client.jobs.get("first"), "second"]).finding == "they are alike"
+        assert client.comparisons.compare([client.jobs.get("first"), "second"]).finding == COMPARISON["finding"]
     assert requests[1].url.params.get_list("job") == [VIEW["id"], "second"]
 
 
-async def test_a_pipeline_is_run(server: Server) -> None:
-    requests = server(says(VIEW))
+async def test_a_comparison_waits_for_its_jobs(server: Server, slept: list[float]) -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/v1/comparison":
+            return says(COMPARISON)(request)
+        return (ENDED if len(slept) > 2 else says(VIEW))(request)
 
-    class Named:
-        name = "math-500"
+    requests = server(answer)
+    for found in await by_both(lambda client: client.compare("first", "second", baseline="third", measure="exact")):
+        assert found.finding == COMPARISON["finding"]
+    query = [("job", "first"), ("job", "second"), ("baseline", "third"), ("measure", "exact")]
+    assert requests[-1].url.params.multi_items() == query
+    assert len(slept) == 3
 
+
+async def test_a_failed_job_is_not_compared(server: Server) -> None:
+    requests = server(says({**VIEW, "state": "failed", "ended_at": ENDED_AT, "reason": "no memory"}))
+    for failed in await by_both(lambda client: client.compare("first", "second")):
+        assert isinstance(failed, JobFailed)
+        assert "no memory" in failed.message
+    assert {each.url.path for each in requests} == {"/v1/jobs/first"}
+
+
+async def test_a_comparison_is_printed_and_shown_in_a_notebook(server: Server) -> None:
+    script = "<script>alert(1)</script>"
+    jobs = [{**COMPARISON["jobs"][0], "name": script}, *COMPARISON["jobs"][1:]]
+    server(says({**COMPARISON, "jobs": jobs, "notes": [script]}))
     with Client(ADDRESS) as client:
-        client.pipeline("crag").run(Named(), corpus="math", candidates=5, crag={"upper": 0.8})
-    body = msgspec.json.decode(requests[0].content)
-    assert body.pop("name").startswith("crag-math-500-")
-    assert {name: body[name] for name in ("dataset", "corpus", "pipeline", "params")} == {
-        "dataset": "math-500", "corpus": "math", "pipeline": "crag",
-        "params": {"candidates": 5, "crag": {"upper": 0.8}},
-    }  # fmt: skip
+        found = client.comparisons.compare(["gate", "dense"])
+        shown = found._repr_html_()
+    finding, head, first, second, pair, *_, note = str(found).splitlines()
+    assert (finding, head) == (f"{COMPARISON['finding']}.", "Accuracy with 95 % intervals:")
+    assert first == f"  {script}  61.2 % (56.9 to 65.4), 306 of 500"
+    assert second.index("62.0 %") == first.index("61.2 %")
+    assert pair.startswith("  gate against dense: not separable at n = 500: +0.8 points (")
+    assert note == f"  note: {script}"
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 2
+    assert COMPARISON["pairs"][0]["words"] in shown
+
+
+async def test_a_comparison_by_another_measure_shows_its_values(server: Server) -> None:
+    server(says({**COMPARISON, "measure": "answer@5"}))
+    with Client(ADDRESS) as client:
+        lines = str(client.comparisons.compare(["gate", "dense"], measure="answer@5")).splitlines()
+    assert lines[1] == "Answer@5 with 95 % intervals:"
+    assert lines[2].endswith(", 500 items")
 
 
 class _BreaksOff(httpx2.SyncByteStream, httpx2.AsyncByteStream):

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from mathrag.errors import Unavailable
 from services.orchestrator.access.identity import (
     COOKIE,
     FRESH_S,
@@ -33,7 +34,6 @@ from services.orchestrator.api import routes
 from services.orchestrator.api.routes import route
 from shared import shapes
 from shared.access.filters import OPENAI
-from shared.errors import Unavailable
 from shared.settings import Limits
 from shared.shapes import Scope
 from shared.storage import keys

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mathrag.intervals import Repeats
 from services.orchestrator.reports.comparison import (
     MOST_CHARACTERS,
     MOST_LINES,
@@ -22,7 +23,6 @@ from services.orchestrator.reports.retrieval import MOST, Findings, Guided, Guid
 from services.orchestrator.reports.tally import Accuracy
 from shared.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.statistics import significance
-from shared.statistics.intervals import Repeats
 from shared.statistics.significance import Difference, Mean
 from shared.storage.samples import ABSENT, SampleWithOutcome
 from tests.unit.services.orchestrator.test_report import sample

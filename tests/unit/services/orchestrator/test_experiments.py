@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from mathrag.errors import Invalid, TooLarge
 from services.orchestrator.experiments.grid import WITHOUT_RATIO, Grid, expand
 from services.orchestrator.experiments.planning import SizedJob, bound_calls, count_work
 from services.orchestrator.experiments.report import ChosenAxes, Family, choose, find_axes, make_family, split_by_figure
-from shared.errors import Invalid, TooLarge
 from shared.experiments import EXAMPLE, Experiment
 from shared.params import CriticParams, GateParams, GenerateParams, HydeParams, JudgeParams
 from shared.pipelines.binding import Pin

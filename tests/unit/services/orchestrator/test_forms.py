@@ -7,10 +7,10 @@ import httpx2
 import msgspec
 import pytest
 
+from mathrag.errors import Conflict, Invalid, NotFound, Unavailable
 from services.orchestrator.api.pipelines import flatten, get_names, list_sections, nest, parameters
 from services.orchestrator.app import build
 from services.orchestrator.web.page import list_messages, try_form
-from shared.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import parse_params

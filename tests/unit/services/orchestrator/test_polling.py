@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from mathrag.errors import BadRequest
 from services.orchestrator.api.jobs import StreamPosition, list_messages, parse_event_id
 from services.orchestrator.polling import Polls
-from shared.errors import BadRequest
 from shared.params import Params
 from shared.storage.jobs import Gate, Job, JobSnapshot, JobStateChange, StageCount, count_requests
 

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
+from mathrag.check import Check, NotReady
 from services.orchestrator import probes as probes_module
 from services.orchestrator.probes import Probe, check, list_readiness_probes, probes
 from shared import model_checks
-from shared.check import Check, NotReady
 from shared.models import servers
 from shared.settings import REPOSITORY, Device, Model, Settings
 from tests.doubles import bert_file

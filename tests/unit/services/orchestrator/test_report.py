@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.job import print_report
+from mathrag.intervals import wilson
+from mathrag.report_lines import describe_repeatability
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.reports.label_agreement import LabelAgreement, compute_agreement
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
@@ -24,12 +26,10 @@ from services.orchestrator.reports.tally import (
     sort_counts,
 )
 from shared.calls import DocumentRef, Request
-from shared.pages.lines import describe_repeatability
 from shared.rag.provenance import Ending
 from shared.replies import Failure, FailureKind, Rated, Reply
 from shared.samples import Candidate, Decision, Extraction, Outcome, SampleRow, Trace
 from shared.shapes import FEWEST, KINDS, Value, What
-from shared.statistics.intervals import wilson
 from shared.storage.labels import CountedLabels, LabelSet, SystemRating
 from shared.storage.samples import SampleWithOutcome
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from fastapi import APIRouter, FastAPI, Path
 
+from mathrag.errors import BadRequest, Invalid
 from services.orchestrator.api import routes
 from services.orchestrator.api.routes import (
     EXAMPLES,
@@ -22,7 +23,6 @@ from services.orchestrator.api.routes import (
     route,
 )
 from services.orchestrator.app import build
-from shared.errors import BadRequest, Invalid
 from shared.params import Params
 from shared.runtime.parameters import parse_params
 from shared.settings import Limits, Settings

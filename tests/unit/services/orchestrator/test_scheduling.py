@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mathrag.check import NotReady
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes import SILENT_S, check_schedulers
 from services.orchestrator.scheduling import routines, scheduler
@@ -24,7 +25,6 @@ from services.orchestrator.scheduling.scheduler import (
 )
 from services.orchestrator.scheduling.whatif import ModelWanted, make_demands
 from shared.calls import Lane
-from shared.check import NotReady
 from shared.lease.memory import Hardware
 from shared.lease.plan import Plan, Room, plan
 from shared.params import GateParams, GradingParams, HydeParams, Params, RerankParams

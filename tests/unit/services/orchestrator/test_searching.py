@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from mathrag.errors import Invalid
 from services.orchestrator.api.search import SearchRequest, choose_params
 from services.orchestrator.searching import Mode, SearchOptions, run_steps, verdict
 from shared.calls import Call, Rerank, Retrieve
-from shared.errors import Invalid
 from shared.params import Params
 from shared.pipelines import registry
 from shared.replies import Document, Failure, FailureKind, Generated, Hit, Reply, Retrieved, Scored

@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
+from mathrag.errors import Unavailable
 from services.retriever.elasticsearch import ElasticsearchServer, ElasticsearchTerms, ElasticsearchVectors
 from services.retriever.index import PAIRS, Bm25, Faiss, Hnsw, Ivf, TermCutter
-from shared.errors import Unavailable
 from shared.settings import Dense, Elasticsearch
 from tests.doubles.search_server import search_server
 from tests.doubles.tls import Certified, certify, tls_proxy

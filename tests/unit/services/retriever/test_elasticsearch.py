@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mathrag.check import Check
+from mathrag.errors import Invalid, MathragError, NotFound, Refused, TooLarge, Unavailable
 from services.retriever import builds, checks, elasticsearch
 from services.retriever import index as index_module
 from services.retriever.backends import make_backends
@@ -27,8 +29,6 @@ from services.retriever.elasticsearch import (
 )
 from services.retriever.index import PAIRS, Batch, Bm25, Faiss, SearchIndex
 from shared import canonical
-from shared.check import Check
-from shared.errors import Invalid, MathragError, NotFound, Refused, TooLarge, Unavailable
 from shared.settings import Dense, Elasticsearch, Retrieval, Settings, Sparse, VectorGraph
 from tests.doubles.search_server import SearchServer, make_failure, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mathrag.errors import Invalid, InvalidLine, NotFound, Unavailable
 from services.retriever import evaluation
 from services.retriever.evaluation import (
     CONSTANTS,
@@ -27,7 +28,6 @@ from services.retriever.evaluation import (
 )
 from services.retriever.index import Bm25, Faiss, IndexMatch
 from shared import canonical
-from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
 from shared.models.embedding import ModelFailed
 from shared.params import EnhanceParams, FusionParams, Params
 from shared.replies import Document, FailureKind

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.errors import Invalid, Unavailable
+from mathrag.installation import install_command
 from services.retriever import builds, index
 from services.retriever import index as index_module
 from services.retriever.backends import make_backends
@@ -37,8 +39,6 @@ from services.retriever.index import (
     VectorLayout,
 )
 from shared import canonical
-from shared.errors import Invalid, Unavailable
-from shared.installation import install_command
 from shared.settings import Retrieval, Sparse
 from tests.unit.datasets import DATA, needs
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
@@ -96,9 +96,9 @@ def _without_jieba(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_jieba_it_is_pairs_or_a_clear_refusal() -> None:
     assert TermCutter("auto").recipe() == PAIRS.recipe()
     assert TermCutter("auto").of("面积") == PAIRS.of("面积")
-    with pytest.raises(Unavailable, match="`jieba` of the extra `zh` is not installed") as caught:
+    with pytest.raises(Unavailable, match="`jieba` of `mathrag-gate") as caught:
         TermCutter("jieba")
-    assert caught.value.hint == install_command("zh")
+    assert caught.value.hint == install_command("mathrag-gate[zh]")
 
 
 FRESH = """

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 from sqlalchemy.exc import ProgrammingError
 
+from mathrag.errors import Invalid, Unavailable
 from services.retriever import searches
 from services.retriever.index import Bm25, Faiss, SearchIndex
 from services.retriever.searches import (
@@ -26,7 +27,6 @@ from services.retriever.searches import (
     compute_mean_direction,
     identify_reranker,
 )
-from shared.errors import Invalid, Unavailable
 from shared.models.embedding import ModelFailed
 from shared.replies import Document, Failure, FailureKind, Scored
 from shared.runtime.pins import NO_RERANKER

@@ -5,9 +5,9 @@ from typing import IO
 
 import pytest
 
-from shared.ingest import parquet_process, row_process, tables
-from shared.ingest.columns import UPLOADED, Columns
-from shared.ingest.lines import Row
+from mathrag.reading import parquet_process, row_process, tables
+from mathrag.reading.columns import UPLOADED, Columns
+from mathrag.reading.lines import Row
 
 
 @pytest.fixture

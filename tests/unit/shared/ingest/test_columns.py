@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Invalid, InvalidLine
-from shared.ingest import columns, datasets, lines, rows, tables
-from shared.ingest.columns import DOCUMENTS, ITEMS, UPLOADED, Columns
-from shared.ingest.lines import Defect
-from shared.ingest.paths import corpus_lines, dataset_lines
+from mathrag.errors import Invalid, InvalidLine
+from mathrag.reading import columns, lines, rows, tables
+from mathrag.reading.columns import DOCUMENTS, ITEMS, UPLOADED, Columns
+from mathrag.reading.lines import Defect
+from mathrag.reading.paths import corpus_lines, dataset_lines
+from shared.ingest import datasets
 from shared.samples import DatasetItem
 from tests.unit.shared.ingest.test_uploads import as_parquet
 

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.errors import Invalid, InvalidLine, NotFound
+from mathrag.reading import rows
+from mathrag.reading.lines import MAX_LINE_BYTES, Content, EmptyText, Reader
+from mathrag.reading.paths import corpus_lines, dataset_lines
 from services.retriever.index import Bm25
 from shared import canonical
 from shared.calls import MAX_QUESTION
-from shared.errors import Invalid, InvalidLine, NotFound
-from shared.ingest import rows
 from shared.ingest.datasets import (
     ItemReader,
     draw_stratified,
@@ -26,8 +28,6 @@ from shared.ingest.datasets import (
     read_dataset,
     read_dataset_line,
 )
-from shared.ingest.lines import MAX_LINE_BYTES, Content, EmptyText, Reader
-from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.rag.prompts import detect_language, localised
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem, FactQuery, Lead
@@ -293,7 +293,7 @@ def test_beir_folder(tmp_path: Path) -> None:
     assert [record.external_id for record in read_corpus(corpus_lines(tmp_path))] == ["a"]
 
 
-@pytest.mark.parametrize("name", ["c.dat", "c.json", "other/x.pdf"])
+@pytest.mark.parametrize("name", ["c.dat", "c.json", "other/x.png"])
 def test_unknown_layout_lists_the_known_ones(tmp_path: Path, name: str) -> None:
     write(tmp_path, {name: "x"})
     with pytest.raises(Invalid, match="has no known layout") as caught:

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import Invalid, InvalidLine, NotFound, TooLarge
-from shared.ingest import facts, graph_paths
+from mathrag.errors import Invalid, InvalidLine, NotFound, TooLarge
+from mathrag.reading import graph_paths
+from mathrag.reading.lines import Row
+from shared.ingest import facts
 from shared.ingest.facts import ParsedQuestions, QuestionReader
-from shared.ingest.lines import Row
 from shared.questions.items import QuestionTemplates
 from shared.storage import graphs
 from shared.storage.graphs import GraphFacts

@@ -18,14 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from mathrag.errors import Invalid, InvalidLine, TooLarge
+from mathrag.reading import lines, parquet_process
+from mathrag.reading import rows as rows_module
+from mathrag.reading.lines import LISTED, MAX_LINE_BYTES, OnError, Reader, Row
+from mathrag.reading.paths import corpus_lines
+from mathrag.reading.rows import MAX_DECOMPRESSED_BYTES, Format, read_parquet
 from services.orchestrator.api import uploads
-from shared.errors import Invalid, InvalidLine, TooLarge
-from shared.ingest import datasets, lines, parquet_process
-from shared.ingest import rows as rows_module
+from shared.ingest import datasets
 from shared.ingest.datasets import read_corpus
-from shared.ingest.lines import LISTED, MAX_LINE_BYTES, OnError, Reader, Row
-from shared.ingest.paths import corpus_lines
-from shared.ingest.rows import MAX_DECOMPRESSED_BYTES, Format, read_parquet
 from shared.replies import CorpusRecord
 from tests.unit.shared.ingest.test_uploads import as_jsonl, as_parquet, reading
 from tests.unit.upload_defects import LINES, WHOLE, Body

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.errors import InvalidLine
-from shared.ingest import answers, lines
-from shared.ingest import answers as answers_module
-from shared.ingest.answers import AnswerReader, ItemIndex, Layout, LogLimits, make_mapping
-from shared.ingest.lines import Defect, Empty
+from mathrag.errors import InvalidLine
+from mathrag.reading import answers, lines
+from mathrag.reading.answers import Layout, LogLimits, make_mapping
+from mathrag.reading.lines import Defect, Empty
+from shared.ingest.answers import AnswerReader, ItemIndex
 from tests.real_logs.write_logs import FAILING, ITEMS, THOUGHT
 
 # Logs of other programs.
@@ -25,9 +25,9 @@ INSPECT = {
 ANSWER = {"id": "q1", "repeat": 1, "text": "It is 4.", "seconds": 1.5, "prompt_tokens": 9, "completion_tokens": 3}
 
 
-def contents(path: Path, layout: Layout, limits: LogLimits = answers_module.LIMITS) -> list[Any]:
+def contents(path: Path, layout: Layout, limits: LogLimits = answers.LIMITS) -> list[Any]:
     with path.open("rb") as file:
-        return [content for _, _, content in answers_module.read_log(file, path.name, layout, limits)]
+        return [content for _, _, content in answers.read_log(file, path.name, layout, limits)]
 
 
 def written(path: Path, value: Any) -> Path:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import Invalid, InvalidLine
-from shared.ingest import paths
+from mathrag.errors import Invalid, InvalidLine
+from mathrag.reading import paths
+from mathrag.reading.lines import EmptyText
+from mathrag.reading.paths import Chunking, Passage, corpus_lines, dataset_lines, passages
 from shared.ingest.datasets import read_corpus
-from shared.ingest.lines import EmptyText
-from shared.ingest.paths import Chunking, Passage, corpus_lines, dataset_lines, passages
 from shared.replies import CorpusRecord
 
 SMALL = Chunking(size=40, overlap=0)
@@ -125,14 +125,15 @@ def test_a_folder_of_documentation_with_data_files_is_a_corpus_of_texts(tmp_path
 def test_a_folder_of_notes_is_a_corpus(tmp_path: Path) -> None:
     put(tmp_path, {"b.txt": "Plain.", "a/n.md": PAGE, ".git/x.md": "no", "i.png": b"\x89", "c.MD": "\ufeffx\r\ny\rz"})
     found = {record.external_id: record for record in read(tmp_path)}
-    assert list(found) == ["a/n.md#1", "a/n.md#2", "a/n.md#3", "a/n.md#4", "b.txt#1", "c.MD#1"]
-    assert found["a/n.md#2"].document.text == "Sums\nWhat a sum is."
-    assert found["a/n.md#2"].meta == {"path": "a/n.md", "line": 5}
-    assert found["c.MD#1"].document.text == "x\ny\nz"
+    names = ["a/n.md", "a/n.md, Sums", "a/n.md, Sums > Of squares", "a/n.md, Products", "b.txt", "c.MD"]
+    assert list(found) == names
+    assert found["a/n.md, Sums"].document.text == "Sums\nWhat a sum is."
+    assert found["a/n.md, Sums"].meta == {"path": "a/n.md", "line": 5}
+    assert found["c.MD"].document.text == "x\ny\nz"
 
 
 def test_one_file_of_notes_is_a_corpus(tmp_path: Path) -> None:
-    assert [record.external_id for record in read(put(tmp_path, {"a.md": "x"}) / "a.md")] == ["a.md#1"]
+    assert [record.external_id for record in read(put(tmp_path, {"a.md": "x"}) / "a.md")] == ["a.md"]
 
 
 def test_a_readme_beside_a_known_layout_is_no_corpus(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.errors import Invalid, InvalidLine, TooLarge
+from mathrag.reading.lines import MAX_NAME_CHARS
 from shared import canonical
 from shared.calls import TemporalSimple
-from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import amie, rule_files
-from shared.ingest.lines import MAX_NAME_CHARS
 from shared.ingest.rule_files import Incoming, RuleFileLimits
 from shared.replies import Atom, Rule
 from tests.unit.datasets import DATA, needs

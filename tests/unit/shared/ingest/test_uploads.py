@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from mathrag.errors import Invalid, InvalidLine
+from mathrag.reading import lines
+from mathrag.reading.lines import Defect, Row
+from mathrag.reading.paths import corpus_lines, dataset_lines
+from mathrag.reading.rows import Format, read
 from shared.calls import Expected
-from shared.errors import Invalid, InvalidLine
-from shared.ingest import datasets, lines
+from shared.ingest import datasets
 from shared.ingest.datasets import read_corpus, read_dataset
-from shared.ingest.lines import Defect, Row
-from shared.ingest.paths import corpus_lines, dataset_lines
-from shared.ingest.rows import Format, read
 from shared.replies import CorpusRecord
 from shared.samples import DatasetItem
 from tests.unit.datasets import DATA, needs

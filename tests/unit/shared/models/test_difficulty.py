@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from shared.errors import Unavailable
+from mathrag.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from mathrag.errors import Unavailable
+from mathrag.installation import install_command
 from services.retriever.index import Bm25, Faiss
-from shared.errors import Unavailable
-from shared.installation import install_command
 from shared.models import embedding, servers
 from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, ModelFailed, StaticEmbedder
 from shared.rag.fusion import logistic
@@ -120,9 +120,9 @@ def test_a_folder_that_is_not_there_is_named(library: Any, tmp_path: Path) -> No
 
 def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(embedding, "find_spec", lambda _: None)
-    with pytest.raises(Unavailable, match="`sentence-transformers` of the extra `rerank` is not installed") as caught:
+    with pytest.raises(Unavailable, match="`sentence-transformers` of `mathrag-gate") as caught:
         embedded(tmp_path, lambda _: None)
-    assert caught.value.hint == install_command("rerank")
+    assert caught.value.hint == install_command("mathrag-gate[rerank]")
     settings = Reranker(kind="sentence-transformers", model="any")
     with pytest.raises(Unavailable, match="is not installed"), servers.open_reranker(settings):
         pass

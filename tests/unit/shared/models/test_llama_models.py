@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.errors import TooLarge, Unavailable
+from mathrag.errors import TooLarge, Unavailable
 from shared.models import metadata, servers
 from shared.models.embedding import Embedder, ModelFailed, RerankingModel
 from shared.models.servers import LlamaCrossEncoder

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from shared.errors import TooLarge, Unavailable
+from mathrag.errors import TooLarge, Unavailable
 from shared.models import servers
 from shared.models.embedding import Embedder, ModelFailed, normalise_vectors
 from shared.models.retriever_client import BUILD_S, NoReply, Orphans, RetrieverClient

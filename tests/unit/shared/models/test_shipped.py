@@ -1,9 +1,4 @@
-from mathrag.demo.world import (
-    PHRASINGS,
-    TEST_NAMES,
-    TRAIN_CHINESE,
-    TRAIN_TEMPLATES,
-)
+from mathrag_gate.demo.world import PHRASINGS, TEST_NAMES, TRAIN_CHINESE, TRAIN_TEMPLATES
 from shared.models import files, shipped
 from shared.settings import make_shipped_models
 

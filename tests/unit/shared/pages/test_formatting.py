@@ -8,29 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.formatting import explain_missing_answers, format_accuracy, format_duration_range, format_headline
+from mathrag.report_lines import describe_repeats, describe_rules, describe_scoring_problems, name_rules
 from shared.lease import policy
 from shared.pages import formatting, lines, pages
-from shared.pages.formatting import (
-    ValueDifference,
-    compare_trees,
-    explain_missing_answers,
-    extract_terms,
-    flatten_tree,
-    format_accuracy,
-    format_headline,
-    highlight,
-)
-from shared.pages.lines import (
-    BY_ACTION,
-    BY_STAGE,
-    SENTENCES,
-    describe_decision,
-    describe_repeats,
-    describe_rules,
-    describe_scoring_problems,
-    name_rules,
-    summarise_reply,
-)
+from shared.pages.formatting import ValueDifference, compare_trees, extract_terms, flatten_tree, highlight
+from shared.pages.lines import BY_ACTION, BY_STAGE, SENTENCES, describe_decision, summarise_reply
 from shared.pages.pages import format_query, rewrite_blocks
 from shared.replies import Graded, Marked
 from shared.samples import Decision
@@ -202,7 +185,7 @@ def test_every_cause_that_is_decided_on_has_words() -> None:
     ],
 )
 def test_times_are_said_in_the_unit_that_is_read_at_once(low: float, high: float, said: str) -> None:
-    assert formatting.format_duration_range(low, high) == said
+    assert format_duration_range(low, high) == said
 
 
 # Words of a question in a text: what is marked, and that nothing of the text acts.

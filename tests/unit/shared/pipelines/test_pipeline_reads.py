@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from mathrag.errors import Invalid
 from services.orchestrator.api.chat import ChatRequest
 from services.orchestrator.api.jobs import JobRequest
 from services.orchestrator.api.plans import PlanJob
 from services.orchestrator.experiments.grid import expand
-from shared.errors import Invalid
 from shared.experiments import Experiment
 from shared.params import Params
 from shared.pipelines import registry

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.errors import Invalid
+from mathrag.reading import graph_paths
 from shared.calls import MAX_QUESTION
-from shared.errors import Invalid
-from shared.ingest import facts, graph_paths, rule_files
+from shared.ingest import facts, rule_files
 from shared.questions.items import (
     ALWAYS,
     ANSWERS,

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.corpus import print_leaks
+from mathrag.reading.paths import corpus_lines, dataset_lines
 from services.orchestrator.api.examples import make_example
 from services.retriever.builds import make_indexed_text
 from services.retriever.index import Bm25, Faiss, IndexMatch
 from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
 from shared.calls import Duplicates
 from shared.ingest.datasets import read_corpus, read_dataset
-from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import (
     QuestionDuplicate,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathrag.errors import Invalid
 from shared.calls import Estimate
-from shared.errors import Invalid
 from shared.params import FusionParams
 from shared.rag import metrics
 from shared.rag.fusion import (

@@ -221,7 +221,7 @@ def test_spearman_sees_order_where_pearson_sees_lines() -> None:
 
 
 def test_scipy_is_not_loaded_before_it_is_needed() -> None:
-    code = "import sys, shared.rag.gate, shared.statistics.intervals; sys.exit('scipy' in sys.modules)"
+    code = "import sys, shared.rag.gate, mathrag.intervals; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from mathrag.reasoning import remove_reasoning
 from shared.calls import MATHEMATICAL, Expected, Rules
-from shared.mathtext.answers import remove_reasoning
 from shared.params import GradingParams, Params
 from shared.rag import grading
 from shared.rag.grading import (

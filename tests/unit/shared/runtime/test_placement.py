@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import Invalid
+from mathrag.errors import Invalid
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.runtime.placement import estimate_all, estimate_one, find_problems, place_models, settings_for_device
 from shared.settings import REPOSITORY, Device, Model, Settings

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.statistics.intervals import Table, Values, measure_spread, subtract_sides, wilson
+from mathrag.intervals import Table, Values, measure_spread, subtract_sides, wilson
 from shared.statistics.significance import (
     MAX_CORRECTED,
     Difference,

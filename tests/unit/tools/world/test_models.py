@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mathrag.demo.world import GRADES, TEST_NAMES, TEST_TEMPLATES, Document, GeneratedCorpus, build, write
+from mathrag_gate.demo.world import GRADES, TEST_NAMES, TEST_TEMPLATES, Document, GeneratedCorpus, build, write
 from services.guard.drivers.remote import RemoteDriver
 from shared.calls import Decoding
 from shared.models.chat import ChatFailed

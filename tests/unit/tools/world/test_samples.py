@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from mathrag.demo.world import (
+from mathrag_gate.demo.world import (
     GRADES,
     KINDS,
     TEST_CHINESE,

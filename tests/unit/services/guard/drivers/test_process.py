@@ -103,7 +103,7 @@ async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_promp
     server = await up(made)
     arguments, _ = json.loads((gguf.parent / "seen.json").read_text())
     await server.stop()
-    assert " ".join(arguments[3:]) == f"{gguf} --context 64 --parallel 1 --threads 3 --no-cache-prompt"
+    assert " ".join(arguments[4:]) == f"{gguf} --context 64 --parallel 1 --threads 3 --no-cache-prompt"
 
 
 async def test_a_file_that_was_replaced_is_another_model(gguf: Path) -> None:
@@ -158,7 +158,7 @@ async def test_the_child_is_told_its_file_and_options(child: Child, gguf: Path) 
     arguments, _ = json.loads((gguf.parent / "seen.json").read_text())
     await server.stop()
     told = " ".join(arguments[1:])
-    assert told == f"-m services.guard.llama_server {gguf} --context 64 --parallel 2 --threads 3"
+    assert told == f"-P -m services.guard.llama_server {gguf} --context 64 --parallel 2 --threads 3"
 
 
 async def test_a_stubborn_server_is_killed(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:

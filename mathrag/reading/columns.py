@@ -1,0 +1,199 @@
+"""Columns of uploads: the names that are read, the field that each fills, and the columns that an uploader chose."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from mathrag.errors import Invalid
+from mathrag.messages import make_hint
+from mathrag.reading.lines import MOST_COLUMNS, SHAPES, Defect, Fields, TwoColumns
+
+# The names of columns, by the field that they fill. Letter case, blanks, `_` and `-` make no difference.
+
+IDS = ("custom_id", "_id", "id", "unique_id", "doc_id", "qid")
+QUESTION_IDS = ("custom_id", "id", "unique_id", "_id", "qid")
+DOCUMENT_IDS = ("_id", "id", "unique_id", "doc_id")
+INPUTS = ("input", "inputs")
+"""Columns with a question: inspect_ai's `input` is a text or the messages of a chat, LangSmith's `inputs` an object."""
+OUTPUTS = "outputs"
+"""LangSmith's object with the expected answer."""
+QUESTIONS = ("question", "problem", "query", "user_input", "prompt", *INPUTS)
+"""Columns with a question: AutoRAG has `query`, ragas `user_input`, MATH `problem`."""
+PROBLEMS = ("problem", "question")
+"""Columns with the problem that a document solves."""
+PASSAGES = ("text", "contents", "content", "page_content", "body", "passage", "document")
+"""Columns with a passage: BEIR has `text`, for its queries too; FlashRAG and AutoRAG `contents`, LangChain
+`page_content`."""
+REFERENCES = (
+    *("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths"),
+    *("reference_answer", "expected_output"),
+)
+"""Columns that can only hold expected answers: those of FlashRAG, AutoRAG, ragas, older ragas and DeepEval."""
+ANSWERS = (
+    *("answer", "gold", "expected_answer", "gt", "golden", "answerKey", "gold_answer"),
+    *("target", "expected", "correct_answer"),
+)
+"""Columns with an answer; ARC has `answerKey`, BRIGHT `gold_answer`, inspect_ai `target`."""
+CHOICES = ("choices", "options")
+"""Columns with the choices of a multiple-choice question: `choices` in MMLU and ARC, `options` in MedQA."""
+RUBRIC = ("rubric",)
+RETRIEVED = ("contexts", "retrieved_contexts")
+"""Columns with what a system retrieved: an `answer` beside them may be that system's."""
+GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids", "gold_ids")
+"""Columns with relevant documents: AutoRAG has `retrieval_gt`, ragas `reference_context_ids`, BRIGHT `gold_ids`."""
+EXCLUDED = "excluded_ids"
+"""Column of BRIGHT with documents that must not be found for one item, which searches cannot leave out."""
+SUBJECTS = ("subject", "type", "topic")
+LEVEL = ("level",)
+METAS = ("meta", "metadata")
+SOLUTION = ("solution",)
+RELATION = ("relation",)
+"""Column with the relation of a graph that a question asks for."""
+MESSAGES = ("messages",)
+
+Table = Mapping[str, tuple[str, ...]]
+"""The columns that are read, by the field that they fill; a field has the name of one of its columns."""
+ITEMS: Table = {
+    "id": QUESTION_IDS, "question": QUESTIONS, "text": ("text",), "messages": MESSAGES,
+    "gold": (*REFERENCES, *ANSWERS, *SOLUTION), "gold_documents": GOLD_DOCUMENTS, "choices": CHOICES,
+    "rubric": RUBRIC, "subject": SUBJECTS, "level": LEVEL, "relation": RELATION, "metadata": METAS,
+    "contexts": RETRIEVED, EXCLUDED: (EXCLUDED,), OUTPUTS: (OUTPUTS,),
+}  # fmt: skip
+DOCUMENTS: Table = {
+    "id": DOCUMENT_IDS, "text": (*PASSAGES, *SOLUTION), "title": ("title",), "problem": PROBLEMS,
+    "subject": SUBJECTS, "level": LEVEL, "metadata": METAS, "answer": ("answer",),
+}  # fmt: skip
+UPLOADED: Table = {
+    field: tuple(dict.fromkeys((*ITEMS.get(field, ()), *DOCUMENTS.get(field, ()))))
+    for field in (*ITEMS, *DOCUMENTS)
+}  # fmt: skip
+"""Of items and of documents."""
+IMPORTED: Table = {
+    "id": ("custom_id", "id"),
+    "index": ("index",),
+    "question": QUESTIONS,
+    "repeat": ("repeat",),
+    "answer": ("answer",),
+    "text": ("text", "response", "actual_output"),
+    "score": ("score", "exact_match"),
+    "error": ("error",),
+    "seconds": ("seconds",),
+    "prompt_tokens": ("prompt_tokens",),
+    "completion_tokens": ("completion_tokens",),
+}
+"""Of another system's answers; some columns are those of ragas and DeepEval."""
+
+_SEPARATORS = re.compile(r"[\s_-]+")
+LONGEST_LIST = 200
+"""Characters of the list of columns that a message quotes."""
+LONGEST_KEPT = 100
+"""Characters of a name that is kept in a cache: an upload may have a thousand names of a megabyte each."""
+T = TypeVar("T")
+
+
+def fold(name: str) -> str:
+    """Return the name without what makes no difference: "Expected answer" and `expected_answer` are one."""
+    return _SEPARATORS.sub("", name).casefold()
+
+
+class _Plan(NamedTuple):
+    """How the columns of lines of one shape are renamed."""
+
+    names: dict[str, str | None]
+    """Name by column; None leaves the column out."""
+    missing: tuple[str, str] | None
+    """Field and column that the uploader chose and that the line lacks."""
+    changes: bool
+    """Whether any column has another name or is left out."""
+
+
+class Columns:
+    """Finds the field that each column fills: by a known name, or as the uploader has chosen."""
+
+    def __init__(self, table: Table, pairs: Sequence[str] = ()) -> None:
+        """Read the uploader's choices from pairs such as "question=Frage".
+
+        Raises:
+            Invalid: it is no pair, or there is no such field; the message names it.
+        """
+        self.fields = tuple(table)
+        self.pairs = tuple(pairs)
+        self._known = {name: field for field, names in table.items() for name in names}
+        self._folded = {fold(name): name for name in reversed(self._known)}
+        self.chosen = dict[str, str]()
+        """Columns that the uploader has chosen, by field."""
+        for pair in pairs:
+            what, equals, column = pair.partition("=")
+            if not equals or not column:
+                raise Invalid(f"`column`: {pair!r} is not a pair", hint="write FIELD=COLUMN, such as question=Frage")
+            name = self._find_known(what)
+            field = what if what in table else self._known.get(name or "")
+            if field is None:
+                hint = make_hint(what, table, f"write one of {', '.join(table)}")
+                raise Invalid(f"`column`: there is no field {what!r}", hint=hint)
+            if field in self.chosen:
+                raise Invalid(f"`column`: {field!r} is given twice", hint="name one column for it")
+            self.chosen[field] = column
+        self._fields = {fold(column): field for field, column in self.chosen.items()}
+        # Most lines of an upload have the same columns.
+        self._plan = lru_cache(SHAPES)(self._make_plan)
+        self._found = lru_cache(MOST_COLUMNS)(self._find)
+
+    def _find_known(self, column: str) -> str | None:
+        return column if column in self._known else self._folded.get(fold(column))
+
+    def find(self, column: str) -> str | None:
+        """Return the known name of the column; None if it is not read."""
+        return self._found(column) if len(column) <= LONGEST_KEPT else self._find(column)
+
+    def _find(self, column: str) -> str | None:
+        if (field := self._fields.get(fold(column))) is not None:
+            return field
+        name = self._find_known(column)
+        return None if name is None or self._known[name] in self.chosen else name
+
+    def knows(self, column: str) -> bool:
+        """Tell whether the column has a known name, although it may not be read because another was chosen."""
+        return self.find(column) is not None or self._find_known(column) is not None
+
+    def read(self, line: Fields, make: Callable[[Fields], T]) -> T:
+        """Return what `make` makes of the line with known names.
+
+        Raises:
+            Defect: two columns fill the same field, a chosen one is missing, or `make` finds a defect; the message
+                names the columns as the line does.
+        """
+        plan = self._plan(tuple(line))
+        if plan.missing is not None:
+            field, column = plan.missing
+            listed = ", ".join(line)[:LONGEST_LIST]
+            raise Defect(f"has no column `{column}`, which should hold `{field}`; it has {listed or 'none'}")
+        if not plan.changes:
+            return make(line)
+        columns = dict[str, str]()
+        for column, name in plan.names.items():
+            if name is not None and (name not in columns or line[columns[name]] is None):
+                columns[name] = column
+            elif name is not None and line[column] not in (None, line[columns[name]]):
+                raise TwoColumns(columns[name], column, name)
+        try:
+            return make({name: line[column] for name, column in columns.items()})
+        except TwoColumns as defect:
+            first, second = (columns.get(name, name) for name in (defect.first, defect.second))
+            raise TwoColumns(first, second, defect.field) from defect
+        except Defect as defect:
+            renamed = {name: column for name, column in columns.items() if name != column}
+            message = re.sub(r"`([^`]+)`", lambda found: f"`{renamed.get(found[1], found[1])}`", str(defect))
+            raise type(defect)(message) from defect
+
+    def _make_plan(self, line: tuple[str, ...]) -> _Plan:
+        names: dict[str, str | None] = {}
+        for column in line:
+            name = self.find(column)
+            is_shadowed = name in self.chosen and column != self.chosen[name] and self.chosen[name] in line
+            is_read_otherwise = name is None and self._find_known(column) is not None
+            names[column] = None if is_shadowed or is_read_otherwise else name or column
+        missing = [each for each in self.chosen.items() if each[0] not in names.values()]
+        changes = any(name != column for column, name in names.items())
+        return _Plan(names, missing[0] if missing else None, changes)

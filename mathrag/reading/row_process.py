@@ -1,0 +1,137 @@
+"""Both ends of a process of bounded memory and time that reads one uploaded file: a malicious one harms nobody else.
+
+The file is on stdin. On stdout is a line for each row: its kind (a byte), then JSON. The last line says how it ended; a
+process that was killed does not write it.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import IO
+
+import msgspec
+
+from mathrag.errors import Invalid, InvalidLine, MathragError, TooLarge
+from mathrag.reading.lines import Content, Defect, Row
+
+CPU_S = 300
+"""Maximum CPU time, in seconds. It also ends a process whose parent is gone and that writes nothing."""
+BUFFER_BYTES = 1 << 20
+ROW, DEFECT, END, INVALID, TOO_LARGE, REFUSED = b"r", b"d", b"e", b"i", b"l", b"x"
+FRUGAL = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Settings without which allocators and threads reserve more address space than the process may have."""
+INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
+"""Environment variables that the process gets; others may hold secrets, which it does not need to read untrusted
+files."""
+
+
+Rows = Callable[[IO[bytes]], Iterator[bytes | Defect]]
+"""Reads a file: yields each row as a JSON object, or what is wrong with it.
+
+It raises InvalidLine (line 0: that of the row) or TooLarge where the rest of the file cannot be read; the parent knows
+the source. The message of an Invalid is complete.
+"""
+
+
+def write_rows(read: Rows, memory_bytes: int) -> None:
+    """Write the rows that `read` makes of the file, with at most this address space. Runs in a child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    if sys.platform != "darwin":  # where a process reserves more address space than this as it starts
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with os.fdopen(os.dup(1), "wb", buffering=BUFFER_BYTES) as out:
+        os.dup2(2, 1)  # whatever else prints
+        try:
+            for line in make_lines(read(sys.stdin.buffer), memory_bytes):
+                out.write(line)
+        except BrokenPipeError:
+            os._exit(0)  # nobody reads on
+
+
+def make_lines(rows: Iterator[bytes | Defect], memory_bytes: int) -> Iterator[bytes]:
+    """Yield all lines of the output; the errors of `rows` become the last one."""
+    try:
+        for content in rows:
+            yield _message(DEFECT, str(content)) if isinstance(content, Defect) else ROW + content + b"\n"
+        yield _message(END, "")
+    except InvalidLine as error:
+        yield _message(INVALID, [error.line, error.said])
+    except Invalid as error:
+        yield _message(REFUSED, [error.message, error.hint])
+    except TooLarge as error:
+        yield _message(TOO_LARGE, error.message)
+    except MemoryError:
+        yield _message(TOO_LARGE, f"needs more than {memory_bytes >> 20} MiB of memory to unpack")
+
+
+def _message(kind: bytes, said: object) -> bytes:
+    """Make a line that is not a row, with its kind and a message."""
+    return kind + json.dumps(said).encode() + b"\n"
+
+
+def read_rows(
+    module: str, arguments: Sequence[str], file: IO[bytes], source: str, what: str, hint: str
+) -> Generator[Row, None, None]:
+    """In the parent: start `module` with the file on its stdin and yield its rows, numbered from 1. Close the generator
+    to end the process.
+
+    `file` must be a file of the operating system; `what` and `hint` are for messages.
+
+    Raises:
+        Invalid: the file is damaged, or not what it should be.
+        TooLarge: it unpacks to more than is allowed, or needs more memory or time than the process may take.
+    """
+    environment = FRUGAL | {name: os.environ[name] for name in INHERITED if name in os.environ}
+    command = (sys.executable, "-P", "-m", module, *arguments)
+    process = subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, env=environment)  # noqa: S603 - our own
+    number = 0
+    try:
+        assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
+        for line in process.stdout:
+            if line[:1] == END:
+                return
+            number += 1
+            yield source, number, read_line(line, source, number, what, hint)
+        raise _explain_death(process.wait(), source, number + 1, what, hint)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_line(line: bytes, source: str, number: int, what: str, hint: str) -> Content:
+    """Return a row, or what is wrong with it.
+
+    Raises:
+        Invalid, TooLarge: it is the file that cannot be read.
+    """
+    kind, content = line[:1], line[1:]
+    if kind == ROW:
+        return content
+    said = msgspec.json.decode(content)
+    if kind == TOO_LARGE:
+        raise TooLarge(f"{source}: the {what} {said}", hint=hint)
+    if kind == INVALID:
+        at, problem = said
+        raise InvalidLine(source, at or number, problem)
+    if kind == REFUSED:
+        message, its_hint = said
+        raise Invalid(message, hint=its_hint)
+    return Defect(said)
+
+
+def _explain_death(status: int, source: str, number: int, what: str, hint: str) -> MathragError:
+    """Make the error of a process that ended without its last message."""
+    if status in (-signal.SIGXCPU, -signal.SIGALRM):
+        return TooLarge(f"{source}: the {what} needs more than {CPU_S} s of CPU time to unpack", hint=hint)
+    problem = f"cannot be unpacked (the process that read it ended with exit status {status})"
+    return InvalidLine(source, number, f"{problem}; write it again, or convert it to JSON lines")

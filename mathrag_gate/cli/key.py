@@ -1,0 +1,107 @@
+"""`mathrag key`: manage API keys, directly in the database, so that the first key needs no other key."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from sqlalchemy.exc import SQLAlchemyError
+
+from mathrag.cli.output import AsJson, DataDir, print_json, print_table, report_errors
+from mathrag.client.errors import Failed
+from mathrag.errors import Invalid
+from mathrag_gate.stack.backup import find_database_url
+from shared.access.filters import keys_required
+from shared.settings import load
+from shared.shapes import Scope, parse_duration
+from shared.storage import keys
+from shared.storage.database import LOCAL, Database
+
+T = TypeVar("T")
+
+key = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Name of the key, such as its user: letters, digits, `.`, `_` and `-`.")]
+Scopes = Annotated[list[Scope], typer.Option("--scope", help="Scope of the key: read, submit or operate.")]
+Expires = Annotated[str | None, typer.Option(help="Lifetime, such as 90d, 24h or 30m (default: no expiry).")]
+Grace = Annotated[str, typer.Option(help="How long the old key stays valid, such as 24h.")]
+Which = Annotated[str, typer.Argument(help="Name of the key, or its prefix such as mrg_1a2b3c4d.")]
+
+
+@key.command()
+def create(
+    name: Name, scope: Scopes, expires: Expires = None, data_dir: DataDir = None, as_json: AsJson = False
+) -> None:
+    """Create a key and print it; it cannot be shown again."""
+    with report_errors(as_json=as_json):
+        lifetime = None if expires is None else _parse_duration("--expires", expires)
+        made = _run_on_database(data_dir, lambda database: keys.create_key(database, LOCAL, name, set(scope), lifetime))
+        _show(name, made, as_json=as_json)
+        if not keys_required(load()):
+            typer.echo("This stack asks for no keys: `access.keys: required` changes that.", err=True)
+
+
+@key.command()
+def rotate(name: Name, grace: Grace = "24h", data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Replace a key by a new one; the old one stays valid for --grace."""
+    with report_errors(as_json=as_json):
+        span = _parse_duration("--grace", grace)
+        made = _run_on_database(data_dir, lambda database: keys.rotate_key(database, LOCAL, name, span))
+        _show(name, made, as_json=as_json)
+
+
+@key.command()
+def revoke(which: Which, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Revoke a key; it stops working within five seconds."""
+    with report_errors(as_json=as_json):
+        prefixes = _run_on_database(data_dir, lambda database: keys.revoke_keys(database, LOCAL, which))
+        if as_json:
+            print_json({"revoked": prefixes})
+        else:
+            typer.echo(f"Revoked {', '.join(prefixes)}.")
+
+
+@key.command(name="list")
+def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List all keys ever created, with their states; the keys themselves are not stored."""
+    with report_errors(as_json=as_json):
+        found = _run_on_database(data_dir, keys.list_keys)
+        if as_json:
+            print_json(found)
+        else:
+            rows = []
+            for each in found:
+                expires, used = (at and f"{at:%Y-%m-%d %H:%M}" for at in (each.expires_at, each.used_at))
+                rows.append((each.name, each.prefix, ",".join(each.scopes), each.state, expires, used))
+            print_table(("NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"), rows)
+
+
+def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:
+    async def run() -> T:
+        database = Database(find_database_url(data_dir), pinned=False)
+        try:
+            return await work(database)
+        except (SQLAlchemyError, OSError) as error:
+            message = "the database failed: " + str(error).partition("\n")[0]
+            raise Failed("unreachable", message, hint="see its log, and check MATHRAG_DATABASE_URL") from error
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def _parse_duration(option: str, words: str) -> timedelta:
+    try:
+        return parse_duration(option, words)
+    except Invalid as error:
+        raise Failed("usage", error.message, hint=error.hint) from error
+
+
+def _show(name: str, made: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "key": made})
+    else:
+        typer.echo(made)
+        typer.echo(f"This is the key of {name!r}; it cannot be shown again.", err=True)

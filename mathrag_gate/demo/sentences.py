@@ -1,0 +1,187 @@
+"""Write the demonstration's output; every sentence follows from figures of the API. Pure."""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from shlex import join, quote
+from textwrap import fill, wrap
+from typing import Any, NamedTuple
+
+from mathrag.formatting import format_accuracy, format_counts
+from mathrag.messages import format_count
+
+Json = Mapping[str, Any]
+
+WIDTH = 118
+PIPELINES = {
+    "closed-book": "the model alone",
+    "dense": "3 documents closest in meaning",
+    "sparse": "3 documents closest in words",
+    "hybrid": "both lists merged by rank",
+    "mathrag-gate": "merged, reordered by reasoning",
+}
+"""The documents that the generator reads, by pipeline."""
+INTRODUCTION = """\
+MathRAG-Gate answers batches of questions with the help of documents, and measures how many answers are right. Here it
+tries an idea: before a question is answered, reorder the documents that were found by how well they reason.
+
+Two very small models work in a made-up world: a judge rates documents, and a generator answers. The rules of operators
+such as "4 quopo 2" stand in documents only. In the set `orthogonal` most documents mislead (they do not follow the rule
+that they state, or give an answer without a reason), in `clean` none does. All of it runs on this machine, without a
+GPU or a network, and takes one to four minutes."""
+NOT_EQUAL = "That is no proof that they are equal"
+
+
+class World(NamedTuple):
+    """The size of a set of questions and documents."""
+
+    questions: int
+    documents: int
+    misleading: int
+
+    def __str__(self) -> str:
+        mislead = f"{self.misleading:,} mislead" if self.misleading else "none misleads"
+        return f"{self.documents:,} documents, {mislead}"
+
+
+def accuracies(worlds: Mapping[str, World], reports: Mapping[str, Mapping[str, Json]]) -> str:
+    """Write a table of accuracies: a row for each pipeline, a column for each set of documents."""
+    rows = [
+        ("", "", *(f"{name}: {world.questions} questions" for name, world in worlds.items())),
+        ("", "it reads", *map(str, worlds.values())),
+    ]
+    for name, about in PIPELINES.items():
+        rows.append((name, about, *(format_accuracy(reports[setting][name]["accuracy"]) for setting in worlds)))
+    return "\n".join(f"  {row[0]:<14}{row[1]:<32}{row[2]:<35}{row[3]}".rstrip() for row in rows)
+
+
+def gate(reports: Mapping[str, Json]) -> str:
+    """Explain r and its threshold, and tell what was decided in each set; `reports` are those of mathrag-gate."""
+    threshold = next(iter(reports.values()))["gate"]["tau"]
+    explanation = (
+        "mathrag-gate first has some documents scored twice, by rules and by the judge. If r, the correlation of both "
+        f"scores, is above the threshold of {threshold:g}, the rules agree with the judge and score the rest, which "
+        "costs nothing; otherwise the judge, a model that has to be loaded, scores all."
+    )
+    return "\n".join([paragraph(explanation), *(paragraph(f"{name}: {decision(r)}") for name, r in reports.items())])
+
+
+def decision(report: Json) -> str:
+    """Tell whether rules or the judge scored the documents, and whether it was a close decision."""
+    found = report["gate"]
+    if found["rho"] is None:
+        return f"rules and judge could not be compared: {found['reason']}."
+    ratings = report["calls_made"].get("judge", 0) + report["calls_reused"].get("judge", 0)
+    scorer = "the rules score the rest" if found["strategy"] == "rules" else "the judge scores all"
+    compared = f"r = {found['rho']:.2f} on {len(found['documents'])} documents"
+    sentence = f"{compared}, so {scorer}. The judge gave {ratings:,} ratings."
+    low, high = found["low"], found["high"]
+    if low is None or high is None or not low <= found["tau"] <= high:
+        return sentence
+    interval = f"the 95 % interval of r, {low:.2f} to {high:.2f}, holds the threshold"
+    return f"{sentence} A close decision: {interval}."
+
+
+def conclusion(pair: Json) -> str:
+    """Conclude only what the exact test supports."""
+    if not pair["gained"] + pair["lost"]:
+        return f"no conclusion. mathrag-gate and hybrid agree on all {pair['items']} questions. {NOT_EQUAL}."
+    p = pair["adjusted"]
+    often = "less than one case in a thousand (p < 0.001" if p < 0.001 else f"{100 * p:.1f} % of cases (p = {p:.3f}"
+    value, low, high = (f"{100 * pair['difference'][part]:+.1f}" for part in ("value", "low", "high"))
+    seen = (
+        f"{pair['gained']} questions are right with mathrag-gate only, {pair['lost']} with hybrid only: {value} points "
+        f"(95 %: {low} to {high}). If both were equally good, chance would split them at least as unevenly in {often}, "
+        "McNemar's exact test)."
+    )
+    if pair["separable"]:
+        return f"reordering by reasoning {'helps' if pair['difference']['value'] > 0 else 'does harm'}. {seen}"
+    hint = f"; to tell such a difference apart takes about {pair['needed']:,} questions" if pair["needed"] else ""
+    return f"no conclusion; these questions do not tell the two apart. {seen} {NOT_EQUAL}{hint}."
+
+
+def list_examples(samples: Mapping[str, Sequence[Json]]) -> list[int]:
+    """Return the positions of all questions; first those that mathrag-gate answers right and most others wrong."""
+    gated = samples["mathrag-gate"]
+    wrong = [sum(rows[at]["correct"] is False for rows in samples.values()) for at in range(len(gated))]
+    return sorted(range(len(gated)), key=lambda at: -wrong[at] if gated[at]["correct"] else 1)
+
+
+def is_example(hybrid: Json, gated: Json, relevant: Mapping[str, int]) -> bool:
+    """Tell whether mathrag-gate is right by one of the best documents, and hybrid wrong, with one of no use first.
+
+    `relevant` has the grades of useful documents.
+    """
+    decided = gated["correct"] and hybrid["correct"] is False
+    if not (decided and hybrid["context"] and gated["context"] and relevant):
+        return False
+    return hybrid["context"][0] not in relevant and relevant.get(gated["context"][0]) == max(relevant.values())
+
+
+def example(samples: Mapping[str, Json], documents: Mapping[str, Json]) -> str:
+    """Show a question, the answer of each pipeline, and the first document of hybrid beside that of mathrag-gate.
+
+    Without `documents`, by hash, only question and answers are shown.
+    """
+    row = samples["mathrag-gate"]
+    lines = [f"  {row['question']}  Right answer: {row['gold']}"]
+    if documents:
+        half = WIDTH // 2 - 2
+        columns = []
+        for name, about in (("hybrid", "misleading"), ("mathrag-gate", "right")):
+            found = documents[samples[name]["context"][0]]
+            title = f"First document for {name} ({about}):"
+            columns.append([title, *wrap(found["problem"], half), *wrap(found["text"], half)])
+        lines += [f"  {left:<{half}}  {right}".rstrip() for left, right in zip_longest(*columns, fillvalue="")]
+    graded = {True: "right", False: "wrong", None: "not graded"}
+    answers = (
+        f"{name} {'no answer' if each['answer'] is None else each['answer']} ({graded[each['correct']]})"
+        for name, each in samples.items()
+    )
+    return "\n".join([*lines, paragraph(f"Answers: {', '.join(answers)}.")])
+
+
+def loads(jobs: Sequence[Json]) -> str:
+    """Count the loads of all jobs, which share residencies."""
+    answers = sum(job["request_counts"]["completed"] for job in jobs)
+    epochs = {(each["device"], each["epoch"]): len(each["models"]) for job in jobs for each in job["residencies"]}
+    return (
+        f"The {answers:,} answers took {format_count(sum(epochs.values()), 'model load')}: judge and generator do not "
+        "fit on the device together, so all documents are judged first and all answers are generated afterwards."
+    )
+
+
+def audits(violations: Mapping[str, Sequence[Any]]) -> str:
+    """Tell what the audits found."""
+    wrong = {name: len(found) for name, found in violations.items() if found}
+    if wrong:
+        return f"The audit found violations: {format_counts(wrong)}. `mathrag audit JOB` shows them."
+    return f"The audit checked what is stored of {len(violations)} jobs against its invariants: nothing is wrong."
+
+
+def own_data(url: str, folder: Path, program: Sequence[str], *, elsewhere: bool) -> str:
+    """Say where the pages are, and list commands for the reader's own data.
+
+    Args:
+        url: of the stack.
+        folder: of the demonstration, whose stack keeps its data below.
+        program: the words that start `mathrag` in the reader's shell.
+        elsewhere: whether `MATHRAG_URL` names another service there.
+    """
+    data, mathrag = quote(str(folder / "stack")), join(program)
+    return f"""\
+The service keeps running; its pages show all of this:  {url}
+With a folder `notes` of texts and a table `questions.csv` (columns question and answer) of your own:
+
+  {"unset MATHRAG_URL; " if elsewhere else ""}export MATHRAG_DATA_DIR={data}
+  {mathrag} corpus create notes --from notes
+  {mathrag} dataset create questions --from questions.csv
+  {mathrag} job submit --name first --dataset questions --corpus notes --pipeline hybrid --wait
+
+The two models understand the made-up world only. For a model of your own:  {mathrag} model connect
+To stop it (the next demo deletes all that is in {folder}):  {mathrag} down --data-dir {data}"""
+
+
+def paragraph(text: str) -> str:
+    """Indent a text and fill its lines to `WIDTH`."""
+    return fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
