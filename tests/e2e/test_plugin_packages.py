@@ -15,7 +15,7 @@ from tests.unit.commands import mathrag
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("kind", [Kind(name) for name in OBJECTS])
 def test_the_test_of_a_new_package_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     name = f"my-{kind}"
     assert mathrag("plugin", "new", kind, name, "--out", str(tmp_path)).exit_code == 0
