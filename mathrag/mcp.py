@@ -69,7 +69,10 @@ class SubmitArguments(Arguments, frozen=True, kw_only=True):
     corpus: Annotated[str | None, Meta(description=CORPUS["description"])] = None
     limit: Annotated[int | None, Meta(description="Number of questions, from the first; all by default.")] = None
     repeats: Annotated[int, Meta(description="How often each question is asked.")] = 1
-    params: Annotated[dict[str, Any], Meta(description='Parameters, nested, such as {"gate": {"tau": 0.3}}.')] = {}
+    params: Annotated[
+        dict[str, Any],
+        Meta(description='Parameters, nested, such as {"gate": {"tau": 0.3}, "metrics": {"names": ["faithfulness"]}}.'),
+    ] = {}
     models: Annotated[dict[str, str], Meta(description='Model names by role, such as {"judge": "world-judge"}.')] = {}
 
 

@@ -36,6 +36,7 @@ def build_lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "repeats", describe_repeats(found["repeats"], found["accuracy"])
     yield "strict", describe_strict_accuracy(found)
     yield from list_answer_ranks(found["answer_at"])
+    yield from list_metrics(found.get("metrics", {}), found.get("sufficiency", {}))
     yield "endings", format_counts(found["endings"])
     yield "contamination", describe_contamination(found["contamination"])
     yield "extraction", found["extraction"] and f"{format_counts(found['extraction'])}; {describe_truncation(found)}"
@@ -92,6 +93,28 @@ def list_answer_ranks(found: Any) -> Iterator[tuple[str, object]]:
         k = name.removeprefix("answer@")
         first = "first document" if k == "1" else f"first {k} documents"
         yield name, f"{format_accuracy(share)} [an answer in the {first}, Wilson 95 %]"
+
+
+def list_metrics(metrics: Any, sufficiency: Any) -> Iterator[tuple[str, object]]:
+    """Yield the mean of each score of the job's metrics with its interval, what could not be measured, and the controls
+    of the judge model.
+    """
+    for name, found in metrics.items():
+        mean = found["mean"]
+        between = "" if mean["low"] is None else f" ({mean['low']:.3f} to {mean['high']:.3f})"
+        parts = ["none" if mean["value"] is None else f"{mean['value']:.3f}{between}, {mean['n']} items"]
+        if found["not_applicable"]:
+            parts.append(f"{sum(found['not_applicable'].values())} not applicable")
+        if found["failed"]:
+            parts.append(f"{found['failed']} failed: {found['worst']:.3f} to {found['best']:.3f} with them")
+        controls = found["controls"] or {}
+        ways = {way: controls.get(way) for way in ("swapped", "copied", "reversed")}
+        if known := [f"{way} {value:.2f}" for way, value in ways.items() if value is not None]:
+            parts.append(", ".join(known))
+        if found["auroc"] is not None:
+            parts.append(f"AUROC {found['auroc']:.2f}")
+        yield name, "; ".join(parts)
+    yield "sufficiency", "; ".join(f"{name}: {format_counts(counts)}" for name, counts in sufficiency.items())
 
 
 def describe_truncation(found: Any) -> str:

@@ -26,8 +26,8 @@ PIPELINES = {
     "critic-loop": "repeated search", "dense": "search by meaning", "enhanced": "reworded questions",
     "enhanced-crag": "reworded questions and corrected search results", "hybrid": "search by meaning and words",
     "hyde": "search by drafted answers", "imported": "imported answers", "mathrag-gate": "reordered search results",
-    "rulerag": "search by rules", "self-consistency": "a vote over several answers", "self-rag": "search on demand",
-    "sparse": "search by words",
+    "measured": "measured answers", "rulerag": "search by rules", "self-consistency": "a vote over several answers",
+    "self-rag": "search on demand", "sparse": "search by words",
 }  # fmt: skip
 """What stands after "with" in a sentence, by pipeline."""
 MOST_NAMED = 2

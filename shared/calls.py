@@ -207,7 +207,9 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
 
     rubric: str
     document: str = ""
-    """Hash of the document; "": the rated text is in `slots`."""
+    """Hash of the document; "": the rated text is in `slots`, or there are `documents`."""
+    documents: tuple[str, ...] = ()
+    """Hashes of several documents for the rubric's slot `documents`, in prompt order."""
     question: str | None = None
     slots: dict[str, str] = {}
     """Values of the rubric's other slots."""

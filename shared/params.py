@@ -304,6 +304,31 @@ class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How the judge model samples its rating; `rubric` only."""
 
 
+MetricName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_-]{0,40}$")]
+"""Name of a metric (`shared/rag/answer_metrics.py`), including plug-ins."""
+
+
+class MetricsParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
+
+    names: Annotated[tuple[MetricName, ...], msgspec.Meta(max_length=20)] = ()
+    """Metrics to measure, each once, such as `faithfulness` and `answer_relevance`; by default none."""
+    unit: Literal["sentences", "claims"] = "sentences"
+    """What a reply is split into: its sentences, or claims that the judge model lists in one more call."""
+    most_units: Annotated[int, msgspec.Meta(ge=1, le=200)] = 40
+    """Maximum number of sentences or claims of a reply; longer ones are not measured, and count as failed."""
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10
+    """Maximum length of the judge model's reply, which is a label; more for a model that thinks aloud."""
+    controls: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 40
+    """Number of items, drawn with `seed`, whose metrics are also asked on swapped, copied and reversed material, which
+    shows whether the judge model can judge (docs/how-to/metrics.md#controls); 0: none."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a metric is named twice."""
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise ValueError(f"`metrics.names` has {twice[0]!r} twice: name each metric once")
+
+
 class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the judge model rates. Temperature and tokens are from the MathRAG-Gate paper, section 4.1."""
 
@@ -381,6 +406,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
     judge: JudgeParams = JudgeParams()
     grading: GradingParams = GradingParams()
+    metrics: MetricsParams = MetricsParams()
     anchors: dict[str, str] = {}
     """Values of slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
     seed: int = 0

@@ -238,6 +238,62 @@ class ExtractedBy(StrEnum):
     """It was imported as an answer, and not looked for."""
 
 
+class JudgedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One sentence or document that the judge model labelled for a metric."""
+
+    text: str
+    """The sentence, or the hash of the document."""
+    label: int | None = None
+    """The judge's label, from 1; null if it gave none."""
+    failure: str = ""
+    """Kind of the failure that left it without a label."""
+    disputed: bool = False
+    """Whether one document supports the sentence and another one contradicts it; only known where each was asked."""
+
+
+class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a metric says of one sample: a value in [0, 1], or why there is none."""
+
+    value: float | None = None
+    """Null if the metric does not apply, or if it depends on a call that failed."""
+    not_applicable: str = ""
+    """Why the metric does not apply to this sample; "": it does."""
+    failures: dict[str, int] = {}
+    """Number of the judge's labels that are missing, by the kind of failure."""
+    low: float | None = None
+    """The lowest value that the missing labels allow; only with failures."""
+    high: float | None = None
+    """The highest one."""
+    parts: tuple[JudgedPart, ...] = ()
+    """What was labelled, in order, where a page can show it."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless there is a value in [0, 1], a reason why there is none, or failures with bounds."""
+        if self.value is not None and not 0 <= self.value <= 1:
+            raise ValueError(f"the value of a metric lies from 0 to 1, and not at {self.value}")
+        if self.value is not None or self.not_applicable:
+            if self.failures or (self.value is not None and self.not_applicable):
+                raise ValueError("a metric has a value, or a reason why it does not apply, or missing labels")
+        elif not self.failures:
+            raise ValueError("a metric without a value says why it does not apply, or which labels are missing")
+        elif self.low is None or self.high is None or not 0 <= self.low <= self.high <= 1:
+            raise ValueError(f"the bounds of a metric lie from 0 to 1, and not at {self.low} and {self.high}")
+
+
+class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a metric says of material that was made wrong or right on purpose; null: it could not be measured.
+
+    A judge model that cannot judge gives itself away here, without labels of people.
+    """
+
+    swapped: float | None = None
+    """The score with the question of another item, or with documents drawn from the corpus: should be low."""
+    copied: float | None = None
+    """Whether a document is said to support its own sentence: should be 1."""
+    reversed: float | None = None
+    """Share of labels that stay the same with the documents in reverse order: should be 1."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a sample ended."""
 
@@ -260,6 +316,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     answer_rank: int | msgspec.UnsetType | None = msgspec.UNSET
     """Rank, from 1, of the first candidate whose text has a gold answer; null if no candidate has one. Unset if not
     measured (docs/how-to/graders.md), so that older outcomes keep their bytes. Set by the runtime."""
+    metrics: dict[str, MetricScore] | msgspec.UnsetType = msgspec.UNSET
+    """Scores of the job's metrics (docs/how-to/metrics.md). Unset if it has none, so that older outcomes keep their
+    bytes. Set by the runtime."""
+    controls: dict[str, ControlScore] | msgspec.UnsetType = msgspec.UNSET
+    """Controls of these scores, for the samples that `metrics.controls` drew."""
 
 
 class WrittenOutcome(Outcome, frozen=True, kw_only=True):
@@ -280,17 +341,28 @@ class WrittenOutcome(Outcome, frozen=True, kw_only=True):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer of another system, as imported; nothing is known about how it was made."""
+    """An answer that the job did not make: of another system, as imported, or of an ended job, as measured later."""
 
     text: str | None = None
-    """The system's complete text; the answer is extracted from it unless `answer` is set."""
+    """The complete text; the answer is extracted from it unless `answer` or `outcome` is set."""
     answer: str | None = None
+    contexts: tuple[str, ...] | None = None
+    """Hashes of the documents in its prompt, in order; None if nothing was searched, or if the file does not say."""
+    passage: str = ""
+    """The text that its prompt had in place of the documents; always "" for an import."""
+    outcome: Outcome | None = None
+    """How the sample of the ended job ended, without context, trace, verdict and metrics; None for an import."""
     score: float | None = None
     """The score that the system's own evaluation gave: 1 for right, 0 for wrong."""
     seconds: float | None = None
     """Time that the system reports, in seconds."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+
+    @property
+    def reply(self) -> str:
+        """Return all that was written, or the answer alone if that is all there is."""
+        return self.text or self.answer or ""
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -315,6 +387,15 @@ Stored = Given | Conversation | Texts
 """What may be stored for a sample when its job is submitted."""
 
 
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """Material of other items, by which a sample's metrics are controlled (`metrics.controls`)."""
+
+    question: str
+    """The question of another item."""
+    documents: tuple[str, ...]
+    """Hashes of documents that were drawn from the corpus; empty if the job has none."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One repeat of an item in a job."""
 
@@ -322,7 +403,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 0
     prepared: GateDecision | None = None
     given: Stored | None = None
-    """Set only in jobs of `imported`, `conversation` or `embedding`; None in their dry run."""
+    """Set only in jobs of `imported`, `measured`, `conversation` or `embedding`; None in a dry run of the last two."""
+    control: Control | None = None
+    """Set for the samples that are drawn as controls of the metrics."""
 
     @property
     def question(self) -> str:
@@ -396,6 +479,9 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     thumbs_down: int = 0
     notes: str | None = None
     """What people noted about it, one after the other, such as `ana: the gold answer is wrong`."""
+    metrics: dict[str, float | None] | None = None
+    """Scores of the job's metrics by name; a score is null if it does not apply or could not be measured, and all are
+    if the job has no metrics."""
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

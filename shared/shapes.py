@@ -197,9 +197,15 @@ def find_position(what: What, value: Value) -> int:
 # The measures by which jobs are compared: each gives a sample a value in [0, 1].
 
 ACCURACY, EXACT, SCORE = "accuracy", "exact", "score"
-OFFERED = f"{ACCURACY}, {EXACT}, {SCORE}, answer@K with K from 1 to 1000"
-PATTERN = rf"{ACCURACY}|{EXACT}|{SCORE}|answer@([1-9][0-9]{{0,2}}|1000)"
+OFFERED = f"{ACCURACY}, {EXACT}, {SCORE}, answer@K with K from 1 to 1000, or a score of a metric such as faithfulness"
+PATTERN = r"answer@(?:[1-9][0-9]{0,2}|1000)|[a-z][a-z0-9_-]{0,60}"
 """Regular expression that matches the names of all measures."""
+
+
+class ScoreValue(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a metric's score that measures read."""
+
+    value: float | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +213,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Graded | Marked | None = None
     answer_rank: int | msgspec.UnsetType | None = msgspec.UNSET
+    metrics: dict[str, ScoreValue] = {}
 
 
 class Measure(NamedTuple):
@@ -217,14 +224,22 @@ class Measure(NamedTuple):
     """Number of candidates among which `answer@K` looks for the answer."""
 
     @property
+    def of_metric(self) -> bool:
+        """Tell whether it is a score that a metric gives (`shared/rag/answer_metrics.py`)."""
+        return self.k is None and self.name not in (ACCURACY, EXACT, SCORE)
+
+    @property
     def has_degrees(self) -> bool:
         """Tell whether a sample's value may lie between 0 and 1."""
-        return self.name == SCORE
+        return self.name == SCORE or self.of_metric
 
     def value(self, outcome: Measured) -> float | None:
         """Return the value of one sample; None if it was not measured."""
         if self.k is not None:
             return measure_within(outcome.answer_rank, self.k)
+        if self.of_metric:
+            score = outcome.metrics.get(self.name)
+            return None if score is None else score.value
         verdict = outcome.verdict
         if verdict is None:
             return None
@@ -234,15 +249,15 @@ class Measure(NamedTuple):
 
 
 def find_measure(name: str) -> Measure:
-    """Return the measure called `name`.
+    """Return the measure called `name`. Whether a metric gives the score of this name is not checked.
 
     Raises:
-        LookupError: there is no such measure; the message lists those that exist.
+        LookupError: no measure can have this name; the message lists those that exist.
     """
-    match = re.fullmatch(PATTERN, name)
-    if match is None:
+    if re.fullmatch(PATTERN, name) is None:
         raise LookupError(f"there is no measure {name!r}: name one of {OFFERED}")
-    return Measure(name, int(match[1]) if match[1] else None)
+    _, at, k = name.partition("@")
+    return Measure(name, int(k) if at else None)
 
 
 def make_answer_measure(k: int) -> Measure:
@@ -265,6 +280,7 @@ class Kind(StrEnum):
 
     PIPELINE = "pipeline"
     GRADER = "grader"
+    METRIC = "metric"
     DRIVER = "driver"
     READER = "reader"
     EMBEDDER = "embedder"

@@ -11,7 +11,7 @@ import pytest
 from shared.pipelines import registry
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
-from shared.rag import grading, prompts
+from shared.rag import answer_metrics, grading, prompts
 from shared.settings import Plugins
 
 LIMIT_S = 60.0
@@ -49,6 +49,23 @@ def marking(name: str, body: str) -> str:
 def asking(name: str, asked: str = "", summary: str = "Ask the model alone.") -> str:
     """The source of a pipeline that asks the generator once, with these words before the question."""
     return ASKING.format(name=name, asked=asked, summary=summary)
+
+
+MEASURING = """
+from shared.rag.answer_metrics import Metric, ask_addresses
+from shared.samples import MetricScore
+
+def measure(answer):
+    {body}
+    yield []
+
+run = Metric("{name}", measure, ("{name}",))
+"""
+
+
+def measuring(name: str, body: str) -> str:
+    """The source of a metric whose function has this body of one line."""
+    return MEASURING.format(name=name, body=body)
 
 
 class Site:
@@ -95,6 +112,7 @@ def restart(monkeypatch: pytest.MonkeyPatch, settings: Plugins | None = None) ->
     monkeypatch.setattr(registry, "registered", shipped)
     monkeypatch.setattr(registry, "_adopted", {})
     monkeypatch.setattr(grading, "_adopted", {})
+    monkeypatch.setattr(answer_metrics, "_adopted", {})
     monkeypatch.setattr(prompts, "_adopted", {})
     prompts.template.cache_clear()
     monkeypatch.setattr(loading, "_loaded", loading.Loaded())

@@ -56,12 +56,12 @@ def _print_plugins(found: list[Json]) -> None:
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 OBJECTS = {
-    "pipeline": "run", "grader": "GRADER", "driver": "Driver", "reader": "read", "embedder": "Embedder",
-    "reranker": "Reranker",
+    "pipeline": "run", "grader": "GRADER", "metric": "METRIC", "driver": "Driver", "reader": "read",
+    "embedder": "Embedder", "reranker": "Reranker",
 }  # fmt: skip
 """The object in the created package that the entry point of each kind names."""
 
-Kind = Literal["pipeline", "grader", "driver", "reader", "embedder", "reranker", "template", "rubric"]
+Kind = Literal["pipeline", "grader", "metric", "driver", "reader", "embedder", "reranker", "template", "rubric"]
 KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help=f"Kind of plug-in: {', '.join(OBJECTS)}.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name for jobs and settings, such as best-of-three.")]
 Out = Annotated[Path, typer.Option(help="Folder in which to create the package's folder.")]

@@ -79,6 +79,10 @@ Key = Annotated[
         "--idempotency-key", help="A request with the same key returns the first one's result (default: a new key)."
     ),
 ]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="Metric to measure, such as faithfulness; repeat it for several."),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the progress until it has ended.")]
 Rows = Annotated[jobs.RowFormat, typer.Option("--format", help="Format of the rows.")]
 Prompts = Annotated[bool, typer.Option("--prompts", help="Include the generator's prompts.")]
@@ -98,6 +102,7 @@ def submit(
         str | None, typer.Option(help="Grader of the answers, such as text or rubric (default: the dataset's).")
     ] = None,
     prompt: PromptOption = None,
+    metric: Metrics = None,
     settings: Set = None,
     model: Model = None,
     rank: Annotated[int, typer.Option(help="Priority; jobs with a smaller rank run first.")] = 100,
@@ -115,11 +120,25 @@ def submit(
         body = {
             "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
             "reuse": reuse, **({} if limit is None else {"limit": limit}),
-            "params": parse_parameters([*(settings or []), *chosen, *parse_prompts(prompt)]),
+            "params": add_metrics(parse_parameters([*(settings or []), *chosen, *parse_prompts(prompt)]), metric),
             "models": split_pairs(model, "--model"), "rank": rank,
             "metadata": split_pairs(metadata, "--metadata"),
         }  # fmt: skip
         _print_submission(client, client.send(jobs.submit(body, key)), wait, as_json)
+
+
+def add_metrics(params: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
+    """Return the parameters with these metrics.
+
+    Raises:
+        Failed: `--set metrics.names` names some, too.
+    """
+    if not names:
+        return params
+    group = params.get("metrics", {})
+    if "names" in group:
+        raise Failed("usage", "--metric and --set metrics.names both name metrics", hint="use --metric alone")
+    return {**params, "metrics": {**group, "names": names}}
 
 
 def _print_submission(client: Client, submitted: Job, wait: bool, as_json: bool) -> None:
@@ -246,6 +265,30 @@ def requeue(reference: JobReference, key: Key = None, wait: Wait = False, as_jso
         _print_submission(client, client.send(jobs.requeue(reference, key=key)), wait, as_json)
 
 
+@job.command(cls=Mutation)
+def measure(
+    reference: JobReference,
+    metric: Metrics = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the new job (default: the measured job's with `-measured`).")
+    ] = None,
+    settings: Set = None,
+    model: Model = None,
+    key: Key = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the answers of a completed job, by a new job that asks the judge model alone."""
+    with report_errors(as_json=as_json), Client() as client:
+        if not metric:
+            raise Failed("usage", "there is nothing to measure", hint="name a metric: --metric faithfulness")
+        params = add_metrics(parse_parameters(settings or []), metric)
+        request = jobs.measure(
+            reference, metric, name=name, params=params, models=split_pairs(model, "--model"), key=key
+        )
+        _print_submission(client, client.send(request), wait, as_json)
+
+
 @job.command()
 def report(reference: JobReference, as_json: AsJson = False) -> None:
     """Show a job's accuracy with confidence intervals, its failures and its cost."""
@@ -287,6 +330,8 @@ def import_answers(
     column: ColumnOption = None,
     first_repeat: Annotated[int, typer.Option(min=0, help="Number of an item's first repeat.")] = 0,
     grader: Annotated[str | None, typer.Option(help="Grader of the answers (default: the dataset's).")] = None,
+    metric: Metrics = None,
+    model: Model = None,
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
     layout: Annotated[answers.Layout | None, typer.Option(help="Program whose log the file is.")] = None,
@@ -300,7 +345,11 @@ def import_answers(
             raise NotFound(f"there is no file {str(source)!r}", hint="correct the path of --from")
         rows = answers.read_answers(source, columns, layout=layout, format=format, delimiter=delimiter)
         sources = Sources(rows, on_error=on_error)
-        options = {"column": column or None, "first_repeat": first_repeat, "grader": grader}
+        models = [f"{role}={named}" for role, named in split_pairs(model, "--model").items()]
+        options = {
+            "column": column or None, "first_repeat": first_repeat, "grader": grader, "metric": metric or None,
+            "model": models or None,
+        }  # fmt: skip
         request = jobs.import_answers(sources, name, dataset, on_error=on_error.value, **options)
         try:
             made = send(client, request, sources)
@@ -338,7 +387,8 @@ def print_comparison(found: Any) -> None:
         for each in found["jobs"]
     ])  # fmt: skip
     typer.echo()
-    letter = "d" if found["measure"] == "score" else "h"  # the effect size is Cohen's
+    # The effect size is Cohen's h of shares, and his d of what has degrees.
+    letter = "h" if found["measure"] in ("accuracy", "exact") or found["measure"].startswith("answer@") else "d"
     print_table(("LEFT", "AGAINST", "GAINED", "LOST", "UNPAIRED", "EFFECT", "VERDICT"), [
         (
             each["left"], each["right"], each["gained"], each["lost"], each["left_only"] + each["right_only"],

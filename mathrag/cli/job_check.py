@@ -60,6 +60,7 @@ def list_figures(report: Any) -> dict[str, Figure]:
     if report["score"]:
         found["score"] = _read_figure(report["score"]["mean"])
     found |= {name: _read_figure(share) for name, share in report["answer_at"].items()}
+    found |= {name: _read_figure(score["mean"]) for name, score in report.get("metrics", {}).items()}
     if report["retrieval"]:
         means = {**report["retrieval"]["final"], "Recall@context": report["retrieval"]["context"]}
         found |= {name: _read_figure(mean) for name, mean in means.items()}

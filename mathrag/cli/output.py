@@ -55,9 +55,10 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
     """Print one name and value per line; empty values are left out."""
-    for name, value in pairs:
-        if value not in (None, "", {}, []):
-            typer.echo(f"  {name:<16}{('no', 'yes')[value] if isinstance(value, bool) else value}")
+    shown = [(name, value) for name, value in pairs if value not in (None, "", {}, [])]
+    width = max([16, *(len(name) + 1 for name, _ in shown)])
+    for name, value in shown:
+        typer.echo(f"  {name:<{width}}{('no', 'yes')[value] if isinstance(value, bool) else value}")
 
 
 def shorten(value: Any) -> Any:

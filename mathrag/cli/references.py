@@ -51,7 +51,11 @@ Baseline = Annotated[
     ),
 ]
 Measure = Annotated[
-    str | None, typer.Option(help="Measure: `exact`, `score`, or `answer@K` such as answer@10 (default: accuracy).")
+    str | None,
+    typer.Option(
+        help="Measure: `exact`, `score`, `answer@K` such as answer@10, or a metric's score such as faithfulness"
+        " (default: accuracy)."
+    ),
 ]
 _DATASETS = _complete_names_of(texts.list_datasets())
 _CORPORA = _complete_names_of(texts.list_corpora())

@@ -261,6 +261,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     finding: str
     jobs: tuple[Compared, ...] = ()
     pairs: tuple[Versus, ...] = ()
+    measures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -317,6 +318,23 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     golds: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     answer: str = ""
+
+
+class ControlFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Means of a score's controls over the items that are drawn for them; null: fewer than five were measured."""
+
+    items: int
+    swapped: float | None = None
+    copied: float | None = None
+    reversed: float | None = None
+
+
+class ControlScore(msgspec.Struct, frozen=True, kw_only=True):
+    """What a metric says of material that was made wrong or right on purpose; null: it could not be measured."""
+
+    swapped: float | None = None
+    copied: float | None = None
+    reversed: float | None = None
 
 
 class Corpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -580,6 +598,7 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     model_loads: int
     rows: tuple[Row, ...] = ()
     comparisons: Comparisons | None = None
+    measures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -866,6 +885,15 @@ class JudgeParams(msgspec.Struct, frozen=True, kw_only=True):
     per_repeat: bool = False
 
 
+class JudgedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One sentence or document that the judge model labelled for a metric."""
+
+    text: str
+    label: int | None = None
+    failure: str = ""
+    disputed: bool = False
+
+
 Kind = str
 """What a plug-in adds. Its entry point is in the group `mathrag.` with the plural, unless it is a file."""
 
@@ -1087,6 +1115,42 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     remark: str | None = None
 
 
+class MetricFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One score over a job's answers."""
+
+    mean: Mean
+    measured: int
+    not_applicable: dict[str, int] = {}
+    failed: int
+    failures: dict[str, int] = {}
+    worst: float | None = None
+    best: float | None = None
+    labels: dict[str, int] = {}
+    auroc: float | None = None
+    controls: ControlFigures | None = None
+
+
+class MetricScore(msgspec.Struct, frozen=True, kw_only=True):
+    """What a metric says of one sample: a value in [0, 1], or why there is none."""
+
+    value: float | None = None
+    not_applicable: str = ""
+    failures: dict[str, int] = {}
+    low: float | None = None
+    high: float | None = None
+    parts: tuple[JudgedPart, ...] = ()
+
+
+class MetricsParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
+
+    names: tuple[str, ...] = ()
+    unit: str = "sentences"
+    most_units: int = 40
+    max_tokens: int = 10
+    controls: int = 40
+
+
 class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that names the model."""
 
@@ -1184,6 +1248,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     verdict: dict[str, object] | None = None
     grading_failure: str | None = None
     answer_rank: int | None = None
+    metrics: dict[str, MetricScore] = {}
+    controls: dict[str, ControlScore] = {}
 
 
 class ParameterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -1223,6 +1289,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     generate: GenerateParams | None = None
     judge: JudgeParams | None = None
     grading: GradingParams | None = None
+    metrics: MetricsParams | None = None
     anchors: dict[str, str] = {}
     seed: int = 0
     rules: str = ""
@@ -1489,6 +1556,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     answer_at: dict[str, AnswerAt] = {}
     differing: tuple[Disagreement, ...] = ()
     endings: dict[str, int] = {}
+    metrics: dict[str, MetricFigures] = {}
+    sufficiency: dict[str, dict[str, int]] = {}
     contamination: Contamination | None = None
     extraction: dict[str, int] = {}
     extracted_by: dict[str, int] = {}
@@ -1705,6 +1774,7 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     thumbs_up: int = 0
     thumbs_down: int = 0
     notes: str | None = None
+    metrics: dict[str, float | None] | None = None
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):

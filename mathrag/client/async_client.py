@@ -1,7 +1,7 @@
 """The asynchronous client: `await AsyncClient().jobs.get("first")`."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mathrag.client.async_connection import AsyncConnection
@@ -23,6 +23,7 @@ class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
         dataset: "Input",
         corpus: "Input | None" = None,
         grader: str | None = None,
+        metrics: Sequence[str] = (),
         name: str | None = None,
         limit: int | None = None,
         repeats: int = 1,
@@ -36,8 +37,8 @@ class AsyncClient(AsyncConnection, OperationGroups[AsyncConnection]):
         questions = await astore(self, "datasets", dataset, grader)
         documents = None if corpus is None else await astore(self, "corpora", corpus)
         job = await self.jobs.submit(
-            questions, pipeline, corpus=documents, grader=grader, name=name, limit=limit, repeats=repeats,
-            models=models, metadata=metadata, params=params,
+            questions, pipeline, corpus=documents, grader=grader, metrics=metrics, name=name, limit=limit,
+            repeats=repeats, models=models, metadata=metadata, params=params,
         )  # fmt: skip
         for warning in (*questions.warnings, *(documents.warnings if documents else ()), *job.view.warnings):
             warnings.warn(warning, stacklevel=2)

@@ -1,7 +1,7 @@
 """The client: `Client().jobs.get("first")`."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, cast
 
@@ -158,6 +158,7 @@ class Client(Connection, OperationGroups[Connection]):
         dataset: "Input",
         corpus: "Input | None" = None,
         grader: str | None = None,
+        metrics: Sequence[str] = (),
         name: str | None = None,
         limit: int | None = None,
         repeats: int = 1,
@@ -175,6 +176,7 @@ class Client(Connection, OperationGroups[Connection]):
             dataset: the questions: an object of the API, a name, a file, a folder, or rows.
             corpus: the documents to search, likewise; None searches nothing.
             grader: name of the grader; None takes that of a stored dataset, else grades as mathematics.
+            metrics: metrics for which the judge model labels the answers, such as `["faithfulness"]`.
             name: name of the job; None makes one from that of the pipeline.
             limit: number of questions, from the first; None takes all.
             repeats: number of answers to each question.
@@ -187,8 +189,8 @@ class Client(Connection, OperationGroups[Connection]):
         questions = store(self, "datasets", dataset, grader)
         documents = None if corpus is None else store(self, "corpora", corpus)
         job = self.jobs.submit(
-            questions, pipeline, corpus=documents, grader=grader, name=name, limit=limit, repeats=repeats,
-            models=models, metadata=metadata, params=params,
+            questions, pipeline, corpus=documents, grader=grader, metrics=metrics, name=name, limit=limit,
+            repeats=repeats, models=models, metadata=metadata, params=params,
         )  # fmt: skip
         for warning in (*questions.warnings, *(documents.warnings if documents else ()), *job.view.warnings):
             warnings.warn(warning, stacklevel=2)
@@ -202,7 +204,8 @@ class Client(Connection, OperationGroups[Connection]):
         Args:
             jobs: jobs, as objects or by id or name; with a baseline, one is enough.
             baseline: the job that all others are compared with; None compares each pair.
-            measure: "accuracy" (the default), "exact", "score" or "answer@K".
+            measure: "accuracy" (the default), "exact", "score", "answer@K", or a metric's score such as
+                "faithfulness".
 
         Raises:
             JobFailed: a job has failed or was cancelled.

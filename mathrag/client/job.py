@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from pathlib import Path
@@ -229,7 +229,9 @@ class Report(answers.Report, frozen=True, kw_only=True):
                 yield name, str(value)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<14}{value}" for name, value in self.lines())
+        lines = list(self.lines())
+        width = max([14, *(len(name) + 1 for name, _ in lines)])
+        return "\n".join(f"{name:<{width}}{value}" for name, value in lines)
 
     def _repr_html_(self) -> str:
         """Return the report as HTML for a notebook; all texts of the server are escaped."""
@@ -418,6 +420,25 @@ class Job(JobHandle[Connection]):
         """Submit the job again, as a new job that computes only what failed."""
         return read_job(self._client, jobs.requeue(self.id))
 
+    def measure(
+        self,
+        metrics: Sequence[str],
+        *,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        models: Mapping[str, str] | None = None,
+    ) -> "Job":
+        """Measure the answers of this completed job, by a new job that asks the judge model alone.
+
+        Args:
+            metrics: metrics to measure, such as `["faithfulness"]`.
+            name: name of the new job; None makes one from that of this job.
+            params: parameters of the group `metrics`, such as `{"metrics": {"unit": "claims"}}`.
+            models: names of models by role, such as `{"judge": "world-judge"}`.
+        """
+        request = jobs.measure(self.id, metrics, name=name, params=params, models=models)
+        return read_job(self._client, request)
+
     def _update(self, request: Request[Any]) -> Self:
         self.view = self._client.read(request, JobView)
         return self
@@ -510,6 +531,25 @@ class AsyncJob(JobHandle[AsyncConnection]):
     async def requeue(self) -> "AsyncJob":
         """Submit the job again, as a new job that computes only what failed."""
         return await aread_job(self._client, jobs.requeue(self.id))
+
+    async def measure(
+        self,
+        metrics: Sequence[str],
+        *,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        models: Mapping[str, str] | None = None,
+    ) -> "AsyncJob":
+        """Measure the answers of this completed job, by a new job that asks the judge model alone.
+
+        Args:
+            metrics: metrics to measure, such as `["faithfulness"]`.
+            name: name of the new job; None makes one from that of this job.
+            params: parameters of the group `metrics`, such as `{"metrics": {"unit": "claims"}}`.
+            models: names of models by role, such as `{"judge": "world-judge"}`.
+        """
+        request = jobs.measure(self.id, metrics, name=name, params=params, models=models)
+        return await aread_job(self._client, request)
 
     async def _update(self, request: Request[Any]) -> Self:
         self.view = await self._client.read(request, JobView)

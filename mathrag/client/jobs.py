@@ -91,6 +91,31 @@ def requeue(job: str, *, key: str | None = None) -> Request[Job]:
     return Request(method="POST", path=f"{at(job)}/requeue", headers=once(key))
 
 
+def measure(
+    job: str | HasId,
+    metrics: Sequence[str],
+    *,
+    name: str | None = None,
+    params: Mapping[str, object] | None = None,
+    models: Mapping[str, str] | None = None,
+    key: str | None = None,
+) -> Request[Job]:
+    """Measure the answers of a completed job, by a new job that asks the judge model alone.
+
+    Args:
+        job: the job, as an object or by id or name.
+        metrics: metrics to measure, such as `["faithfulness"]`.
+        name: name of the new job; None makes one from that of the measured job.
+        params: parameters of the group `metrics`, such as `{"metrics": {"unit": "claims"}}`.
+        models: names of models by role, such as `{"judge": "world-judge"}`.
+        key: idempotency key; the same key returns the same job, None submits a new one.
+    """
+    nested = dict(params or {})
+    nested["metrics"] = {**cast("Mapping[str, object]", nested.get("metrics", {})), "names": list(metrics)}
+    body = without_none({"name": name, "params": nested, "models": dict(models or {})})
+    return Request(method="POST", path=f"{at(reference_of(job))}/measure", body=body, headers=once(key))
+
+
 def events(job: str, last: str | None) -> Request[bytes]:
     """Open the stream of the job's changes after the event `last`."""
     headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
@@ -175,7 +200,7 @@ def compare(
     Args:
         references: at least two jobs, as objects or by id or name.
         baseline: the job that all others are compared with; None compares each pair.
-        measure: "accuracy" (the default), "exact", "score" or "answer@K".
+        measure: "accuracy" (the default), "exact", "score", "answer@K", or a metric's score such as "faithfulness".
     """
     jobs = list(map(reference_of, references))
     against = None if baseline is None else reference_of(baseline)

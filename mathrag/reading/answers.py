@@ -14,7 +14,7 @@ import msgspec
 
 from mathrag.errors import Invalid, InvalidLine
 from mathrag.reading import columns, lines, rows
-from mathrag.reading.columns import IMPORTED, Columns
+from mathrag.reading.columns import IMPORTED, SHOWN, Columns
 from mathrag.reading.lines import Defect, Fields, Row
 from mathrag.reading.rows import Format
 from mathrag.reading.tables import ColumnNames
@@ -30,9 +30,9 @@ class ColumnMapping(NamedTuple):
     @property
     def names(self) -> ColumnNames:
         """Return how the cells of a table are read; an empty one is null."""
-        return ColumnNames(
-            self.columns, frozenset(name for names in IMPORTED.values() for name in names), frozenset(), empty=None
-        )
+        known = frozenset(name for names in IMPORTED.values() for name in names)
+        # A `context` may be a text, and is read only if it is a list.
+        return ColumnNames(self.columns, known, frozenset(SHOWN), empty=None, texts=frozenset(("context",)))
 
 
 def make_mapping(pairs: Sequence[str], first_repeat: int = 0) -> ColumnMapping:
@@ -379,7 +379,10 @@ def _read_openai_batch(sample: Fields) -> list[Fields]:
 def _read_ragas(sample: Fields) -> list[Fields]:
     """Read a row of ragas; older releases call question and reply `question` and `answer`."""
     question, text = sample.get("user_input", sample.get("question")), sample.get("response", sample.get("answer"))
-    return [_drop_nulls({"question": _read_question(question), "text": text or "", "score": _read_score(sample)})]
+    return [_drop_nulls({
+        "question": _read_question(question), "text": text or "", "score": _read_score(sample),
+        "contexts": sample.get("retrieved_contexts", sample.get("contexts")),
+    })]  # fmt: skip
 
 
 def _read_deepeval(sample: Fields) -> list[Fields]:
@@ -390,6 +393,7 @@ def _read_deepeval(sample: Fields) -> list[Fields]:
     return [_drop_nulls({
         "id": sample.get("name"), "question": sample["input"], "index": sample.get("order"), "text": text or "",
         "score": None if success is None else float(success),
+        "retrieval_context": sample.get("retrievalContext", sample.get("retrieval_context")),
     })]  # fmt: skip
 
 

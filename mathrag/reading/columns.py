@@ -40,6 +40,8 @@ CHOICES = ("choices", "options")
 RUBRIC = ("rubric",)
 RETRIEVED = ("contexts", "retrieved_contexts")
 """Columns with what a system retrieved: an `answer` beside them may be that system's."""
+SHOWN = (*RETRIEVED, "retrieval_context", "context")
+"""Columns with the texts that another system's prompt had: DeepEval has `retrieval_context`."""
 GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids", "gold_ids")
 """Columns with relevant documents: AutoRAG has `retrieval_gt`, ragas `reference_context_ids`, BRIGHT `gold_ids`."""
 EXCLUDED = "excluded_ids"
@@ -76,6 +78,7 @@ IMPORTED: Table = {
     "repeat": ("repeat",),
     "answer": ("answer",),
     "text": ("text", "response", "actual_output"),
+    "contexts": SHOWN,
     "score": ("score", "exact_match"),
     "error": ("error",),
     "seconds": ("seconds",),

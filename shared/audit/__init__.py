@@ -17,12 +17,12 @@ from mathrag.errors import NotFound
 from shared.audit import replays, rows
 from shared.audit.finding import AuditedJob, Violation, add_items, make_unchecked_violation
 from shared.pipelines import registry
-from shared.storage.database import Database
+from shared.storage.database import Database, try_decode_params
 
 __all__ = ["Invariant", "Violation", "check", "check_in_thread", "describe_changed_pipeline", "list_invariants"]
 
 JOB = text("""
-    SELECT id, pipeline, pipeline_hash, state, prepared, code FROM jobs WHERE public_id = :public_id""")
+    SELECT id, pipeline, pipeline_hash, params, state, prepared, code FROM jobs WHERE public_id = :public_id""")
 # The audit reads whole jobs: the index walks that the hot path is pinned to would take it ten times as long.
 PLANS = text("""
     SELECT set_config(name, 'on', true) FROM unnest(ARRAY[
@@ -95,7 +95,8 @@ async def describe_changed_pipeline(database: Database, public_id: uuid.UUID) ->
         job = (await connection.execute(JOB, {"public_id": public_id})).mappings().one()
     if not replays.has_changed_pipeline(job):
         return None
-    ran, here = job["pipeline_hash"].hex(), registry.pipeline_hash(job["pipeline"])
+    params, _ = try_decode_params(job["params"], "")
+    ran, here = job["pipeline_hash"].hex(), registry.pipeline_hash(job["pipeline"], params)
     return f"pipeline changed: the job ran version {ran[:12]} of `{job['pipeline']}`, this program has {here[:12]}"
 
 

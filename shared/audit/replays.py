@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import DBAPIError
 
+from mathrag.errors import Unreadable
 from shared import canonical
 from shared.audit.finding import AuditedJob, Violation, make_violations, select_over_job_calls
 from shared.audit.rows import find_altered_banks
@@ -17,9 +18,9 @@ from shared.plugins.loading import explain_absence
 from shared.replies import Document
 from shared.runtime import advance
 from shared.runtime.pins import ModelIdentity
-from shared.samples import DatasetItem, FactQuery, Outcome
+from shared.samples import DatasetItem, FactQuery, Outcome, Stored
 from shared.shapes import Kind, PluginPin
-from shared.storage.database import sql
+from shared.storage.database import sql, try_decode_params
 from shared.storage.datasets import start_content_hash
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
 
@@ -43,7 +44,8 @@ PREPARED = sql("""
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
 ALTERED, MISCOPIED = "its text does not match its hash", "its columns differ from its outcome"
-OF_ROWS = (ALTERED, MISCOPIED)
+MISSING = "it is gone, although a given answer names it"
+OF_ROWS = (ALTERED, MISCOPIED, MISSING)
 """Problems that do not depend on the source of the pipeline."""
 Steps = list[list[tuple[bytes, int, bytes | None]]]
 """By position and slot: key and id of the call, and its accepted reply as stored."""
@@ -70,6 +72,8 @@ class ReplayAuditor:
                 # Replay each sample with its stored replies; where that fails, return the reason instead.
                 self._library = {}
                 history = await self._load_history([row["id"] for row in rows])
+                async for document in self._load_given(rows):
+                    yield MISSING, f"documents {document}"
                 for row in rows:
                     progress = await self._replay(kind, row, history.get(row["id"], []))
                     for message in [progress] if isinstance(progress, str) else _compare_to_stored(row, progress):
@@ -104,6 +108,15 @@ class ReplayAuditor:
             return f"could not be replayed: {type(error).__name__}: {error}"
         return progress
 
+    async def _load_given(self, rows: Sequence[RowMapping]) -> AsyncIterator[str]:
+        """Have the documents of given answers, and yield the hashes of those that are gone."""
+        given = (_decode_given(row, self._job.pipeline) for row in rows)
+        shown = advance.list_given_documents(given)
+        self._library |= await self._cache.documents(self._audit.connection, shown)
+        for hash_ in sorted(shown - self._library.keys() - self._seen):
+            self._seen.add(hash_)
+            yield hash_
+
     async def _load_history(self, samples: Sequence[int]) -> History:
         rows = (await self._audit.connection.execute(advance.HISTORY, {"ids": samples})).all()
         history: History = defaultdict(list)
@@ -114,6 +127,14 @@ class ReplayAuditor:
         hashes = list_mentioned_documents(each.reply for each in read if each is not None and each.reply is not None)
         self._library |= await self._cache.documents(self._audit.connection, hashes)
         return history
+
+
+def _decode_given(row: RowMapping, pipeline: str) -> Stored | None:
+    """Decode what was given for the sample; None if there is nothing, or if its replay says why it cannot be read."""
+    try:
+        return advance.decode_given(row, pipeline)
+    except Unreadable:
+        return None
 
 
 def _read_reply(call: int, raw: bytes | None) -> advance.StoredAnswer | None:
@@ -174,7 +195,7 @@ async def _audit_replays(audit: AuditedJob) -> list[Violation]:
     if missing:
         return [_make_replay_violation(audit, message, [row]) for message in missing]
     try:
-        specs = await advance.JobSpecs().load(audit.connection, {audit.job["id"]}, set())
+        specs = await advance.JobSpecs(controls=True).load(audit.connection, {audit.job["id"]}, set())
     except ValueError as error:
         return [_make_replay_violation(audit, f"its parameters or decision cannot be read: {error}", [row])]
     found: dict[str, list[str]] = defaultdict(list)
@@ -194,7 +215,8 @@ def _make_replay_violation(audit: AuditedJob, message: str, rows: Sequence[str])
 def has_changed_pipeline(job: RowMapping) -> bool:
     """Return whether the job's pipeline is installed in another version than the job ran."""
     name = job["pipeline"]
-    return name in registry.names() and registry.pipeline_hash(name) != job["pipeline_hash"].hex()
+    params, _ = try_decode_params(job["params"], "")
+    return name in registry.names() and registry.pipeline_hash(name, params) != job["pipeline_hash"].hex()
 
 
 # I23: what a job was asked over and answered by is what it was then: dataset, corpus, models, calls, grid.

@@ -374,7 +374,8 @@ NOT_ASKED_FOR = text(f"""
     WHERE s.job_id = :job AND s.kind = 'item' AND o.ordinal IS NULL ORDER BY s.id""")  # noqa: S608 - constants
 MISCOUNTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job AND (
-        j.total <> CASE j.pipeline WHEN 'imported' THEN (SELECT count(*) FROM given g WHERE g.job = j.public_id)
+        j.total <> CASE
+            WHEN j.pipeline IN ('imported', 'measured') THEN (SELECT count(*) FROM given g WHERE g.job = j.public_id)
             ELSE j.repeats * (SELECT LEAST(count(*), CAST(j.code ->> 'limit' AS integer))
                 FROM items i WHERE i.dataset_id = j.dataset_id) END
         OR (j.state IN ('running', 'finalizing', 'completed')) AND j.running_at IS NULL)""")

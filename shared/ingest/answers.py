@@ -7,12 +7,17 @@ from typing import Any, NamedTuple
 from mathrag.messages import find_nearest
 from mathrag.reading import lines
 from mathrag.reading.answers import ColumnMapping
-from mathrag.reading.columns import IMPORTED
+from mathrag.reading.columns import IMPORTED, SHOWN
 from mathrag.reading.lines import Defect, Empty, Fields, name
 from shared.params import MOST_REPEATS
+from shared.replies import Document
 from shared.samples import Given
 
 MOST_TOKENS = 1 << 53
+MOST_CONTEXTS = 100
+"""Maximum number of documents of one answer."""
+MAX_CONTEXT_LENGTH = 100_000
+"""Maximum length of one of them, in characters."""
 MAX_MESSAGE_LENGTH = 200
 """Maximum length of another system's error in a message, in characters."""
 
@@ -27,6 +32,8 @@ class ImportedAnswer(NamedTuple):
     line: int
     matched_by: str
     """What named the item: "id", "question", "index"; "order" if only its place was left of several."""
+    documents: tuple[Document, ...] = ()
+    """The texts that its prompt had; `given` has their hashes."""
 
     @property
     def is_empty(self) -> bool:
@@ -111,9 +118,11 @@ class AnswerReader:
                     " --column answer=COLUMN"
                 )
         seconds = self._field(line, "seconds")
+        documents = _read_documents(line)
         given = Given(
             text=(None if answer is not None else "") if text is None else lines.text(line, text),
             answer=None if answer is None else lines.scalar(line[answer], answer),
+            contexts=None if documents is None else tuple(each.hash for each in documents),
             score=self._read_score(line),
             seconds=None if seconds is None else _read_seconds(line[seconds], seconds),
             prompt_tokens=self._read_tokens(line, "prompt_tokens"),
@@ -123,7 +132,7 @@ class AnswerReader:
         if seen != number:
             again = f"repeat {repeat} of it" if repeat else "it"
             raise Defect(f"answers item {ordinal}, and line {seen} answers {again}, too; give each its own `repeat`")
-        return ImportedAnswer(ordinal, repeat, given, number, matched_by)
+        return ImportedAnswer(ordinal, repeat, given, number, matched_by, documents or ())
 
     def _field(self, line: Fields, what: str) -> str | None:
         """Find the column that holds this part; a column with an empty cell holds nothing."""
@@ -185,6 +194,32 @@ class AnswerReader:
     def _read_tokens(self, line: Fields, what: str) -> int | None:
         field = self._field(line, what)
         return None if field is None else _read_whole(line[field], field)
+
+
+def _read_documents(line: Fields) -> tuple[Document, ...] | None:
+    """Read the texts that the system's prompt had, in order; None if the line does not say.
+
+    DeepEval's `context` is what should have been found, so it is read only where there is no other column, and only if
+    it is a list. Into a cell DeepEval writes a list as texts with `|` between them.
+    """
+    present = [each for each in SHOWN if each in line]
+    field = next((each for each in present if line[each] not in (None, "")), None)
+    if field is None or (field == "context" and (len(present) > 1 or not isinstance(line[field], list))):
+        return None
+    texts = line[field]
+    if field == "retrieval_context" and isinstance(texts, str):
+        texts = texts.split("|")
+    if not isinstance(texts, list):
+        raise Defect(f'`{field}` is {name(texts)}; write a list of texts, such as ["a", "b"]')
+    if len(texts) > MOST_CONTEXTS:
+        raise Defect(f"`{field}` has {len(texts)} texts, more than {MOST_CONTEXTS}; leave out the last ones")
+    for place, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise Defect(f"text {place} of `{field}` is {name(text)}; write it as a string")
+        if len(text) > MAX_CONTEXT_LENGTH:
+            problem = f"text {place} of `{field}` has {len(text)} characters, more than {MAX_CONTEXT_LENGTH}"
+            raise Defect(f"{problem}; split it into passages")
+    return tuple(Document(text=text) for text in texts)
 
 
 def _join_blanks(text: str) -> str:

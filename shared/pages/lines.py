@@ -66,6 +66,7 @@ SENTENCES = {
     "rule search": "Rule {number} led to {documents}: {rule} (certainty {certainty}).",
     "rule prompt": "Rule {number} stood in the prompt: {rule} (certainty {certainty}).",
     "imported given": "The answer was imported: how it was made is not known.",
+    "measured given": "The answer is that of another job, which is measured here.",
     "vote majority": "{candidates} different answers in {draws} draws: one has the majority.",
     "vote plurality": "{candidates} different answers in {draws} draws: one has the most votes.",
     "vote tie": "{candidates} different answers in {draws} draws: a tie, so the first of the best was taken.",

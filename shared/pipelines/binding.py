@@ -198,6 +198,8 @@ def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
     values: dict[str, SlotValue | None] = {**rubric.defaults, **anchors, **call.slots}
     if call.document:
         values["document"] = DocumentRef(call.document)
+    if call.documents:
+        values["documents"] = _references(call.documents)
     if call.question is not None:
         values["question"] = call.question
     decoding = call.decoding or binding.params.judge.decoding

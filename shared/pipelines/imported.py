@@ -1,6 +1,6 @@
 """imported: grades the answers of another system like those of every pipeline.
 
-`mathrag job import` makes its jobs. No model is called unless a grader needs one.
+`mathrag job import` makes its jobs. No model is called unless a grader or a metric needs one.
 """
 
 from shared.params import Params
@@ -19,7 +19,12 @@ from shared.samples import (
 )
 
 IMPORTED = "imported"
-DRY_RUN = Given(answer="?")
+DRY_RUN = Given(
+    text=" ".join(f"Sentence {n} [1]." for n in range(1, 7)),
+    answer="?",
+    contexts=tuple(f"{n:064x}" for n in range(Params().context_size)),
+)
+"""What a dry run reads in place of a given answer, so that it makes the calls of every metric."""
 
 
 @pipeline(IMPORTED, reads=(), offered=False)
@@ -29,7 +34,16 @@ def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
     known = {name: getattr(given, name) for name in ("text", "score", "seconds", "prompt_tokens", "completion_tokens")}
     detail = {name: value for name, value in known.items() if value is not None}
     trace = Trace(decisions=(Decision(stage=IMPORTED, action="given", detail=detail),))
+    context = given.contexts or ()
     if given.answer is not None:
-        return Outcome(answer=given.answer, extraction=Extraction.OK, extracted_by=ExtractedBy.GIVEN, trace=trace)
-    return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
+        return Outcome(
+            answer=given.answer,
+            extraction=Extraction.OK,
+            extracted_by=ExtractedBy.GIVEN,
+            context=context,
+            trace=trace,
+        )
+    return WrittenOutcome(
+        answer=None, extraction=Extraction.MISSING, context=context, trace=trace, text=given.text or ""
+    )
     yield  # makes this function a generator, as a pipeline has to be

@@ -16,10 +16,11 @@ from shared.params import Params
 from shared.pipelines import grading, source
 from shared.pipelines.switches import Switch, covers, find_closed, get_tree_values
 from shared.rag import prompts
+from shared.rag.answer_metrics import METRICS_VERSION
 from shared.samples import Library, Pipeline, Prepare, Sample, Steps
 from shared.shapes import PluginPin
 
-AFTERWARDS = ("grading",)
+AFTERWARDS = ("grading", "metrics")
 """Parameters that apply after every pipeline."""
 FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
 """Parameters of a pipeline that fuses two lists with fixed weights."""
@@ -52,9 +53,9 @@ class Registered(NamedTuple):
     """The plug-in that it comes from; None if it is shipped."""
 
     def run_and_grade(self, sample: Sample, params: Params, library: Library) -> Steps:
-        """Run it over one sample, and grade the answer."""
+        """Run it over one sample, grade the answer, and measure it."""
         steps = self.run(sample, params, library)
-        return grading.run_and_grade(steps, sample.item, library, params.grading, params.duplicates)
+        return grading.run_and_grade(steps, sample.item, library, params, sample.control, sample.given)
 
     def ignores(self, path: str) -> bool:
         """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`, whatever the others are."""
@@ -165,14 +166,16 @@ def list_offered() -> tuple[str, ...]:
     return tuple(name for name in names() if registered[name].offered)
 
 
-def pipeline_hash(name: str) -> str:
-    """Return the SHA-256, in hex, of a shipped pipeline's name and version, or of a plug-in's files as imported.
+def pipeline_hash(name: str, params: Params | None = None) -> str:
+    """Return the SHA-256, in hex, of a shipped pipeline's name and version, or of a plug-in's files as imported; of a
+    job with metrics, whose parameters are `params`, also of the metrics' version.
 
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
     found = get(name)
-    return found.plugin.hash if found.plugin else canonical.digest([name, found.version]).hex()
+    own = found.plugin.hash if found.plugin else canonical.digest([name, found.version]).hex()
+    return canonical.digest([own, METRICS_VERSION]).hex() if params is not None and params.metrics.names else own
 
 
 def source_hash() -> str:

@@ -62,6 +62,9 @@ SWITCHES = (
         ("grading.grader",),
         tuple(GRADERS.keys() - {"rubric"}),
     ),
+    Switch(
+        ("metrics.unit", "metrics.most_units", "metrics.max_tokens", "metrics.controls"), ("metrics.names",), ((), [])
+    ),
 )
 
 

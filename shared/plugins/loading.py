@@ -23,7 +23,7 @@ from shared import canonical
 from shared.calls import Rules
 from shared.pipelines import registry
 from shared.plugins.catalogue import FILES, NAME, Plugin, Texts, UnusableFiles, find_plugins, read_texts
-from shared.rag import grading, prompts
+from shared.rag import answer_metrics, grading, prompts
 from shared.rag.prompts import Template, TemplateError, list_packaged_ids
 from shared.settings import Embeddings, Model, Plugins, Reranker, load
 from shared.shapes import Kind, PluginPin, State
@@ -186,9 +186,9 @@ def _read_verdict(said: IO[bytes], status: int) -> TrialResult:
 #
 # A process keeps what it has imported. What is installed, upgraded or uninstalled later is known after a restart.
 
-REPLAYED = (Kind.PIPELINE, Kind.GRADER, Kind.TEMPLATE, Kind.RUBRIC)
+REPLAYED = (Kind.PIPELINE, Kind.GRADER, Kind.METRIC, Kind.TEMPLATE, Kind.RUBRIC)
 """Kinds that a process needs to advance samples."""
-PINNED = (Kind.PIPELINE, Kind.GRADER, Kind.TEMPLATE)
+PINNED = (Kind.PIPELINE, Kind.GRADER, Kind.METRIC, Kind.TEMPLATE)
 """Kinds whose identity a job stores; of a rubric it stores the text."""
 
 
@@ -286,6 +286,7 @@ def list_shipped_names() -> dict[Kind, Collection[str]]:
     return {
         Kind.PIPELINE: [name for name in registry.names() if registry.get(name).plugin is None],
         Kind.GRADER: grading.GRADERS.keys(),
+        Kind.METRIC: answer_metrics.METRICS.keys(),
         Kind.DRIVER: _choices(Model, "driver"),
         Kind.EMBEDDER: _choices(Embeddings, "kind"),
         Kind.RERANKER: _choices(Reranker, "kind"),
@@ -314,6 +315,8 @@ def _adopt(plugin: Plugin) -> Plugin:
             extract = grading.EXTRACTS[said.pop("extract")]
             grader = grading.Grader(name=plugin.name, extract=extract, mark=_mark_elsewhere, plugin=plugin.pin, **said)
             grading.adopt(grader)
+        elif plugin.kind is Kind.METRIC:
+            answer_metrics.adopt(import_plugin(plugin)._replace(plugin=plugin.pin))
         elif plugin.kind is Kind.TEMPLATE:
             prompts.adopt(read_template(*plugin.texts.values()))
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Literal, NamedTuple
 
@@ -64,6 +64,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The system prompt, word for word."""
     examples: tuple[Example, ...] = ()
     """Each becomes a message of the user, in the form of `text`, and the reply of the assistant."""
+    numbered: bool = False
+    """Whether the documents of a list are numbered, [1] and so on, so that a reply can cite them."""
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -72,10 +74,11 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def hash(self) -> str:
-        """Return the SHA-256 in hex over id, version, text and defaults, and over system prompt and examples if it has
-        any, in canonical form."""
+        """Return the SHA-256 in hex over id, version, text and defaults, and over system prompt, examples and numbering
+        if it has any, in canonical form."""
         around = [self.system, self.examples] if self.system or self.examples else []
-        return canonical.digest([self.id, self.version, self.text, self.defaults, *around]).hex()
+        numbered = ["numbered"] if self.numbered else []
+        return canonical.digest([self.id, self.version, self.text, self.defaults, *around, *numbered]).hex()
 
     def __post_init__(self) -> None:
         """Raise TemplateError unless the text uses exactly the declared slots."""
@@ -127,7 +130,7 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
     """Fill every slot of the template's text.
 
     A document reads "Problem: ...", a new line, "Solution: ..." (its text alone if it has no problem); in a list each
-    is followed by an empty line.
+    is followed by an empty line, and has its number in front of it if the template wants that.
 
     Raises:
         TemplateError: for a value without a slot, or a required slot without a value.
@@ -144,13 +147,15 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
         if isinstance(value, str):
             texts[slot] = value
         else:
-            texts[slot] = _show_document(value) if isinstance(value, Document) else show_documents(value)
+            numbered = template.numbered
+            texts[slot] = _show_document(value) if isinstance(value, Document) else show_documents(value, numbered)
     return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
 
 
-def show_documents(documents: Sequence[Document]) -> str:
-    """Format documents as prompts show a list: each followed by an empty line."""
-    return "".join(f"{_show_document(document)}\n\n" for document in documents)
+def show_documents(documents: Sequence[Document], numbered: bool = False) -> str:  # noqa: FBT001, FBT002 - a property of the template
+    """Format documents as prompts show a list: each followed by an empty line, and numbered from [1] if asked."""
+    numbers = [f"[{number}] " if numbered else "" for number in range(1, len(documents) + 1)]
+    return "".join(f"{number}{_show_document(each)}\n\n" for number, each in zip(numbers, documents, strict=True))
 
 
 def _show_document(document: Document) -> str:
@@ -212,8 +217,8 @@ def render_messages(template: Template, values: Mapping[str, Value]) -> Prompt:
 # is that of the content alone, so the same content under two names makes the same calls.
 
 ANSWER_SLOTS = ("question", "context")
-SHIPPED_ANSWERS = ("cot", "choice", "short-answer", "answer")
-"""Shipped prompts for answers: mathematics, a choice, a few words, and free text."""
+SHIPPED_ANSWERS = ("cot", "choice", "short-answer", "answer", "cited")
+"""Shipped prompts for answers: mathematics, a choice, a few words, free text, and free text that cites documents."""
 MOST_EXAMPLES = 32
 
 
@@ -289,8 +294,9 @@ def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
 
 # Parse the judge's replies, without what a model thinks aloud before them.
 #
-# A rating is a whole number from 1 to 5. One on another scale (4/10, 80%), a range (3-4) and a fraction (4.5) are none:
-# nothing is converted, rounded, clamped or guessed, and the reply is unreadable.
+# A rating is a whole number from 1 to 5, a label one from 1 to the highest that its prompt offers. One on another scale
+# (4/10, 80%), a range (3-4) and a fraction (4.5) are none: nothing is converted, rounded, clamped or guessed, and the
+# reply is unreadable.
 
 _DETAIL_CHARACTERS = 120
 _RATING = re.compile(r"([1-5])(?:\.0+)?")
@@ -378,11 +384,31 @@ def _read_value(match: re.Match[str]) -> int | None:
     return int(number[1])
 
 
+def parse_label(text: str, *, truncated: bool, most: int) -> Rated | Failure:
+    """Find the label in a judge's reply: exactly one distinct `[[1]]` to `[[most]]`, however often it is repeated.
+
+    Returns a `Failure` otherwise, as `parse_rating` does. A label is no number on a scale: `[[3/3]]` is none.
+    """
+    found = list(_BRACKETED.finditer(_read_characters(text)))
+    problem = f"no single [[1]] to [[{most}]]"
+    read = _agree(found, text, problem, truncated=truncated)
+    if isinstance(read, Rated) and (read.rating > most or any(match["behind"] or match["after"] for match in found)):
+        return Failure(kind=FailureKind.UNPARSED, detail=f"{problem} in {_shorten(text)!r}")
+    return read
+
+
+LABELS: Mapping[str, int] = {
+    f"{name}{language}": most
+    for name, most in (("support", 3), ("sufficient", 3), ("addresses", 4))
+    for language in ("", "-zh")
+}
+"""Highest label that a template offers, by its id: its replies are labels for metrics, and no ratings."""
 PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
     "answer-rubric": parse_grade,
     "answer-rubric-zh": parse_grade,
+    **{name: partial(parse_label, most=most) for name, most in LABELS.items()},
 }
-"""By template id; all other rubrics ask for `[[n]]` and are read by `parse_rating`."""
+"""By template id; all other rubrics ask for `[[1]]` to `[[5]]` and are read by `parse_rating`."""
 
 
 # Ask the judge model how relevant a document is, and read the probabilities of its reply.

@@ -235,7 +235,7 @@ class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
     truncated_by: str = ""
     """"": the token limit."""
     imported: bool = False
-    """Whether another system answered, so that nothing is known of its prompt."""
+    """Whether another system answered, so that of its prompt at most the documents are known."""
     searched: bool = False
     """Whether the sample asked for documents at all."""
     relevant: frozenset[str] | None = None
@@ -351,7 +351,7 @@ def _check_arithmetic(facts: SampleFacts) -> EndedSample | None:
 
 
 def _blame_logic(facts: SampleFacts) -> EndedSample:
-    if facts.imported:
+    if facts.imported and not facts.context:
         prompt = "the answer was imported, and it is not known what stood in the prompt"
     elif not facts.context:
         prompt = "there was no document in the prompt"
@@ -359,6 +359,8 @@ def _blame_logic(facts: SampleFacts) -> EndedSample:
         prompt = "it is not known which documents are relevant"
     elif facts.relevant.intersection(facts.context):
         prompt = "a relevant document stood in the prompt"
+    elif not facts.candidates:
+        prompt = "no relevant document stood in the prompt"
     else:
         ranks = [each.rank for each in facts.candidates if each.document in facts.relevant]
         where = f"was ranked {min(ranks)} and" if ranks else "was not searched for, and"

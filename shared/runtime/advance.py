@@ -22,12 +22,25 @@ from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
-from shared.pipelines.imported import IMPORTED
+from shared.pipelines.imported import DRY_RUN, IMPORTED
+from shared.pipelines.measured import MEASURED
 from shared.plugins.loading import encode_usable_pins, load_plugins
 from shared.processes.children import limit_processor_time
 from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
 from shared.runtime.queue import isolate, mark_ready_among, revive_calls
-from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
+from shared.samples import (
+    Control,
+    Conversation,
+    FactQuery,
+    GateDecision,
+    Given,
+    Item,
+    Library,
+    Outcome,
+    Sample,
+    Stored,
+    Texts,
+)
 from shared.settings import Plugins, release
 from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
@@ -38,6 +51,10 @@ from shared.telemetry import row_spans, traces
 T = TypeVar("T")
 AWAY = FailureKind.UNAVAILABLE
 """The only failure of a call that always ends its sample."""
+SPARE = 10
+"""Documents that are drawn in addition to those of a prompt, since a sample's own documents are left out."""
+MOST_SWAPPED = 30
+"""Maximum number of documents that are drawn for a control."""
 STEP_S = 10.0
 """Processor time of a step, which usually takes milliseconds. An endless one would stop its worker, and so all jobs."""
 
@@ -154,15 +171,21 @@ def exclude_duplicates(
 
 JOBS = text(
     "SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash,"
-    " code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared,"
+    " code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, corpus_id, prepared,"
     " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
 )
-CALIBRATION = text(
+DRAWN_ITEMS = text(
     "SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = :dataset"
     " AND ordinal < COALESCE(CAST(:limit AS integer), ordinal + 1)"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
-GIVEN: Mapping[str, type[Stored]] = {IMPORTED: Given, CONVERSATION: Conversation, EMBEDDING: Texts}
+DRAWN_DOCUMENTS = text("""
+    SELECT ordinal, encode(hash, 'hex') AS hash FROM corpus_documents
+    WHERE corpus_id = :corpus AND ordinal = ANY(:ordinals)""")
+SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
+GIVEN: Mapping[str, type[Stored]] = {
+    IMPORTED: Given, MEASURED: Given, CONVERSATION: Conversation, EMBEDDING: Texts,
+}  # fmt: skip
 """By pipeline, the type that is stored for each of its samples."""
 
 
@@ -182,8 +205,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     params: Params
     binding: Binding
     prepared: GateDecision | None
+    controls: Mapping[int, Control] = {}
+    """By the ordinal of an item that is drawn for it, the material that controls its metrics."""
     limit: int | None = None
     """Number of items to ask, from the dataset's beginning; None asks all."""
+    corpus_id: int | None = None
     pipeline_hash: str = ""
     """Hash of the pipeline's version at submission; empty for a job that was not submitted."""
     release: tuple[str | None, str | None] = (None, None)
@@ -195,7 +221,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             Unreadable: this process has the same release, but another version of the pipeline.
         """
-        here = registry.pipeline_hash(self.pipeline)
+        here = registry.pipeline_hash(self.pipeline, self.params)
         # An image that was built without a commit may be any release, so a difference is allowed.
         if self.pipeline_hash in ("", here) or self.release[1] is None or self.release != release():
             return
@@ -210,7 +236,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             Unreadable: the pipeline is not installed.
         """
-        sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given)
+        if given is None and GIVEN.get(self.pipeline) is Given:
+            given = DRY_RUN
+        control = self.controls.get(item.ordinal) if repeat == 0 else None
+        sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given, control=control)
         steps = self.find_pipeline().run_and_grade(sample, self.params, library)
         return Replay(exclude_duplicates(steps, self.params.duplicates, [item]))
 
@@ -238,15 +267,50 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     async def load_calibration_items(self, connection: AsyncConnection) -> list[Item]:
         """Load the first `gate.items` of the asked items in the order of sha256(seed, item), for the calibration."""
+        return await self._draw_items(connection, self.params.gate.items)
+
+    async def _draw_items(self, connection: AsyncConnection, most: int) -> list[Item]:
         seed = str(self.params.seed).encode()
-        values = {"dataset": self.dataset_id, "limit": self.limit, "seed": seed, "n": self.params.gate.items}
-        return [item_from_row(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
+        values = {"dataset": self.dataset_id, "limit": self.limit, "seed": seed, "n": most}
+        return [item_from_row(row) for row in (await connection.execute(DRAWN_ITEMS, values)).mappings()]
+
+    async def with_controls(self, connection: AsyncConnection) -> "JobSpec":
+        """Return the spec with the controls of its metrics.
+
+        Each of the drawn items gets the question of the next one, and documents drawn from the corpus. Both depend on
+        the seed alone, so that every replay has the same.
+        """
+        metrics = self.params.metrics
+        if not metrics.names or not metrics.controls:
+            return self
+        items = await self._draw_items(connection, metrics.controls)
+        size = (await connection.execute(SIZE, {"corpus": self.corpus_id})).scalar() or 0
+        draws = range(min(size, self.params.context_size + SPARE, MOST_SWAPPED))
+        seeds = {item.ordinal: canonical.digest([self.params.seed, item.ordinal]) for item in items}
+        wanted = {
+            ordinal: [int.from_bytes(hashlib.sha256(seed + bytes([draw])).digest()[:8]) % size for draw in draws]
+            for ordinal, seed in seeds.items()
+        }
+        ordinals = sorted({ordinal for drawn in wanted.values() for ordinal in drawn})
+        rows = await connection.execute(DRAWN_DOCUMENTS, {"corpus": self.corpus_id, "ordinals": ordinals})
+        hashes = {row.ordinal: row.hash for row in rows}
+        controls = {
+            item.ordinal: Control(
+                question=other.question,
+                documents=tuple(dict.fromkeys(hashes[each] for each in wanted[item.ordinal] if each in hashes)),
+            )
+            for item, other in zip(items, [*items[1:], *items[:1]], strict=True)
+            if item.question != other.question
+        }
+        return msgspec.structs.replace(self, controls=controls)
 
 
 class JobSpecs:
     """Cache of job specs by id. A spec is cached once its `prepared` is final, that is, once items are replayed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, controls: bool = False) -> None:
+        """`controls`: whether the specs have the controls of their metrics, which only replays of items need."""
+        self._controls = controls
         self._specs: dict[int, JobSpec] = {}
 
     async def load(self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]) -> dict[int, JobSpec]:
@@ -267,6 +331,12 @@ class JobSpecs:
         missing = (items_of - self._specs.keys()) | prepares_of
         rows = (await connection.execute(JOBS, {"ids": sorted(missing)})).mappings() if missing else ()
         fresh = {row["id"]: _try_spec(row) for row in rows}
+        for id_, spec in fresh.items():
+            if self._controls and id_ in items_of and isinstance(spec, JobSpec):
+                try:
+                    fresh[id_] = await spec.with_controls(connection)
+                except Unreadable as error:
+                    fresh[id_] = error
         kept = {id_: spec for id_, spec in fresh.items() if id_ not in prepares_of and isinstance(spec, JobSpec)}
         self._specs.update(kept)
         return {id_: fresh.get(id_) or self._specs[id_] for id_ in items_of | prepares_of}
@@ -316,6 +386,11 @@ def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
     return given
 
 
+def list_given_documents(given: Iterable[Stored | None]) -> set[str]:
+    """Return the hashes of the documents that given answers name, which a replay may read before its first reply."""
+    return {hash_ for each in given if isinstance(each, Given) for hash_ in each.contexts or ()}
+
+
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
     try:
         params = decode_params(row["params"])
@@ -326,6 +401,7 @@ def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
             params=params,
             prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
             limit=row["item_limit"],
+            corpus_id=row["corpus_id"],
             pipeline_hash=row["pipeline_hash"],
             release=(row["version"], row["commit"]),
             binding=Binding(
@@ -739,7 +815,7 @@ class Advancer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._jobs = JobSpecs()
+        self._jobs = JobSpecs(controls=True)
         self._cache = LibraryCache()
         self._library: dict[str, Document] = {}
         """Documents that the batch's replays read. Kept until the batch ends, even if evicted from the cache."""
@@ -825,17 +901,24 @@ class Advancer:
         items = {row["job_id"] for row in rows if row["kind"] == "item"}
         prepares = {row["job_id"] for row in rows if row["kind"] == "prepare"}
         specs = await self._jobs.load_each(connection, items, prepares)
-        batch, broken = [], []
+        batch, broken, readable = [], [], []
         for row in rows:
             try:
                 spec = require_readable(specs[row["job_id"]])
                 spec.find_pipeline()
                 spec.check_version()
-                if row["kind"] == "prepare":
+                given = decode_given(row, spec.pipeline) if row["kind"] == "item" else None
+                readable.append((row, spec, given, item_from_row(row) if row["kind"] == "item" else None))
+            except Unreadable as error:
+                broken.append(_make_broken_sample(row, "unreadable", str(error)))
+        if shown := list_given_documents(given for _, _, given, _ in readable):
+            self._library |= await self._cache.documents(connection, shown)
+        for row, spec, given, item in readable:
+            try:
+                if item is None:
                     replay = spec.prepare(await spec.load_calibration_items(connection), self._library)
                 else:
-                    given = decode_given(row, spec.pipeline)
-                    replay = spec.start(item_from_row(row), row["repeat"], self._library, given)
+                    replay = spec.start(item, row["repeat"], self._library, given)
             except Unreadable as error:
                 broken.append(_make_broken_sample(row, "unreadable", str(error)))
             else:

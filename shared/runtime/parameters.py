@@ -12,10 +12,11 @@ from msgspec import inspect
 from mathrag.errors import Invalid
 from mathrag.messages import make_hint
 from shared import canonical
-from shared.params import MOST_CANDIDATES, CragParams, Params, get_range, out_of_range
+from shared.params import MOST_CANDIDATES, CragParams, MetricsParams, Params, get_range, out_of_range
 from shared.pipelines import registry
 from shared.pipelines.switches import Switch, covers, find_closed, get_values
 from shared.plugins.loading import explain_unusable
+from shared.rag.answer_metrics import get_metric, list_metrics
 from shared.rag.crag import choose_thresholds
 from shared.rag.grading import get_grader, grader_names
 from shared.shapes import Kind
@@ -80,6 +81,21 @@ def check_grader(name: str, at: str = "params.grading.grader") -> None:
         if (unusable := explain_unusable(Kind.GRADER, name)) is not None:
             raise Invalid(f"`{at}`: {unusable}", hint="mathrag plugin list") from error
         raise Invalid(f"`{at}`: {error}", hint=make_hint(name, grader_names(), "choose one of these")) from error
+
+
+def check_metric_names(metrics: MetricsParams, at: str = "params.metrics.names") -> None:
+    """Check that there is each of the metrics.
+
+    Raises:
+        Invalid: there is none of a name, or it is a plug-in that cannot be used; the message says why.
+    """
+    for name in metrics.names:
+        try:
+            get_metric(name)
+        except LookupError as error:
+            if (unusable := explain_unusable(Kind.METRIC, name)) is not None:
+                raise Invalid(f"`{at}`: {unusable}", hint="mathrag plugin list") from error
+            raise Invalid(f"`{at}`: {error}", hint=make_hint(name, list_metrics(), "choose one of these")) from error
 
 
 def check_grading(given: Collection[str], params: Params) -> None:

@@ -28,6 +28,7 @@ from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, P
 from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
 from shared.plugins.loading import explain_unusable, get_usable
+from shared.rag.answer_metrics import get_metric
 from shared.rag.crag import SHIPPED_VECTORS, Calibration, ListAction, TooFewObservations, calibrate
 from shared.rag.grading import (
     TEXT_VERSION,
@@ -245,7 +246,8 @@ _REQUEST = msgspec.json.Decoder(Request)
 
 def pins_of(pipeline: Registered, params: Params, calls: Iterable[Bound]) -> list[PluginPin]:
     """List the plug-ins that a job's replays need; `calls` are those of its dry run."""
-    used = (pipeline.plugin, get_grader(params.grading.grader).plugin)
+    metrics = [get_metric(name).plugin for name in params.metrics.names]
+    used = (pipeline.plugin, get_grader(params.grading.grader).plugin, *metrics)
     # List the operator's templates that these calls are rendered with, each once.
     named = sorted({_REQUEST.decode(bound.body).template.partition("@")[0] for bound in calls})
     found = (get_usable(Kind.TEMPLATE, name) for name in named if name)

@@ -90,6 +90,26 @@ def _check_grader(name: str, found: Any) -> TrialResult:
     return TrialResult(state=State.READY, declares=declares)
 
 
+def _check_metric(name: str, found: Any) -> TrialResult:
+    from shared.params import MetricsParams, Params
+    from shared.rag import answer_metrics
+    from shared.runtime.price import MadeUpLibrary, dry_rounds, make_placeholder_item, make_placeholder_job
+
+    if not isinstance(found, answer_metrics.Metric):
+        raise TypeError("it is no metric: make it a `shared.rag.answer_metrics.Metric` with a function that measures")
+    if found.name != name:
+        raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
+    answer_metrics.adopt(found)
+    job = make_placeholder_job("dense", Params(metrics=MetricsParams(names=(name,))))
+    replay = job.start(make_placeholder_item(job.params), 0, MadeUpLibrary())
+    for _ in dry_rounds(job, replay):
+        pass
+    if replay.failure is not None:
+        last_line = replay.failure[1].strip().rpartition("\n")[2]
+        return TrialResult(state=State.REFUSED, detail=f"a dry run of it fails: {last_line}")
+    return TrialResult(state=State.READY)
+
+
 def _check_callable(_name: str, found: Any) -> TrialResult:
     if not callable(found):
         raise TypeError(f"a function or a class belongs there, and not {type(found).__name__}")
@@ -99,6 +119,7 @@ def _check_callable(_name: str, found: Any) -> TrialResult:
 CHECKS: Mapping[Kind, Callable[[str, Any], TrialResult]] = {
     **dict.fromkeys(Kind, _check_callable),
     Kind.GRADER: _check_grader,
+    Kind.METRIC: _check_metric,
     Kind.PIPELINE: _check_pipeline,
 }
 

@@ -1,7 +1,8 @@
 """Price one question: run its pipeline dry on made-up replies, and compare its calls with what the devices hold.
 
 Made-up searches never find the same document twice, draws of a prompt differ, and each line of a made-up text can be
-a query. A pipeline without loops therefore makes at most these calls."""
+a query. A pipeline without loops therefore makes at most these calls, but for those of metrics: they depend on the
+length of the answer, which has six sentences here."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -15,14 +16,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import calls, replies
 from shared.params import Params
 from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
+from shared.rag.answer_metrics import get_metric
 from shared.rag.self_rag import RETRIEVAL
 from shared.runtime.advance import JobSpec, Replay
 from shared.runtime.pins import BUILT_IN
-from shared.samples import Item
+from shared.samples import Control, Item
 
 MOST_ROUNDS = 100
 MOST_QUERIES = 20
 """Lines of a made-up text, as many as the queries that a job may request at once."""
+SENTENCES = 6
+"""Sentences of a made-up answer."""
 PINNED = ("dense", "sparse", "fallback", "rerank", "embed", "judge", "generate", "mine", "rules", *BUILT_IN)
 """Roles that a job may pin."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
@@ -120,7 +124,17 @@ def is_greedy(pipeline: str, params: Params) -> bool:
 
 
 def _list_calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
-    return (bound for round_ in dry_run(job, Item(ordinal=0, question="?"), repeat) for bound in round_)
+    return (bound for round_ in dry_run(job, make_placeholder_item(job.params), repeat) for bound in round_)
+
+
+def make_placeholder_item(params: Params) -> Item:
+    """Return an item for dry runs; it has a gold answer if a metric reads it."""
+    needs_gold = any(get_metric(name).needs_gold for name in params.metrics.names)
+    return Item(ordinal=0, question="?", gold="1" if needs_gold else None)
+
+
+PLACEHOLDER_CONTROL = Control(question="!", documents=tuple(f"{number:064x}" for number in range(1000)))
+"""Material of a sample that controls the metrics, in dry runs."""
 
 
 def make_placeholder_job(pipeline: str, params: Params, nonce: str = "") -> JobSpec:
@@ -177,18 +191,25 @@ def _make_up_reply(call: calls.Call) -> replies.Reply:
             relevant = replies.Relevance(probability=0.5, text="yes")
             return relevant if call.logprobs else replies.Rated(rating=3, text="[[3]]")
         case calls.Write() | calls.Generate():
-            if isinstance(call, calls.Generate):
-                tokens = (replies.Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
-                # Each draw another answer: these are compared, and what has none is not rated.
-                return replies.Generated(text=f"\\boxed{{{call.draw}}}", tokens=tokens)
-            lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
-            return replies.Generated(text="\n".join(lines))
+            return _make_up_text(call)
         case calls.Converse():
             return replies.Generated(text="?")
         case calls.Grade():
             return replies.Graded(math_verify=None, strict=False)
         case _:
             return _make_up_measurement(call)
+
+
+def _make_up_text(call: calls.Write | calls.Generate) -> replies.Generated:
+    if isinstance(call, calls.Generate):
+        tokens = (replies.Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
+        # Each draw another answer: these are compared, and what has none is not rated.
+        written = "".join(f"Sentence {n} [1]. " for n in range(1, SENTENCES))
+        return replies.Generated(text=f"{written}\\boxed{{{call.draw}}}", tokens=tokens)
+    if call.template == "claims":
+        return replies.Generated(text="".join(f"{n}. Claim {n}\n" for n in range(1, SENTENCES + 1)))
+    lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
+    return replies.Generated(text="\n".join(lines))
 
 
 def _make_up_measurement(

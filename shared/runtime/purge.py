@@ -19,7 +19,8 @@ from shared.storage import database, jobs
 from shared.storage.database import TERMINAL, Database, make_not_found
 from shared.telemetry import logs
 
-# Delete what no job uses: calls without steps, and documents without a corpus. Only the owner may delete.
+# Delete what no job uses: calls without steps, and documents that neither a corpus nor a given answer has. Only the
+# owner may delete.
 #
 # A batch that is attaching to such a call either wins or is repeated: each call is locked first and then checked for
 # steps in a statement with a younger snapshot. A step that was inserted before the lock keeps its call, and a later one
@@ -45,8 +46,16 @@ INDEX = text("CREATE INDEX CONCURRENTLY attempts_of_call ON attempts (call_id)")
 DROP_INDEX = text("DROP INDEX CONCURRENTLY IF EXISTS attempts_of_call")
 # An upload holds this lock until its corpus is stored.
 LOCK_CORPORA = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
+# Given answers name documents that no corpus need have. `json` leaves their other texts as they are written: what a
+# jsonb cannot hold may stand there.
 DELETE_DOCUMENTS = text("""
-    DELETE FROM documents d WHERE NOT EXISTS (SELECT 1 FROM corpus_documents m WHERE m.hash = d.hash)""")
+    WITH given_to AS MATERIALIZED (
+        SELECT DISTINCT decode(h.hash, 'hex') AS hash
+        FROM jobs j JOIN given g ON g.job = j.public_id CROSS JOIN LATERAL json_array_elements_text(
+            CAST(convert_from(g.content, 'UTF8') AS json) -> 'contexts') h(hash)
+        WHERE j.pipeline IN ('imported', 'measured'))
+    DELETE FROM documents d WHERE NOT EXISTS (SELECT 1 FROM corpus_documents m WHERE m.hash = d.hash)
+        AND NOT EXISTS (SELECT 1 FROM given_to n WHERE n.hash = d.hash)""")
 
 
 class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +75,7 @@ async def deletion_transaction(owner: Database) -> AsyncIterator[AsyncConnection
 
 
 async def remove_unused(owner: Database, actor: str, before: datetime | None = None) -> RemovedRows:
-    """Delete calls without steps, only those older than `before` if given, and documents without a corpus."""
+    """Delete calls without steps, only those older than `before` if given, and documents that nothing has."""
     async with owner.statement() as connection:
         await connection.execute(DROP_INDEX)  # a killed purge may have left it
         await connection.execute(INDEX)

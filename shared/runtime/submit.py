@@ -7,7 +7,7 @@ import secrets
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -21,7 +21,6 @@ from mathrag.installation import checkout
 from mathrag.messages import find_nearest, format_count, make_hint
 from shared import canonical
 from shared.calls import MATHEMATICAL, MAX_QUESTION, MOST_SLOTS, Judge
-from shared.ingest.answers import ImportedAnswer, ItemIndex
 from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, bind
@@ -29,13 +28,16 @@ from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
 from shared.pipelines.imported import IMPORTED
 from shared.pipelines.mathrag_gate import RUBRIC
+from shared.pipelines.measured import MEASURED
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.plugins.loading import explain_unusable
+from shared.rag.answer_metrics import get_metric
 from shared.rag.grading import choose_marking_grader
+from shared.rag.prompts import list_template_ids, template
 from shared.runtime import lifecycle
 from shared.runtime.advance import JobSpec
 from shared.runtime.lifecycle import make_next_name
-from shared.runtime.parameters import check_grader, check_grading
+from shared.runtime.parameters import check_grader, check_grading, check_metric_names
 from shared.runtime.pins import (
     NO_RERANKER,
     bank_identity,
@@ -56,7 +58,7 @@ from shared.runtime.pins import (
     pins_of,
     with_rubric,
 )
-from shared.runtime.price import dry_run
+from shared.runtime.price import dry_run, make_placeholder_item
 from shared.samples import Conversation, DatasetItem, Item
 from shared.settings import Limits, Settings
 from shared.shapes import Kind
@@ -65,7 +67,6 @@ from shared.storage.database import (
     Accepted,
     Database,
     KeyedRequest,
-    copy,
     make_not_found,
     run_once,
     sql,
@@ -82,10 +83,30 @@ class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
     answers: int
     missing: int
     """Items of the dataset without an answer."""
+    contexts: int
+    """Answers with the texts that their prompt had."""
     matched: dict[str, int]
     """Number of answers by what named their item: "id", "question", "index" or "order"."""
     hash: str
     """SHA-256 in hex over all of them, in the file's order."""
+
+
+class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The ended job whose answers a job of `measured` measures."""
+
+    job: str
+    """Its id; the job itself may have been purged."""
+    name: str
+    """Its name at that time."""
+    pipeline: str
+    """The pipeline that made the answers, even if they were measured before."""
+    chain: str
+    """Hash, in hex, of its last record."""
+    answers: int
+    contexts: int
+    """Answers for which something was searched."""
+    left_out: int
+    """Samples that failed and have no answer."""
 
 
 class Submission(JobFields, frozen=True, kw_only=True):
@@ -112,6 +133,13 @@ class Submission(JobFields, frozen=True, kw_only=True):
     """The job's future id, if something was already stored for its samples; None draws one."""
     imported: ImportSummary | None = None
     """What a job of `imported` grades; None for other pipelines."""
+    measured: MeasuredJob | None = None
+    """What a job of `measured` measures; None for other pipelines."""
+
+    @property
+    def stored(self) -> ImportSummary | MeasuredJob | None:
+        """Return what is known of the answers that were stored for it; None if its pipeline makes them."""
+        return self.imported or self.measured
 
 
 SCHEMA = text("SELECT version_num FROM alembic_version")
@@ -154,6 +182,7 @@ def configuration_hash(settings: Settings) -> str:
 
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
+HAS_GOLD = text("SELECT EXISTS (SELECT FROM items WHERE dataset_id = :dataset AND gold IS NOT NULL)")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 FIRST_PROBLEM = text("""
     SELECT d.problem FROM corpus_documents c JOIN documents d ON d.hash = c.hash
@@ -179,8 +208,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def samples(self) -> int:
         """Number of samples that the job would have."""
-        if self.submission.imported is not None:
-            return self.submission.imported.answers
+        if self.submission.stored is not None:
+            return self.submission.stored.answers
         return self.items * self.submission.repeats
 
 
@@ -222,8 +251,10 @@ class Drafting:
         submission = await self._with_judge(pipeline, submission, pins.get("judge"))
         submission = await self._with_guidance(pipeline, submission, corpus, has_judge="judge" in pins)
         # An experiment has up to a thousand drafts, and the schedulers share this event loop.
+        check_metric_names(submission.params.metrics)
         spec, calls = await to_thread.run_sync(_dry_run, submission, pins)
         check_shows_documents(prompt, calls)
+        await self._check_metrics(submission, dataset, calls)
         if pipeline.prepare is not None and corpus is not None:
             _check_calibration(submission.params, items, await self._look_up_once(_count_documents, corpus))
         code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
@@ -232,6 +263,8 @@ class Drafting:
             asked["submitted_by"] = submission.submitted_by
         if submission.imported is not None:
             asked["imported"] = msgspec.to_builtins(submission.imported)
+        if submission.measured is not None:
+            asked["measured"] = msgspec.to_builtins(submission.measured)
         if used := pins_of(pipeline, submission.params, calls):
             asked["plugins"] = msgspec.to_builtins(used)
         return Draft(
@@ -244,7 +277,7 @@ class Drafting:
         """Pin the prompt that the job names, else choose the shipped one that its grader reads; a repeated job keeps
         the one that it had.
         """
-        if pipeline.ignores("generate.template") or submission.imported is not None:
+        if pipeline.ignores("generate.template"):
             return submission, None
         generate, prompt = submission.params.generate, None
         if generate.template:
@@ -303,6 +336,33 @@ class Drafting:
         rulerag = await self._look_up_once(pin_rulerag, params, corpus, has_judge)
         return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rulerag=rulerag))
 
+    async def _check_metrics(self, submission: Submission, dataset: int, calls: Sequence[Bound]) -> None:
+        """Check that the job has what its metrics read.
+
+        Raises:
+            Invalid: there is no search, no gold answer, or no numbered documents, which one needs.
+        """
+        stored = submission.stored
+        searches = stored.contexts > 0 if stored else any(bound.role == "retrieve" for bound in calls)
+        prompt = submission.params.generate.template.partition("@")[0]
+        is_import = submission.imported or (submission.measured and submission.measured.pipeline == IMPORTED)
+        # Another system numbers what it was given, or cites nothing.
+        numbered = bool(is_import) or (prompt in list_template_ids() and template(prompt).numbered)
+        for each in map(get_metric, submission.params.metrics.names):
+            at = f"`params.metrics.names`: {each.name!r}"
+            if (each.needs_documents or each.needs_citations) and not searches:
+                problem, hint = "the pipeline searches nothing", "leave it out"
+                if is_import:
+                    hint = "add them in a column `contexts`, or leave it out"
+                    problem = "no answer of the import has any"
+                raise Invalid(f"{at} reads the documents of the prompt, and {problem}", hint=hint)
+            if each.needs_citations and not numbered:
+                hint = "set `generate.template` to `cited`"
+                raise Invalid(f"{at} reads citations, and the prompt does not number the documents", hint=hint)
+            if each.needs_gold and dataset and not await self._look_up_once(_has_gold, dataset):
+                hint = "leave it out, or choose a metric that needs none, such as `faithfulness`"
+                raise Invalid(f"{at} needs gold answers, and the dataset has none", hint=hint)
+
     async def _pin_roles(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
         """Pin models by role. A mining job asks no model, so the schedulers load none for it."""
         if submission.graph:
@@ -310,7 +370,7 @@ class Drafting:
         params = submission.params
         if submission.pipeline == EMBEDDING:
             return {"embed": await self._look_up_once(pin_embedder)}
-        if submission.imported is not None:
+        if submission.stored is not None:
             return await self._pin_grading(submission)
         pins = await self._look_up_once(_pin_models, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._look_up_once(_pin_fallback, params.crag.fallback)
@@ -320,7 +380,8 @@ class Drafting:
     async def _pin_grading(self, submission: Submission) -> dict[str, Pin]:
         """Pin the grader of a job that only grades, and the judge if that grader asks one."""
         grader = submission.params.grading.grader
-        roles = {role: name for role, name in self._settings.roles.items() if role == "judge" and grader == "rubric"}
+        asks_judge = grader == "rubric" or submission.params.metrics.names
+        roles = {role: name for role, name in self._settings.roles.items() if role == "judge" and asks_judge}
         pins = await self._look_up_once(_pin_models, submission.models, None, None, roles)
         kept = {role: pin for role, pin in pins.items() if role in ("judge", "verify")}
         return {**kept, **await self._look_up_once(_pin_answer_grader, grader, "judge" in kept)}
@@ -343,6 +404,8 @@ def _find_pipeline(submission: Submission) -> registry.Registered:
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
     if name == IMPORTED and submission.imported is None:
         raise Invalid(f"`pipeline`: jobs of {name!r} are made of answers in a file", hint="mathrag job import")
+    if name == MEASURED and submission.measured is None:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made of an ended job", hint="mathrag job measure")
     if name == EMBEDDING and submission.job is None:
         raise Invalid(f"`pipeline`: jobs of {name!r} are made of texts", hint="POST /openai/v1/batches")
     if name == CONVERSATION and submission.job is None:
@@ -359,6 +422,10 @@ async def _find_dataset(connection: AsyncConnection, name: str) -> tuple[int, in
     if row.items == 0:
         raise Invalid(f"`dataset`: {name!r} has no items", hint="mathrag dataset create NAME --from PATH")
     return row.id, row.items, row.grader
+
+
+async def _has_gold(connection: AsyncConnection, dataset: int) -> bool:
+    return bool((await connection.execute(HAS_GOLD, {"dataset": dataset})).scalar())
 
 
 async def _find_corpus(connection: AsyncConnection, name: str | None) -> int | None:
@@ -462,8 +529,11 @@ def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, lis
     try:
         for call in anchored:
             bind(call, job.binding, 0)
-        rounds = list(dry_run(job, Item(ordinal=0, question="?")))
+        rounds = list(dry_run(job, make_placeholder_item(params)))
     except KeyError as missing:
+        if missing.args == ("judge",) and params.metrics.names:
+            hint = "name one with --model judge=NAME, or configure `roles.judge`"
+            raise Invalid("`params.metrics.names`: they need a judge model, and there is none", hint=hint) from missing
         hint = "add --corpus NAME (`mathrag corpus list` shows all), or choose the pipeline `closed-book`"
         message = f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)"
         raise Invalid(message, hint=hint) from missing
@@ -680,7 +750,7 @@ def _make_rows(drafts: Sequence[Draft], names: Sequence[str], turns: Sequence[in
             | {
                 "name": name,
                 "public_id": submission.job or uuid.uuid4(),
-                "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
+                "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline, submission.params)),
                 "params": canonical.encode(submission.params),
                 "dataset_id": draft.dataset,
                 "corpus_id": draft.corpus,
@@ -727,6 +797,9 @@ async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submiss
     if row["pipeline"] == IMPORTED:
         hint = "import the file again, under another name: mathrag job import"
         raise Conflict(f"job {public_id} grades imported answers, so there is nothing to ask again", hint=hint)
+    if row["pipeline"] == MEASURED:
+        hint = "measure that job again: mathrag job measure"
+        raise Conflict(f"job {public_id} measures the answers of another job, so it cannot be requeued", hint=hint)
     return _make_submission(row)
 
 
@@ -765,110 +838,7 @@ def _make_submission(row: RowMapping) -> Submission:
     )
 
 
-# Import the answers of another system: store them together with the `imported` job that grades them.
-#
-# Grading is ordinary: the job's samples request it when they run, and equal pairs of answer and gold are graded once.
-
-SELECT_DATASET_ID = text("SELECT id FROM datasets WHERE name = :name")
-ITEMS = text("SELECT custom_id, question FROM items WHERE dataset_id = :dataset ORDER BY ordinal")
-COLUMNS = ("job", "ordinal", "repeat", "content")
-
-
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The job, and how much of its dataset it covers."""
-
-    job: uuid.UUID
-    answers: int
-    missing: int
-    """Items of the dataset without an answer; the job covers the others."""
-    matched: dict[str, int]
-    """Number of answers by what named their item: "id", "question", "index" or "order"."""
-    empty: list[int]
-    """Lines of empty answers, which are wrong."""
-
-
-class _ImportTotals:
-    """Totals over the answers that were stored so far."""
-
-    def __init__(self) -> None:
-        self.answers = 0
-        self.items: set[int] = set()
-        self.lowest: int | None = None
-        self.repeats = 0
-        self.content = hashlib.sha256()
-        self.matched: Counter[str] = Counter()
-        self.empty: list[int] = []
-
-    def add(self, each: ImportedAnswer, content: bytes) -> None:
-        self.answers += 1
-        self.items.add(each.ordinal)
-        self.matched[each.matched_by] += 1
-        if each.is_empty:
-            self.empty.append(each.line)
-        self.lowest = each.repeat if self.lowest is None else min(self.lowest, each.repeat)
-        self.repeats = max(self.repeats, each.repeat + 1)
-        self.content.update(canonical.digest([each.ordinal, each.repeat]) + hashlib.sha256(content).digest())
-
-
-async def load_items(database: Database, dataset: str) -> ItemIndex:
-    """Load the dataset's items by their ids and questions, as the lines of a file name them.
-
-    Raises:
-        NotFound: there is no such dataset.
-    """
-    async with database.transaction() as connection:
-        number = (await connection.execute(SELECT_DATASET_ID, {"name": dataset})).scalar()
-        if number is None:
-            raise await make_not_found(connection, "dataset", dataset)
-        rows = (await connection.execute(ITEMS, {"dataset": number})).all()
-    return ItemIndex((row.custom_id, row.question) for row in rows)
-
-
-async def submit_imported(
-    database: Database,
-    settings: Settings,
-    submission: Submission,
-    items: ItemIndex,
-    batches: AsyncIterator[list[ImportedAnswer]],
-) -> Submitted:
-    """Store the answers and insert the job that grades them, in one transaction.
-
-    Raises:
-        Conflict: a job has this name already.
-        Invalid: there are no answers, or the repeats do not start at 0.
-        InvalidLine: from `batches`.
-        TooLarge, TooMany: more than the operator allows.
-    """
-    job, tally = uuid.uuid4(), _ImportTotals()
-    async with database.transaction() as connection:
-        await lifecycle.reserve(connection, [submission.name])
-        await copy(connection, "given", COLUMNS, _answer_rows(job, batches, tally))
-        if not tally.answers:
-            raise Invalid(
-                "the upload holds no answers",
-                hint="send one line for each answer; lines that were left out are no answers",
-            )
-        if tally.lowest:
-            hint = f"add {tally.lowest} to `first_repeat`: the number that the first repeat has in the file"
-            raise Invalid(f"the lowest repeat is {tally.lowest}, and repeats are counted from 0", hint=hint)
-        missing = items.count - len(tally.items)
-        imported = ImportSummary(
-            answers=tally.answers, missing=missing, hash=tally.content.hexdigest(), matched=dict(tally.matched)
-        )
-        submission = msgspec.structs.replace(submission, repeats=tally.repeats, job=job, imported=imported)
-        await insert(connection, settings, [await Drafting(connection, settings).draft(submission)])
-    return Submitted(job=job, answers=tally.answers, missing=missing, matched=dict(tally.matched), empty=tally.empty)
-
-
-async def _answer_rows(
-    job: uuid.UUID, batches: AsyncIterator[list[ImportedAnswer]], tally: _ImportTotals
-) -> AsyncIterator[tuple[Any, ...]]:
-    async for batch in batches:
-        for each in batch:
-            content = canonical.encode(each.given)
-            tally.add(each, content)
-            yield job, each.ordinal, each.repeat, content
-
+# Store the messages of conversations together with the job that answers them.
 
 STORE = text("""
     INSERT INTO given (job, ordinal, repeat, content)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, Invalid, NotFound
-from shared.replies import CorpusRecord
+from shared.replies import CorpusRecord, Document
 from shared.storage.database import Database, Page, check_name, copy, cursor_scope, load_named, load_page
 
 # Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
@@ -108,12 +108,7 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
     async for records in batches:
         hashes = _hash_documents(records)
         # Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones.
-        documents = dict(zip(hashes, (record.document for record in records), strict=True))
-        stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
-        for known in stored:
-            del documents[known]
-        new = [(key, document.problem, document.text) for key, document in documents.items()]
-        await copy(connection, "documents", DOCUMENTS, new)
+        await store_documents(connection, dict(zip(hashes, (record.document for record in records), strict=True)))
         members = [
             (corpus, ordinal, record.external_id, hash_, msgspec.json.encode(record.meta).decode())
             for ordinal, (record, hash_) in enumerate(zip(records, hashes, strict=True), start=digest.documents)
@@ -125,6 +120,13 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
     values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
     await connection.execute(FINISH, values)
     return CreatedCorpus(corpus=Corpus(**await load_named(connection, ONE, "corpus", name)), new=True)
+
+
+async def store_documents(connection: AsyncConnection, documents: Mapping[bytes, Document]) -> None:
+    """Insert those of the documents, by hash, that are not stored yet. The transaction must hold `LOCK`."""
+    stored = set((await connection.execute(STORED, {"hashes": list(documents)})).scalars())
+    new = [(key, each.problem, each.text) for key, each in documents.items() if key not in stored]
+    await copy(connection, "documents", DOCUMENTS, new)
 
 
 async def _check_same_content(

@@ -66,11 +66,11 @@ NAMES = {
     ),
     "ACCEPTED_FOR": "a.accepted AND a.call_id =",
     "ASKED_BY_SAMPLE": "i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal",
-    # For jobs of imported answers: whether the item has an answer, and the answer of the sample.
-    "GIVEN_FOR_ITEM": "j.pipeline <> 'imported' OR EXISTS (SELECT 1 FROM given g"
+    # For jobs of given answers: whether the item has an answer, and the answer of the sample.
+    "GIVEN_FOR_ITEM": "j.pipeline NOT IN ('imported', 'measured') OR EXISTS (SELECT 1 FROM given g"
     " WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)",
     "GIVEN_TO_SAMPLE": "g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat"
-    " AND s.kind = 'item' AND j.pipeline IN ('imported', 'conversation', 'embedding')",
+    " AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding')",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
     # Where a call stands in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`).

@@ -31,14 +31,19 @@ from shared.storage.database import (
 
 NUL = {"nul": "\\u0000", "instead": "\\ufffd"}
 """A NUL in JSON and its replacement: a model may write one, and PostgreSQL's JSON functions refuse it."""
-# Takes the smallest hashes of seed and content, so that equal seeds draw equal tasks from a job.
+# Takes the smallest hashes of seed and content, so that equal seeds draw equal tasks from a job. Metrics rate documents
+# after the answer was written, some of them for other questions on purpose: these ratings are left out.
 DOCUMENTS = sql("""
     WITH judged AS (
         SELECT s.kind, s.ordinal, s.repeat, t.position, t.slot,
             CAST(replace(convert_from(c.request, 'UTF8'), :nul, :instead) AS json) AS asked,
             CAST(replace(convert_from(a.reply, 'UTF8'), :nul, :instead) AS json) AS reply
         FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
-        JOIN attempts a ON {ACCEPTED_FOR} c.id WHERE s.job_id = :job AND c.role = 'judge'),
+        JOIN attempts a ON {ACCEPTED_FOR} c.id WHERE s.job_id = :job AND c.role = 'judge'
+            AND t.position < COALESCE((
+                SELECT max(w.position) FROM steps w JOIN calls g ON g.id = w.call_id AND g.role = 'generate'
+                WHERE w.sample_id = s.id), t.position + 1)
+            AND NOT EXISTS (SELECT FROM jobs g WHERE g.id = :job AND g.pipeline IN ('imported', 'measured'))),
     rated AS (
         SELECT *, asked -> 'values' -> 'document' ->> 'doc' AS document,
             CASE WHEN :by_question THEN asked -> 'values' ->> 'question' ELSE '' END AS question

@@ -15,8 +15,9 @@ from shared.calls import DocumentRef, Request, seed_of, text_of
 from shared.mathtext.equations import arithmetic
 from shared.params import Params
 from shared.pipelines.imported import IMPORTED
+from shared.pipelines.measured import MEASURED
 from shared.rag.grading import Extract, grader_of_results
-from shared.rag.prompts import Template, TemplateChanged, TemplateError, list_references, render_request
+from shared.rag.prompts import LABELS, Template, TemplateChanged, TemplateError, list_references, render_request
 from shared.rag.provenance import find_scorer
 from shared.recent import LruCache
 from shared.replies import Document, Generated, Rated, Reply, Retrieved
@@ -201,7 +202,7 @@ def find_extractor(params: Params | None) -> Extract:
 def find_answering_text(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
     """Return the last generated text with the sample's answer; without an outcome, the last text."""
     if outcome is not None:
-        details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage == IMPORTED)
+        details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage in (IMPORTED, MEASURED))
         if (imported := next((text for text in details if isinstance(text, str)), None)) is not None:
             return imported
     newest = list(reversed(texts))
@@ -444,16 +445,24 @@ def _make_result(
 ) -> ResultRow:
     said: list[tuple[str, bytes | None]] = []
     rated: list[tuple[str, int]] = []
-    for call in calls:
+    # Metrics rate documents, too, after the answer was written, or given.
+    written = [place for place, call in enumerate(calls) if call.role == "generate"]
+    measured = len(calls)
+    if outcome is not None and outcome.metrics and outcome.refusal is None:
+        measured = written[-1] if written else 0
+    for place, call in enumerate(calls):
         reply = try_decode(call.reply, REPLY, "")[0]
         if isinstance(reply, Generated) and call.role == "generate":
             said.append((reply.text, call.request))
         if isinstance(reply, Rated):
             # The hash of the rated document; empty if the request names none or several.
             request = try_decode(call.request, Request, "")[0]
+            if request is not None and request.template.partition("@")[0] in LABELS:
+                continue
             value = request.values.get("document") if request is not None else None
             document = value.doc if isinstance(value, DocumentRef) else ""
-            rated.append((document, reply.rating))
+            if place < measured or not document:
+                rated.append((document, reply.rating))
     chosen = find_answering_text([each for each, _ in said], outcome, extract)
     asked = next((request for each, request in reversed(said) if each == chosen), None)
     return ResultRow(

@@ -486,6 +486,7 @@ def _make_row(row: RowMapping, outcome: Outcome | None, problem: str | None, end
         ending=ended.ending.value if ended else None,
         ending_reason=ended.reason if ended else None,
         score=outcome.verdict.score if outcome and outcome.verdict else None,
+        metrics={name: each.value for name, each in outcome.metrics.items()} if outcome and outcome.metrics else None,
         **{field: row[field] for field in copied},
     )
 

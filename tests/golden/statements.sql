@@ -47,7 +47,7 @@
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
         AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
     CROSS JOIN generate_series(0, j.repeats - 1) r
-    WHERE j.id = ANY($1) AND (j.pipeline <> 'imported' OR EXISTS (SELECT 1 FROM given g WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)) ORDER BY j.id, r, i.ordinal
+    WHERE j.id = ANY($1) AND (j.pipeline NOT IN ('imported', 'measured') OR EXISTS (SELECT 1 FROM given g WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)) ORDER BY j.id, r, i.ordinal
 
 
     INSERT INTO steps (sample_id, position, slot, call_id, created)
@@ -120,7 +120,7 @@
         i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb))
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'conversation', 'embedding')
+    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding')
     WHERE s.state = 0 ORDER BY s.id LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED
 
 
@@ -300,7 +300,7 @@ SELECT id, hash, digest FROM models WHERE name = $1 AND served ORDER BY register
 
 SELECT id, items, grader FROM datasets WHERE name = $1
 
-SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash, code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared, CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY($1)
+SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash, code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, corpus_id, prepared, CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY($1)
 
 SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = $1 AND ordinal < COALESCE(CAST($2 AS integer), ordinal + 1) ORDER BY sha256(CAST($3 AS bytea) || hash), ordinal LIMIT $4
 

@@ -54,6 +54,7 @@ CONFIG = SchemathesisConfig.from_dict(
                 for path in (
                     "/v1/jobs",
                     "/v1/jobs/import",
+                    "/v1/jobs/{job}/measure",
                     "/v1/plan",
                     "/v1/configuration",
                     "/v1/corpora",

@@ -515,7 +515,9 @@ async def asking_job(database: Database, monkeypatch: pytest.MonkeyPatch) -> str
 def change_pipeline(monkeypatch: pytest.MonkeyPatch, run: Pipeline) -> None:
     install(monkeypatch, "asking", run)
     known = registry.pipeline_hash
-    monkeypatch.setattr(registry, "pipeline_hash", lambda name: "f" * 64 if name == "asking" else known(name))
+    monkeypatch.setattr(
+        registry, "pipeline_hash", lambda name, params=None: "f" * 64 if name == "asking" else known(name, params)
+    )
 
 
 async def audit_over_http(api: Api, job: str) -> tuple[bool, list[tuple[str, bool]], str | None]:

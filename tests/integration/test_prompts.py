@@ -67,7 +67,7 @@ async def test_each_content_of_a_name_is_a_version(api: Api) -> None:
     assert await api.get("/v1/prompts/short@2") == second
     assert (await api.get(f"/v1/prompts/short@{second['hash']}"))["version"] == 2
     names = [each["name"] for each in await api.get("/v1/prompts")]
-    assert names == ["short", "cot", "choice", "short-answer", "answer"]
+    assert names == ["short", "cot", "choice", "short-answer", "answer", "cited"]
 
 
 async def test_versions_are_compared_line_by_line(api: Api) -> None:

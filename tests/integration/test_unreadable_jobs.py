@@ -376,7 +376,9 @@ async def test_a_process_with_another_source_does_not_answer_for_the_one_that_wa
     changed = """UPDATE jobs SET code = code || jsonb_build_object('version', '0.1.0', 'commit', CAST(:c AS text))"""
     await run_sql(database, changed, c=commit)
     known = registry.pipeline_hash
-    monkeypatch.setattr(registry, "pipeline_hash", lambda name: "f" * 64 if name == "asking" else known(name))
+    monkeypatch.setattr(
+        registry, "pipeline_hash", lambda name, params=None: "f" * 64 if name == "asking" else known(name, params)
+    )
     await drain(database, ScriptedExecutor())
     assert await rows(database, ENDED) == [
         ("broken", 0, failure), ("broken", 1, failure), ("sound", 0, None), ("sound", 1, None),

@@ -13,7 +13,7 @@ LEAVES = tuple(dict.fromkeys(".".join(each.path.split(".")[:2]) for each in PARA
 """All parameters that a user may set; a decoding, and a pair of thresholds, count as one."""
 VALUES: Tree = {
     "enhance.terms": {"a": ["b"]}, "anchors": {"negative": "b"}, "gate.on_unusable": "rules", "context_size": 2,
-    "crag.upper": 0.9, "crag.lower": 0.1, "crag.similarity": 0.9,
+    "metrics.names": ["x"], "crag.upper": 0.9, "crag.lower": 0.1, "crag.similarity": 0.9,
 }  # fmt: skip
 """Another value, where the type does not tell one."""
 SEEN: set[str] = set()

@@ -1,6 +1,6 @@
 """Operations on jobs: submit, list, compare."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, Unpack, cast
 from uuid import uuid4
@@ -56,6 +56,7 @@ def submit(
     name: str | None = None,
     corpus: str | HasName | None = None,
     grader: str | None = None,
+    metrics: Sequence[str] = (),
     params: Mapping[str, object] | None = None,
     models: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -70,6 +71,7 @@ def submit(
         name: name of the job; None makes one from that of the pipeline.
         corpus: the corpus to search, as an object or by name; None searches nothing.
         grader: name of the grader; None takes the one of the dataset.
+        metrics: metrics for which the judge model labels the answers, such as `["faithfulness"]`.
         params: nested parameters, such as `{"gate": {"tau": 0.3}}`.
         models: names of models by role, such as `{"judge": "world-judge"}`.
         metadata: your own keys and values.
@@ -80,8 +82,10 @@ def submit(
         rank: priority; jobs of a smaller rank run first (default: 100).
     """
     nested = dict(params or {})
-    if grader is not None:
-        nested["grading"] = {**cast("Mapping[str, object]", nested.get("grading", {})), "grader": grader}
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    for group, name_, value in (("grading", "grader", grader), ("metrics", "names", names or None)):
+        if value is not None:
+            nested[group] = {**cast("Mapping[str, object]", nested.get(group, {})), name_: value}
     body = {
         "name": name or f"{pipeline}-{uuid4().hex[:6]}", "dataset": name_of(dataset), "pipeline": pipeline,
         "corpus": None if corpus is None else name_of(corpus), "params": nested,
@@ -98,6 +102,8 @@ def import_answers(
     columns: Mapping[str, str] | None = None,
     first_repeat: int = 0,
     grader: str | None = None,
+    metrics: Sequence[str] = (),
+    models: Mapping[str, str] | None = None,
     format: Format = "auto",  # noqa: A002 - what the API calls it
     delimiter: str | None = None,
     reader: str | None = None,
@@ -110,10 +116,13 @@ def import_answers(
     Args:
         name: name of the job.
         dataset: the dataset whose items were answered, as an object or by name.
-        source: a file (JSON lines or CSV), or rows, with `id`, `index` or `question`, and `answer` or `text`.
+        source: a file (JSON lines or CSV), or rows, with `id`, `index` or `question`, `answer` or `text`, and, if they
+            are known, the texts of the prompt's documents in `contexts`.
         columns: names of columns by field, such as `{"answer": "prediction"}`.
         first_repeat: number of an item's first repeat in the file, such as 0 or 1.
         grader: name of the grader; None takes the one of the dataset.
+        metrics: metrics for which the judge model labels the answers, such as `["faithfulness"]`.
+        models: names of models by role; only `judge` is asked.
         format: format of a file; "auto" detects it from the first bytes.
         delimiter: delimiter of CSV: "comma", "semicolon" or "tab"; None detects it from the header.
         reader: name of a plug-in of the service that reads the file, instead of `format`.
@@ -131,7 +140,8 @@ def import_answers(
         return answers.read_answers(path, mapping, layout=program, format=FileFormat(format), delimiter=delimiter)
 
     options: dict[str, Value | None] = {"column": given or None, "first_repeat": first_repeat, "grader": grader}
-    options["on_error"] = on_error
+    options |= {"metric": list(metrics) or None, "on_error": on_error}
+    options["model"] = [f"{role}={model}" for role, model in (models or {}).items()] or None
     if reader is not None:
         options |= {"format": "auto", "reader": reader}
         return jobs.import_answers(file_of(source, progress), name, name_of(dataset), **options)
@@ -158,6 +168,7 @@ class Jobs(Group[C]):
     pause = JobOperation(jobs.pause, JobView)
     resume = JobOperation(jobs.resume, JobView)
     requeue = JobOperation(jobs.requeue, JobView)
+    measure = JobOperation(jobs.measure, JobView)
     report = Operation(jobs.report, Report)
     audit = Operation(jobs.audit, Audit)
     plan = Operation(jobs.plan, PlanView)

@@ -15,7 +15,8 @@ from services.orchestrator.reports.comparison import (
     parse_measure,
 )
 from shared.fields import WHOLE
-from shared.shapes import ACCURACY, PATTERN, Scope
+from shared.rag.answer_metrics import METRICS
+from shared.shapes import ACCURACY, EXACT, SCORE, Scope
 from shared.storage import database
 from shared.storage.samples import ChangedSamples, Only, list_changed_samples
 
@@ -27,12 +28,15 @@ Jobs = Annotated[
 Baseline = Annotated[
     str | None, Query(description="The job that all others are compared with; without it every pair is compared.")
 ]
+_SHIPPED = (ACCURACY, EXACT, SCORE, *(score for metric in METRICS.values() for score in metric.scores))
+"""Measures by name, without those of plug-ins, which are accepted, too."""
 MeasureName = Annotated[
     str,
     Query(
         alias="measure",
-        description="What to compare: accuracy, exact, score, or answer@K (docs/how-to/graders.md).",
-        json_schema_extra={"pattern": f"^({PATTERN})$"},
+        description="What to compare: accuracy, exact, score, answer@K (docs/how-to/graders.md), or a score of a metric"
+        " such as faithfulness (docs/how-to/metrics.md).",
+        json_schema_extra={"pattern": f"^({'|'.join(_SHIPPED)}|answer@([1-9][0-9]{{0,2}}|1000))$"},
     ),
 ]
 """The measure to compare by. `parse_measure` refuses others with a message that a person can read."""

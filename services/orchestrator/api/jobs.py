@@ -41,17 +41,19 @@ from shared import audit, canonical
 from shared.fields import WHOLE, Key, Stored, make_model
 from shared.ingest.answers import ImportedAnswer
 from shared.pipelines.imported import IMPORTED
+from shared.pipelines.measured import MEASURED
+from shared.runtime.answers import MeasureRequest, Submitted, load_items, submit_imported, submit_measured
 from shared.runtime.lifecycle import Amendment, amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
 from shared.runtime.lifecycle import resume as resume_job
-from shared.runtime.parameters import check_read, list_known_paths, parse_params
+from shared.runtime.parameters import check_metric_names, check_read, list_known_paths, parse_params
 from shared.runtime.pins import TRUST, Calibrated, calibrate_crag
-from shared.runtime.submit import Submission, Submitted, load_items, repeat_submission, submit_imported, submit_once
+from shared.runtime.submit import Submission, repeat_submission, submit_once
 from shared.shapes import Scope
 from shared.storage import configurations, database, jobs
 from shared.storage.configurations import SHIPPED, Configuration
-from shared.storage.database import TERMINAL, KeyedRequest, check_name
+from shared.storage.database import TERMINAL, Accepted, KeyedRequest, check_name
 from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateChange, Sort, Waiting
 
 # Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored.
@@ -88,6 +90,39 @@ class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
             raise Invalid(problem, hint="set one of them above 0")
         given = frozenset(list_known_paths(self.params))
         return Submission(params=params, given=given, configuration=holding.version, **fields)
+
+
+class MeasureBody(BaseModel):
+    """What to measure of an ended job."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"example": {"params": {"metrics": {"names": ["faithfulness"]}}}}
+    )
+
+    name: str | None = None
+    """Name of the new job; by default the ended job's with `-measured`."""
+    params: dict[str, Any] = {}
+    """Parameters of the group `metrics`; the others are those of the ended job."""
+    models: dict[Key, Stored] = {}
+    """Model names by role; only `judge` is asked."""
+
+    def make_request(self, holding: Configuration, submitted_by: str | None) -> MeasureRequest:
+        """Return the request after checking it; parameters that it does not set are taken from `holding`.
+
+        Raises:
+            Invalid: a field cannot be used; the message names it.
+        """
+        if others := sorted(self.params.keys() - {"metrics"}):
+            problem = f"`params.{others[0]}`: belongs to the answers, which are there already"
+            raise Invalid(problem, hint="set `params.metrics` alone")
+        return MeasureRequest(
+            metrics=parse_params(self.params, holding.params).metrics,
+            given=frozenset(list_known_paths(self.params)),
+            name=None if self.name is None else check_name(self.name),
+            models=self.models,
+            configuration=holding.version,
+            submitted_by=submitted_by,
+        )
 
 
 class JobChange(make_model(Amendment), BaseModel):  # type: ignore[misc]
@@ -222,12 +257,36 @@ async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: Idemp
     return await _submit(deps, caller, submission, make_keyed_request(key, "requeue", str(public_id)))
 
 
+@route(
+    router, "POST", "/{job}/measure", Scope.SUBMIT, "Measure a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
+)
+async def measure(
+    job: str, body: MeasureBody, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey
+) -> Response:
+    """Measures the answers of a completed job by a new job of the pipeline `measured`, which asks the judge model alone
+    and changes nothing of the other one. Failed samples are left out. Grades are reused, and so are the metrics' calls
+    that any job has made before (docs/how-to/imports.md#measure-a-job-later).
+
+    Answers 409 if the job has not completed, or has no answers.
+    """
+    public_id = await jobs.resolve_public_id(deps.database, job)
+    request = body.make_request(await configurations.load_newest(deps.database), caller.name)
+    asked = [str(public_id), body.model_dump(exclude_none=True)]
+    keyed = make_keyed_request(key, "measure", asked)
+    accepted = await submit_measured(deps.database, deps.settings, public_id, request, keyed)
+    return await _answer_accepted(deps, accepted, MEASURED)
+
+
 async def _submit(deps: Deps, caller: Caller, submission: Submission, request: KeyedRequest | None) -> Response:
     submission = msgspec.structs.replace(submission, submitted_by=caller.name)
     accepted = await submit_once(deps.database, deps.settings, submission, request)
+    return await _answer_accepted(deps, accepted, submission.pipeline)
+
+
+async def _answer_accepted(deps: Deps, accepted: Accepted, pipeline: str) -> Response:
     deps.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
-    warnings = await to_thread.run_sync(list_edit_warnings, [submission.pipeline])
+    warnings = await to_thread.run_sync(list_edit_warnings, [pipeline])
     warnings += await list_warnings(deps.database, job=accepted.job)
     repeat_submission = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | repeat_submission, warnings)
@@ -555,6 +614,14 @@ async def import_answers(
     first_repeat: Annotated[int, Query(ge=0, le=1000, description="The number of an item's first repeat.")] = 0,
     grader: Annotated[str | None, Query(description="Grader of the answers; by default the dataset's.")] = None,
     layout: Annotated[Layout | None, Query(description="Program whose log the body is, in place of `format`.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        Query(max_length=20, description="Metric to measure, such as `faithfulness`; repeat it for several."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        Query(max_length=20, description="Model of a role, such as `judge=world-judge`; by default the operator's."),
+    ] = None,
 ) -> Response:
     """Imports the answers of another system, as JSON lines, CSV or the log of a program, as a job of the pipeline
     `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all answers
@@ -564,16 +631,22 @@ async def import_answers(
     is wrong. An item without a line, or whose line says that the other system failed (`error`), gets no sample, and
     `warnings` says which. A line that cannot be used rejects the whole upload; with `on_error=skip` such lines are left
     out and named in `warnings`.
+
+    The texts that the system's prompt had are in `contexts`, a list of texts, and metrics read them
+    (docs/how-to/imports.md#documents).
     """
     columns = make_mapping(upload.pairs, first_repeat)
     holding = await configurations.load_newest(deps.database)
-    params = parse_params({"grading": {"grader": grader}} if grader else {}, holding.params)
+    asked: dict[str, Any] = {"grading": {"grader": grader}} if grader else {}
+    params = parse_params(asked | ({"metrics": {"names": metric}} if metric else {}), holding.params)
+    check_metric_names(params.metrics)
     submission = Submission(
         name=check_name(name),
         dataset=dataset,
         pipeline=IMPORTED,
         params=params,
         configuration=holding.version,
+        models=_parse_models(model or ()),
         submitted_by=caller.name,
     )
     items = await load_items(deps.database, dataset)
@@ -586,6 +659,13 @@ async def import_answers(
     warnings = await list_warnings(deps.database, job=submitted.job)
     warnings += _list_import_warnings(submitted, reader)
     return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
+
+
+def _parse_models(pairs: Sequence[str]) -> dict[str, str]:
+    found = {role: name for role, _, name in (pair.partition("=") for pair in pairs)}
+    if not all(found.values()):
+        raise Invalid(f"`model`: {pairs[0]!r} is not a pair", hint="write ROLE=NAME, such as judge=world-judge")
+    return found
 
 
 def _list_import_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:

@@ -41,7 +41,8 @@ LONGEST_LINE = 200
 """Length in characters above which a parameter gets a field of several lines."""
 UNBOUNDED = 1e12
 """Bounds from this value on are those of the machine's integers and are not shown."""
-Kind = Literal["whole", "number", "choice", "flag", "text", "lines", "json"]
+Kind = Literal["whole", "number", "choice", "flag", "text", "lines", "names", "json"]
+"""`names` are several, with commas between them."""
 
 
 class Parameter(NamedTuple):
@@ -133,7 +134,8 @@ def flatten(params: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, str]:
         if isinstance(value, Mapping) and f"{prefix}{name}".removeprefix(PREFIX) not in known:
             found |= flatten(value, f"{prefix}{name}.")
         elif value is not None:
-            found[f"{prefix}{name}"] = format_value(value)
+            names = known.get(f"{prefix}{name}".removeprefix(PREFIX)) == "names" and isinstance(value, list | tuple)
+            found[f"{prefix}{name}"] = ", ".join(map(str, value)) if names else format_value(value)
     return found
 
 
@@ -176,6 +178,8 @@ def _make_parameter(path: str, found: Any, default: Any, text: str) -> Parameter
             return Parameter(path, kind, default, text, low=low, high=high)
         case inspect.StrType():
             return Parameter(path, "lines" if (found.max_length or 0) > LONGEST_LINE else "text", default, text)
+        case inspect.VarTupleType(item_type=inspect.StrType()):
+            return Parameter(path, "names", default, text)
     return Parameter(path, "json", default, text)
 
 
@@ -189,6 +193,8 @@ def _parse(value: str, kind: Kind) -> Any:
                 return number if math.isfinite(number) else value
             case "json":
                 return msgspec.json.decode(value)
+            case "names":
+                return [name.strip() for name in value.split(",") if name.strip()]
     except (ValueError, msgspec.DecodeError):
         return value
     return {"true": True, "false": False}.get(value, value) if kind == "flag" else value

@@ -83,7 +83,8 @@ async def write_parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterato
 def _write(writer: Any, columns: Any, rows: Sequence[ResultRow]) -> None:
     import pyarrow as pa
 
-    writer.write_batch(pa.RecordBatch.from_pylist([msgspec.structs.asdict(row) for row in rows], schema=columns))
+    records = [msgspec.structs.asdict(row) | {"metrics": row.metrics and [*row.metrics.items()]} for row in rows]
+    writer.write_batch(pa.RecordBatch.from_pylist(records, schema=columns))
 
 
 def make_schema() -> Any:
@@ -96,7 +97,8 @@ def make_schema() -> Any:
     judged = {"judged": pa.list_(pa.string()), "ratings": pa.list_(pa.int8())}
     flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
     others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
-    types = {**whole, **thumbs, **flags, **others, **took, **judged, "score": pa.float64()}
+    scores = {"score": pa.float64(), "metrics": pa.map_(pa.string(), pa.float64())}
+    types = {**whole, **thumbs, **flags, **others, **took, **judged, **scores}
     own = ("index", "repeat", "question", "state", "truncated", "context", "duplicates", "unscored")
     required = {*thumbs, *took, *judged, *own}
     return pa.schema(
@@ -154,6 +156,8 @@ def format_cell(value: object) -> str:
             return value.isoformat()
         case tuple():
             return " ".join(map(str, value))
+        case dict():
+            return msgspec.json.encode(value).decode()
         case str() if value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
             return f"'{value}"
     return str(value)

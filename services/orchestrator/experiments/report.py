@@ -12,7 +12,15 @@ from anyio import to_thread
 from mathrag.errors import Invalid
 from mathrag.intervals import Graded
 from mathrag.messages import format_count
-from services.orchestrator.reports.comparison import BY_VERDICT, Comparison, System, check_scores, compare, compute_mean
+from services.orchestrator.reports.comparison import (
+    BY_VERDICT,
+    Comparison,
+    System,
+    check_scores,
+    compare,
+    compute_mean,
+    list_measures,
+)
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load_facts
 from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.shapes import Measure
@@ -134,7 +142,7 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     measure: str
-    """Measure that is compared: `accuracy`, `exact`, `score` or `answer@K`."""
+    """Measure that is compared: `accuracy`, `exact`, `score`, `answer@K`, or a score of a metric."""
     baseline: str | None
     request_counts: jobs.RequestCounts
     calls_made: dict[str, int]
@@ -144,6 +152,8 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     """Every cell, in the order of the document."""
     comparisons: Comparisons | None
     """Comparisons of the systems; null if there is nothing to compare, or too much."""
+    measures: list[str]
+    """Measures by which its cells may be compared."""
     notes: list[str]
 
 
@@ -161,7 +171,8 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         found = await experiments.load_standing(connection, number, members)
         cost = await load_costs(connection, list(members))
         graded = await jobs.count_verdicts(connection, list(members))
-        check_scores(measure, (await load_facts(connection, members)).values())
+        facts = (await load_facts(connection, members)).values()
+        check_scores(measure, facts)
         readings = await jobs.load_values(connection, list(members), measure)
         measured = await jobs.count_shares(connection, readings)
         warnings = await list_demonstration_warnings(connection, list(members))
@@ -181,6 +192,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         model_loads=len(set[tuple[int, int, int]]().union(*cost.loads.values())),
         rows=rows,
         comparisons=compared,
+        measures=list_measures(facts),
         notes=[*warnings, *notes(found, members)],
         **{field: getattr(found, field) for field in ("id", "name", "state", "baseline", "request_counts")},
     )

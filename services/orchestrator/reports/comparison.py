@@ -13,7 +13,7 @@ from anyio import to_thread
 from mathrag import intervals
 from mathrag.errors import Conflict, Invalid
 from mathrag.intervals import Graded, Interval, Repeats, Table, bootstrap, measure_spread
-from mathrag.messages import format_count
+from mathrag.messages import format_count, make_hint
 from services.orchestrator.reports.tally import (
     Accuracy,
     ByContent,
@@ -27,11 +27,12 @@ from services.orchestrator.reports.tally import (
     sort_counts,
 )
 from services.orchestrator.reports.warnings import list_demonstration_warnings
+from shared.rag.answer_metrics import SPLITTING, find_metric, list_scores
 from shared.rag.grading import GRADERS, grader_of_results
 from shared.rag.provenance import Ending
 from shared.records import Provenance
 from shared.replies import Generated
-from shared.shapes import ACCURACY, EXACT, SCORE, Measure, find_measure
+from shared.shapes import ACCURACY, EXACT, OFFERED, SCORE, Measure, find_measure
 from shared.statistics import significance
 from shared.statistics.significance import Mean, PairComparison, compare_pair, correct_family, describe_pair
 from shared.storage import jobs, samples
@@ -81,13 +82,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Systems, and pairs of them, which are corrected together as one family of tests (Holm)."""
 
     measure: str
-    """Measure that was compared: `accuracy`, `exact`, `score` or `answer@K`."""
+    """Measure that was compared: `accuracy`, `exact`, `score`, `answer@K`, or a score of a metric."""
     baseline: str | None
     """System on the right side of every pair; null if every pair was compared."""
     finding: str
     """The result in one sentence, which ranks only systems that the tests tell apart."""
     jobs: list[Compared]
     pairs: list[Versus]
+    measures: list[str]
+    """Measures by which these jobs may be compared, `answer@K` aside."""
     notes: list[str]
 
 
@@ -207,9 +210,23 @@ def parse_measure(name: str) -> Measure:
         Invalid: there is no measure of this name.
     """
     try:
-        return find_measure(name)
+        found = find_measure(name)
     except LookupError as error:
         raise Invalid(f"`measure`: {error.args[0]}") from error
+    if found.of_metric and name not in list_scores():
+        hint = make_hint(name, [ACCURACY, EXACT, SCORE, *list_scores()], "mathrag job show JOB")
+        raise Invalid(f"`measure`: there is no measure {name!r}: name one of {OFFERED}", hint=hint)
+    return found
+
+
+def list_measures(facts: Iterable[Any]) -> list[str]:
+    """List the measures that these jobs may have: those of every job, and the scores of their metrics."""
+    names: dict[str, None] = {}
+    for job in facts:
+        params, _ = try_decode_params(job.params, "")
+        names |= dict.fromkeys(params.metrics.names if params else ())
+    known = [metric for metric in map(find_metric, names) if metric is not None]
+    return [ACCURACY, EXACT, SCORE, *(score for metric in known for score in metric.scores)]
 
 
 def compute_mean(measured: Measure, items: Graded, unit: int = 1) -> Mean:
@@ -223,11 +240,14 @@ def compute_mean(measured: Measure, items: Graded, unit: int = 1) -> Mean:
 
 
 def check_scores(measured: Measure, facts: Iterable[Any]) -> None:
-    """Check that the scores of these jobs are shares of the same kind, if scores are measured.
+    """Check that the scores of these jobs are of the same kind, if scores are measured.
 
     Raises:
-        Conflict: they are ratings, or mix token F1 with F1 of sets.
+        Conflict: they are ratings, mix token F1 with F1 of sets, or were labelled by different judge models or in
+            different units.
     """
+    if measured.of_metric:
+        _check_labelled_alike(measured, facts)
     if measured.name != SCORE:
         return
     kinds = {found.score: job.name for job in facts if (found := grader_of_results(_find_grader(job))).score}
@@ -241,8 +261,33 @@ def check_scores(measured: Measure, facts: Iterable[Any]) -> None:
         raise Conflict(f"`score` is of different kinds: {kind_list}", hint="give all jobs the same `grading.grader`")
 
 
+def _check_labelled_alike(measured: Measure, facts: Iterable[Any]) -> None:
+    """Check that one judge model labelled the answers of these jobs, split in the same way where the metric splits
+    them.
+    """
+    ways: dict[tuple[str, ...], str] = {}
+    for job in facts:
+        params, _ = try_decode_params(job.params, "")
+        metrics = map(find_metric, params.metrics.names if params else ())
+        given = next((each for each in metrics if each is not None and measured.name in each.scores), None)
+        if params is not None and given is not None:
+            unit = (f"unit `{params.metrics.unit}`",) if given.name in SPLITTING else ()
+            ways.setdefault((f"judge model {job.judge}", *unit), job.name)
+    if len(ways) > 1:
+        listed = "; ".join(f"{', '.join(way)} in job {name!r}" for way, name in ways.items())
+        raise Conflict(
+            f"`{measured.name}` was not labelled in the same way: {listed}",
+            hint="measure all jobs with the same judge model and `metrics.unit`",
+        )
+
+
 def make_conflict(measured: Measure, job: Any) -> Conflict:
     """Return the error for a job without a value of a measure, with the reason and what to do."""
+    if measured.of_metric:
+        return Conflict(
+            f"job {job.name!r} has no value of `{measured.name}`: it was not measured, or it applies to no answer",
+            hint=f"submit the job again with the metric that gives `{measured.name}`: mathrag job submit --metric NAME",
+        )
     why = WHY.get(measured.name, _ANSWER).format(_find_grader(job))
     return Conflict(
         f"job {job.name!r} was not measured by `{measured.name}`: {why}",
@@ -428,7 +473,7 @@ def _make_comparison(
         found.append(versus)
     return Comparison(
         measure=read.readings.measure.name, baseline=baseline, finding=write_finding(compared, found, baseline),
-        jobs=compared, pairs=found, notes=list(_list_notes(read, found)),
+        jobs=compared, pairs=found, measures=list_measures(read.facts.values()), notes=list(_list_notes(read, found)),
     )  # fmt: skip
 
 

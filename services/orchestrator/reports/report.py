@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.formatting import format_accuracy
 from mathrag.intervals import Interval, Repeats, bootstrap, count_values
 from mathrag.messages import format_count
+from services.orchestrator.reports.metrics import MetricFigures, Metrics, list_metric_warnings
 from services.orchestrator.reports.repeatability import Repeatability, load_repeatability
 from services.orchestrator.reports.retrieval import Findings, Guided, Guiding, Retrieval
 from services.orchestrator.reports.tally import (
@@ -276,7 +277,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     and a lapsed call runs again alone (docs/how-to/operations.md, "The same answer").
     """
     parse_failures: int
-    """Judge replies without a rating, among all calls of the job."""
+    """Judge replies without a rating or label, among all calls of the job."""
     stages: dict[str, Stage]
     residencies: tuple[Residency, ...]
 
@@ -360,7 +361,7 @@ def _sum(parts: Collection[float | None]) -> float | None:
 
 
 PINNED = text("""
-    SELECT j.pins, j.prepared, j.code -> 'imported' -> 'matched' AS matched,
+    SELECT j.pins, j.prepared, j.code -> 'imported' -> 'matched' AS matched, j.code -> 'measured' AS measured,
         encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
 MODELS = text("SELECT id, name, backend, digest, version FROM models WHERE id = ANY(:ids)")
 
@@ -431,6 +432,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The first samples on which the two graders disagree."""
     endings: dict[str, int]
     """Completed and failed samples by how they ended (docs/explanation/statistics.md)."""
+    metrics: dict[str, MetricFigures]
+    """Scores of the job's metrics (docs/how-to/metrics.md); empty if it has none."""
+    sufficiency: dict[str, dict[str, int]]
+    """Answers by whether the documents were `sufficient` or `insufficient`, and then by how they ended: `correct`,
+    `wrong`, `declined` or `ungraded`. Empty without `context_sufficiency`."""
     contamination: Contamination | None
     """Near-duplicates in the corpus; null if no search met one."""
     extraction: dict[str, int]
@@ -479,14 +485,14 @@ class _Counts:
     def __init__(self) -> None:
         self.tally, self.findings, self.scores, self.guiding = SampleTally(), Findings(), Scores(), Guiding()
         self.endings, self.contaminated, self.disagreements = Endings(), Contaminated(), Disagreements()
-        self.answers = AnswersFound()
+        self.answers, self.metrics = AnswersFound(), Metrics()
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
         async for batch in stream_with_outcomes(database, job):
             for part in (
                 self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding,
-                self.answers,
+                self.answers, self.metrics,
             ):  # fmt: skip
                 part.add(batch)
             if has_gold:
@@ -505,6 +511,8 @@ class _Counts:
             "score": self.scores.figures(grader),
             "answer_at": self.answers.figures(),
             "differing": self.disagreements.first,
+            "metrics": self.metrics.figures(),
+            "sufficiency": self.metrics.sufficiency(),
             **msgspec.structs.asdict(self.tally.figures()),
         }
 
@@ -541,13 +549,19 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
         models={role: models[pin.model_id] for role, pin in pins},
         drawn=await to_thread.run_sync(find_drawn_roles, job.pipeline, job.params, job.reuse),
     )
+    figures = await to_thread.run_sync(counts.figures, grader)
+    warnings += list_metric_warnings(figures["metrics"], grader, dict(pins))
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
         gate=try_decode(pinned.prepared, GateDecision, "")[0],
         grader=grader,
         cost=cost,
         repeatability=repeatability,
-        notes=[*warnings, *notes(job, counts.tally.count_failures_as_wrong(), pinned.matched)],
+        notes=[
+            *warnings,
+            *describe_origin(pinned.matched, pinned.measured),
+            *notes(job, counts.tally.count_failures_as_wrong()),
+        ],
         settings=settings,
         id=job.id,
         name=job.name,
@@ -556,22 +570,36 @@ async def report_on_job(database: Database, reference: str, configured: Mapping[
         created_at=job.created_at,
         ended_at=job.ended_at,
         request_counts=job.request_counts,
-        **await to_thread.run_sync(counts.figures, grader),
+        **figures,
         **msgspec.structs.asdict(work),
     )
 
 
-def notes(job: jobs.Job, failed_as_wrong: Accuracy, matched: Mapping[str, int] | None = None) -> list[str]:
-    """Return what a reader must know before quoting a figure.
+def describe_origin(matched: Mapping[str, int] | None, measured: Mapping[str, Any] | None) -> list[str]:
+    """Return where the answers come from, if the job did not make them.
 
-    `failed_as_wrong` is the accuracy with every failed sample as a wrong answer; `matched` counts imported answers by
-    what named their item.
+    `matched` counts imported answers by what named their item; `measured` is the job whose answers are measured.
     """
-    counts = job.request_counts
-    texts = [job.unreadable] if job.unreadable else []
+    texts = []
     if matched:
         by = "; ".join(f"{MATCHED[what]} {count}" for what, count in sorted(matched.items()))
         texts.append(f"the imported answers were matched with their items by: {by}")
+    if measured:
+        of = f"job {measured['name']} ({measured['job']}) of {measured['pipeline']}"
+        texts.append(f"these are the answers of {of}, whose last record is {measured['chain']}")
+        if left_out := measured["left_out"]:
+            samples = format_count(left_out, "sample of that job failed and is", "samples of that job failed and are")
+            texts.append(f"{samples} left out")
+    return texts
+
+
+def notes(job: jobs.Job, failed_as_wrong: Accuracy) -> list[str]:
+    """Return what a reader must know before quoting a figure.
+
+    `failed_as_wrong` is the accuracy with every failed sample as a wrong answer.
+    """
+    counts = job.request_counts
+    texts = [job.unreadable] if job.unreadable else []
     if job.limit is not None:
         texts.append(f"only the first {job.limit} items of {job.dataset} were used (`limit`)")
     if job.repeats > 1 and job.params is not None:

@@ -21,6 +21,7 @@ from mathrag.intervals import (
 )
 from shared.params import Params
 from shared.pipelines.imported import IMPORTED
+from shared.pipelines.measured import MEASURED
 from shared.rag.provenance import Ending
 from shared.runtime.price import is_greedy, list_drawn_roles
 from shared.samples import ExtractedBy, Extraction, Outcome, SampleRow
@@ -349,7 +350,7 @@ def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[s
 
 def describe_spread(pipeline: str, params: Params, reuse: str) -> str:
     """Return what a reader must know about the spread over repeats."""
-    if pipeline == IMPORTED:
+    if pipeline in (IMPORTED, MEASURED):
         return CLUSTERED
     try:
         greedy = is_greedy(pipeline, params)
@@ -361,6 +362,8 @@ def describe_spread(pipeline: str, params: Params, reuse: str) -> str:
 
 FACTS = sql("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
+        COALESCE((SELECT m.name FROM models m WHERE m.id = CAST(j.pins -> 'judge' ->> 'model_id' AS integer)), '')
+            || ' ' || left(COALESCE(j.pins -> 'judge' ->> 'hash', ''), 8) AS judge,
         (SELECT count(*) FROM samples s
          WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < {COMPLETED}) AS in_progress
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")

@@ -19,9 +19,9 @@ from shared.lease.plan import Demand, Room
 from shared.lease.policy import DECIDED
 from shared.params import Params
 from shared.pipelines.binding import Bound
+from shared.rag.answer_metrics import CLAIMS_TOKENS
 from shared.runtime.advance import JobSpec
-from shared.runtime.price import MadeUpLibrary, dry_rounds
-from shared.samples import Item
+from shared.runtime.price import PLACEHOLDER_CONTROL, MadeUpLibrary, dry_rounds, make_placeholder_item
 from shared.settings import Device, Model
 from shared.shapes import MIB
 from shared.storage.database import sql
@@ -182,8 +182,6 @@ def _to_estimate(seconds: float | None, detail: str) -> Estimate | None:
 
 Calls = Counter[tuple[int, Lane]]
 """Number of calls by model and lane."""
-ITEM = Item(ordinal=0, question="?")
-
 LIVE = sql("""
     SELECT kind, position, count(*) AS samples FROM samples WHERE job_id = :job AND state IN {LIVE}
     GROUP BY kind, position""")
@@ -212,6 +210,8 @@ class DryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     calibration: tuple[Calls, ...]
     sample: tuple[Calls, ...]
+    control: tuple[Calls, ...]
+    """Of a sample that also controls the metrics."""
 
 
 class Rounds(NamedTuple):
@@ -223,19 +223,22 @@ class Rounds(NamedTuple):
 
 def run_dry(job: JobSpec, repeat: int = 0) -> Rounds:
     """Run the job's pipeline on made-up replies; a decision of the gate that exists is kept."""
-    library = MadeUpLibrary()
+    library, item = MadeUpLibrary(), make_placeholder_item(job.params)
     calibration: list[list[Bound]] = []
     if job.find_pipeline().prepare is not None and job.prepared is None:
-        prepare = job.prepare([ITEM], library)
+        prepare = job.prepare([item], library)
         calibration = list(dry_rounds(job, prepare))
         job = msgspec.structs.replace(job, prepared=prepare.result)
-    return Rounds(calibration, list(dry_rounds(job, job.start(ITEM, repeat, library), repeat)))
+    return Rounds(calibration, list(dry_rounds(job, job.start(item, repeat, library), repeat)))
 
 
 def count_dry(job: JobSpec) -> DryCounts:
     """Count the distinct calls of each round."""
     found = run_dry(job)
-    return DryCounts(calibration=_count_distinct(found.calibration), sample=_count_distinct(found.sample))
+    sample = control = _count_distinct(found.sample)
+    if job.params.metrics.names:
+        control = _count_distinct(run_dry(msgspec.structs.replace(job, controls={0: PLACEHOLDER_CONTROL})).sample)
+    return DryCounts(calibration=_count_distinct(found.calibration), sample=sample, control=control)
 
 
 def _count_distinct(made: Iterable[list[Bound]]) -> tuple[Calls, ...]:
@@ -252,7 +255,9 @@ def _count_distinct(made: Iterable[list[Bound]]) -> tuple[Calls, ...]:
 def estimate_new(job: JobSpec, samples: int) -> Needs:
     """Return the needs of a job that is not submitted."""
     found = count_dry(job)
-    calls = _multiply_calls(found.calibration, job.params.gate.items) + _multiply_calls(found.sample, samples)
+    controls = min(job.params.metrics.controls, samples) if job.params.metrics.names else 0
+    calls = _multiply_calls(found.calibration, job.params.gate.items)
+    calls += _multiply_calls(found.sample, samples - controls) + _multiply_calls(found.control, controls)
     return _make_needs(found, calls, job.params)
 
 
@@ -285,7 +290,10 @@ def _multiply_calls(counted: Iterable[Calls], times: int) -> Calls:
 def _make_needs(found: DryCounts, calls: Calls, params: Params) -> Needs:
     """Leave out models without calls; a model in two lanes counts for the one that comes first."""
     judged = params.grading.decoding.max_tokens if params.grading.grader == "rubric" else 0
-    tokens = {Lane.JUDGE: max(params.judge.max_tokens, judged), Lane.GENERATE: params.generate.max_tokens}
+    labelled = params.metrics.max_tokens if params.metrics.names else 0
+    if params.metrics.names and params.metrics.unit == "claims":
+        labelled = max(labelled, CLAIMS_TOKENS)
+    tokens = {Lane.JUDGE: max(params.judge.max_tokens, judged, labelled), Lane.GENERATE: params.generate.max_tokens}
     wanted: dict[int, ModelCalls] = {}
     for (model, lane), n in sorted(calls.items(), key=lambda each: list(Lane).index(each[0][1])):
         wanted[model] = ModelCalls(lane=lane, calls=n, tokens=tokens[lane]).combine(wanted.get(model))

@@ -27,7 +27,7 @@ from shared.pages.charts import draw_whisker
 from shared.pages.pages import format_query
 from shared.rag.provenance import Ending
 from shared.records import Provenance
-from shared.shapes import ACCURACY, EXACT, SCORE
+from shared.shapes import ACCURACY
 from shared.storage import database, datasets, samples
 from shared.storage.answer_table import KINDS, AnswerFilters, list_answers
 from shared.storage.jobs import Job, JobSelection, Named, list_jobs
@@ -111,7 +111,6 @@ async def _load_both(visit: Visit, deps: Deps) -> tuple[Cases, tuple[Case, Case]
 FEWEST, MOST = 2, 8
 RECENT = 100
 """Number of completed jobs that are offered for comparison."""
-MEASURES = (ACCURACY, EXACT, SCORE)
 Jobs = Annotated[list[str], Query(alias="jobs", default_factory=list)]
 
 
@@ -165,7 +164,7 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
         differences=[
             make_difference(first, other) for _, other in prompts[1:] if first and other and first.hash != other.hash
         ],
-        measures=MEASURES, rows=make_rows(found),
+        rows=make_rows(found),
         endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
     )  # fmt: skip
 

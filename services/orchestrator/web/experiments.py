@@ -22,7 +22,7 @@ from services.orchestrator.experiments.report import (
     split_by_figure,
 )
 from services.orchestrator.reports.comparison import parse_measure
-from services.orchestrator.web.compare import MEASURES, make_rows, select_notes
+from services.orchestrator.web.compare import make_rows, select_notes
 from services.orchestrator.web.page import Visitor, page
 from shared.pages.charts import HeatCell, IntervalPoint, draw_heat_table, draw_points
 from shared.pages.pages import format_query
@@ -90,7 +90,7 @@ async def show_experiment(visit: Visitor, deps: RequestDeps, experiment: str) ->
         "experiments/one.html", title=found.name,
         json=f"/v1/experiments/{found.id}/report{format_query(measure)}",
         found=found, pooled=pooled, known=known, at=at, no_axis=NO_AXIS, pictures=drawn[:MOST_PICTURES],
-        hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=write_headline(found),
+        hidden=len(drawn) - len(drawn[:MOST_PICTURES]), few=FEW, headline=write_headline(found),
         rows=make_rows(pooled) if pooled else [],
         datasets={name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()},
         notes=list(dict.fromkeys([*found.notes, *(select_notes(pooled) if pooled else ())])),

@@ -2,13 +2,14 @@
 
 import shlex
 import uuid
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Form, Path, Query, Response
 from pydantic import ConfigDict, Field
 
+from mathrag.formatting import format_counts
 from mathrag.report_lines import name_rules
 from services.orchestrator.api.comparison import ChangedQuery, JobPairQuery
 from services.orchestrator.api.samples import NoteRequest, SampleFilters
@@ -19,6 +20,7 @@ from services.orchestrator.web.prompts import compare_with_shipped, load_prompt_
 from shared.pages import charts
 from shared.pages.lines import describe_decision, summarise_reply
 from shared.pages.pages import format_query
+from shared.rag.answer_metrics import RELEVANT, list_scores
 from shared.rag.provenance import Ending, sort_as_found
 from shared.recent import LruCache
 from shared.records import Attempt, Provenance, Step
@@ -79,6 +81,45 @@ class CallRow(NamedTuple):
     """Attempts, the accepted one first."""
 
 
+class PartRow(NamedTuple):
+    """A sentence or a document with the label that the judge model gave it."""
+
+    text: str
+    words: str
+    tone: Literal["right", "wrong", "none"]
+
+
+class MetricRow(NamedTuple):
+    """A score of a metric as the page lists it."""
+
+    name: str
+    value: float | None
+    note: str
+    """Why there is no value, or what the label of the whole says; may be empty."""
+    parts: list[PartRow]
+
+
+SAID: Mapping[int | None, tuple[str, Literal["right", "wrong", "none"]]] = {
+    3: ("✓ supported", "right"),
+    2: ("– not said", "none"),
+    1: ("✗ contradicted", "wrong"),
+}
+"""Words and tone of the labels of `support`."""
+SUPPORTED_BY = ("faithfulness", "citation_recall", "context_recall")
+"""Metrics whose parts have these labels."""
+WHOLE: Mapping[str, Mapping[int | None, str]] = {
+    "context_sufficiency": {
+        1: "the documents do not answer it", 2: "the documents give several answers", 3: "one answer follows from them",
+    },
+    "answer_relevance": {
+        1: "it declines to answer", 2: "it answers something else", 3: "it answers a part", 4: "it answers all of it",
+    },
+}  # fmt: skip
+"""Words of the labels of a whole reply, or of all documents together."""
+RATED = ("context_relevance", "context_precision")
+"""Metrics whose parts are documents with ratings from 1 to 5."""
+
+
 @page(router, "/jobs/{job}/samples/{index}")
 async def show_sample(
     job: str,
@@ -120,6 +161,7 @@ async def show_sample(
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
         earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
         copies=commands, prompt=prompt, difference=difference,
+        metrics=list(_list_metrics(found, names)), measured=found.code.get("measured"),
         sent=next((step.prompt for step in reversed(found.steps) if step.role == "generate"), None),
     )  # fmt: skip
 
@@ -128,7 +170,9 @@ async def _load_candidates(deps: Deps, job: Job, found: Provenance) -> list[Cand
     """Return the first candidates in their final order, with their texts."""
     if found.outcome is None:
         return []
-    candidates = found.outcome.trace.candidates
+    # Of an answer from elsewhere, only the documents in its prompt are known.
+    shown_first = (Candidate(document=each, rank=n) for n, each in enumerate(dict.fromkeys(found.outcome.context), 1))
+    candidates = found.outcome.trace.candidates or tuple(shown_first)
     ranks = {each.document: rank for rank, each in enumerate(sort_as_found(candidates), 1)}
     first = sorted(candidates, key=lambda each: each.rank)[:MOST_DOCUMENTS]
     async with deps.database.statement() as connection:
@@ -147,6 +191,36 @@ async def _load_candidates(deps: Deps, job: Job, found: Provenance) -> list[Cand
         )
         rows.append(row)
     return rows
+
+
+def _list_metrics(found: Provenance, names: Mapping[str, str]) -> Iterator[MetricRow]:
+    """Yield the scores of a sample; `names` has its documents by hash."""
+    scores = (found.outcome.metrics if found.outcome else None) or {}
+    listed = [*(name for name in list_scores() if name in scores), *(scores.keys() - {*list_scores()})]
+    for name in listed:
+        score = scores[name]
+        note = score.not_applicable and f"does not apply: {score.not_applicable}"
+        if name in WHOLE and score.parts:
+            note = WHOLE[name].get(score.parts[0].label, "")
+        if score.failures:
+            note = f"between {score.low:.3g} and {score.high:.3g}: labels are missing ({format_counts(score.failures)})"
+        parts = []
+        for part in score.parts:
+            if part.failure:
+                parts.append(PartRow(names.get(part.text, part.text), f"? no label: {part.failure}", "none"))
+            elif name in RATED:
+                relevant = (part.label or 0) >= RELEVANT
+                name_ = names.get(part.text, part.text[:12])
+                parts.append(PartRow(name_, f"{part.label} of 5", "right" if relevant else "none"))
+            elif part.text:
+                words, tone = (
+                    SAID.get(part.label, ("– not asked", "none"))
+                    if name in SUPPORTED_BY
+                    else (f"label {part.label}", "none")
+                )
+                disputed = "; another document contradicts it" if part.disputed else ""
+                parts.append(PartRow(part.text, words + disputed, tone))
+        yield MetricRow(name, score.value, note, parts)
 
 
 def _make_call_row(step: Step) -> CallRow:

@@ -7,10 +7,11 @@ import pytest
 from shared.pipelines import registry
 from shared.plugins import loading
 from shared.plugins.loading import LONGEST, TrialResult, find_in_folder
+from shared.rag.answer_metrics import METRICS, get_metric, list_metrics
 from shared.settings import Plugins
 from shared.shapes import Kind, State
 from tests import plugins
-from tests.plugins import asking, restart
+from tests.plugins import asking, measuring, restart
 
 # Plug-ins are found, tried in a process, and used; whatever is wrong with one, the others go on.
 
@@ -84,6 +85,31 @@ def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
     assert registry.get("well").plugin == found["well"].pin
     assert set(found) - {"dense"} & set(registry.names()) == {"well"}
     assert registry.get("dense").plugin is None
+
+
+VALUE = "return {'%s': MetricScore(value=1.0)}"
+BAD_METRICS = {
+    "bare": ("run = print", "TypeError: it is no metric: make it a `shared.rag.answer_metrics.Metric`"),
+    "other": (measuring("another", VALUE % "another"), "TypeError: it is called 'another', its entry point 'other'"),
+    "silent": (measuring("silent", "pass"), "a dry run of it fails: TypeError: metric 'silent' has to return"),
+    "declined": (measuring("declined", VALUE % "declined"), "another metric already gives the score 'declined'"),
+    "too-much": (measuring("too-much", "return {'too-much': MetricScore(value=2.0)}"), "the value of a metric lies"),
+}
+
+
+@pytest.mark.slow
+def test_metrics_of_plugins_are_known_by_name_and_bad_ones_are_refused(
+    site: plugins.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, (source, _) in BAD_METRICS.items():
+        site.install(name, source, kind="metric")
+    asks = "[reply] = yield [ask_addresses(answer)]; " + VALUE % "on-topic"
+    site.install("on-topic", measuring("on-topic", asks), kind="metric")
+    found = restart(monkeypatch, Plugins(import_s=60.0))
+    assert {name: found[name].state for name in BAD_METRICS} == dict.fromkeys(BAD_METRICS, State.REFUSED)
+    assert not [(found[name].detail, said) for name, (_, said) in BAD_METRICS.items() if said not in found[name].detail]
+    assert get_metric("on-topic").plugin == found["on-topic"].pin
+    assert {*list_metrics()} - {*METRICS} == {"on-topic"}
 
 
 @pytest.mark.usefixtures("_untried")

@@ -77,7 +77,7 @@ UNSET = msgspec.UNSET
 
 
 @pytest.mark.parametrize(
-    "name", ["", "recall", "Accuracy", "answer@0", "answer@01", "answer@1001", "answer@-1", "answer@"]
+    "name", ["", "a recall", "Accuracy", "answer@0", "answer@01", "answer@1001", "answer@-1", "answer@"]
 )
 def test_an_unknown_measure_is_refused_with_those_that_exist(name: str) -> None:
     with pytest.raises(LookupError, match="accuracy, exact, score, answer@K with K from 1 to 1000"):

@@ -54,6 +54,24 @@ def test_a_job_is_asked_for_once_however_often_the_request_arrives(server: Serve
     assert keys[2] == "mine"
 
 
+def test_a_job_is_measured_by_the_judge_that_was_named(server: Server) -> None:
+    requests = server(says({**JOB, "name": "first-measured"}, 202))
+    options = ("--metric", "faithfulness", "--metric", "claims", "--name", "mine", "--model", "judge=large")
+    ended = mathrag("job", "measure", "first", *options, "--set", "metrics.unit=claims")
+    sent = msgspec.json.decode(requests[0].content)
+    metrics = {"unit": "claims", "names": ["faithfulness", "claims"]}
+    assert requests[0].url.path == "/v1/jobs/first/measure"
+    assert sent == {"name": "mine", "params": {"metrics": metrics}, "models": {"judge": "large"}}
+    assert "job first-measured is submitted" in ended.stdout
+
+
+def test_measuring_needs_a_metric(server: Server) -> None:
+    requests = server(says(JOB, 202))
+    ended = mathrag("job", "measure", "first")
+    assert (ended.exit_code, "--metric faithfulness" in ended.stderr) == (Exit.USAGE, True)
+    assert not requests
+
+
 def test_metadata_and_rank_go_along(server: Server) -> None:
     requests = server(says(JOB, 202))
     given = ("--name", "n", "--dataset", "d", "--pipeline", "dense", "--metadata", "run=1", "--rank", "3")
@@ -355,6 +373,20 @@ def test_a_table_is_sent_as_lines_with_its_mapping(server: Server, table: str) -
         {"qid": "a", "prediction": "1"}, {"qid": "b", "prediction": "2"},
     ]  # fmt: skip
     assert "job watch 6b0c1e9e" in ended.stdout
+
+
+def test_documents_and_metrics_of_an_import_go_along(server: Server, tmp_path: Path) -> None:
+    requests = server(says(job("running"), 202))
+    path = tmp_path / "ragas.csv"
+    path.write_text("user_input,response,retrieved_contexts\nWhat?,4,\"['a', 'b']\"\n")
+    options = ("--metric", "faithfulness", "--metric", "claims", "--model", "judge=large")
+    mathrag("job", "import", "theirs", "--dataset", "d", "--from", str(path), *options)
+    (request,) = requests
+    assert request.url.params.get_list("metric") == ["faithfulness", "claims"]
+    assert request.url.params.get_list("model") == ["judge=large"]
+    assert msgspec.json.decode(request.content) == {
+        "user_input": "What?", "response": "4", "retrieved_contexts": ["a", "b"],
+    }  # fmt: skip
 
 
 def test_a_refused_line_is_named_as_in_the_file(server: Server, table: str) -> None:

@@ -108,7 +108,11 @@ def test_a_job_that_runs_is_refused_or_waited_for(server: Server) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--min", "acuracy=0.8"), Exit.INVALID, "it has: accuracy, strict, answer@5, nDCG@10, Recall@context"),
+        (
+            ("--min", "acuracy=0.8"),
+            Exit.INVALID,
+            "it has: accuracy, strict, answer@5, faithfulness, nDCG@10, Recall@context",
+        ),
         (("--min", "acuracy=0.8"), Exit.INVALID, "did you mean 'accuracy'?"),
         (("--max", "score=0.8"), Exit.INVALID, "no figure 'score'"),
         (("--min", "accuracy=high"), Exit.USAGE, "'high' is not a number"),

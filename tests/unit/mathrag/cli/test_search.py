@@ -182,10 +182,16 @@ def test_the_version_is_printed() -> None:
 
 
 def test_datasets_and_corpora_are_shown_and_previewed(server: Server) -> None:
-    item = {"index": 0, "id": "a", "question": "x" * 1000, "gold": "5", "subject": None, "level": None}
+    item = {
+        "index": 0,
+        "id": "a",
+        "question": "x" * 1000,
+        "gold": "5",
+        **dict.fromkeys(("subject", "level", "relation")),
+    }
     server(lambda _: httpx2.Response(200, json={"data": [item], "next_cursor": None}))
-    shown = mathrag("dataset", "preview", "items").stdout
-    assert ("x ..." in shown, "gold" in shown) == (True, True)
+    shown = mathrag("dataset", "preview", "items")
+    assert ("x ..." in shown.stdout, "gold" in shown.stdout, shown.exit_code) == (True, True, Exit.DONE)
     assert "x" * 1000 in mathrag("dataset", "preview", "items", "--json").stdout
     corpus = {"name": "docs", "documents": 3, "indexed": True, "hash": "ab", "created_at": "2026-11-22T08:00:00Z"}
     server(lambda _: httpx2.Response(200, json=corpus))

@@ -307,6 +307,26 @@ async def test_a_job_is_changed(server: Server) -> None:
     assert requests[1].content == b'{"name":"second"}'
 
 
+async def test_a_job_is_measured(server: Server) -> None:
+    requests = server(says(VIEW))
+    metrics, models = ["faithfulness"], {"judge": "large"}
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert job.measure(metrics, name="mine", models=models).id == job.id
+        assert client.jobs.measure(job, metrics, params={"metrics": {"unit": "claims"}}).id == job.id
+    async with AsyncClient(ADDRESS) as asynchronous:
+        await (await asynchronous.jobs.get("first")).measure(metrics)
+        await asynchronous.jobs.measure("first", metrics)
+    sent = [request for request in requests if request.method == "POST"]
+    assert [request.url.path for request in sent] == [
+        *[f"/v1/jobs/{VIEW['id']}/measure"] * 3, "/v1/jobs/first/measure",
+    ]  # fmt: skip
+    bodies = [msgspec.json.decode(request.content) for request in sent]
+    plain = {"params": {"metrics": {"names": metrics}}, "models": {}}
+    claims = {"params": {"metrics": {"unit": "claims", "names": metrics}}, "models": {}}
+    assert bodies == [{"name": "mine", **plain, "models": models}, claims, plain, plain]
+
+
 async def test_jobs_are_compared_as_they_are(server: Server) -> None:
     requests = server(in_turn(says(VIEW), says(COMPARISON)))
     with Client(ADDRESS) as client:

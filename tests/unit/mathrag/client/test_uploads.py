@@ -149,7 +149,9 @@ async def test_a_log_of_another_program_is_sent_as_lines(server: Server, tmp_pat
 # Requests that are shown and not sent.
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
-MUTATIONS = {"index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "drain", "release", "retry"}
+MUTATIONS = {
+    "index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "measure", "drain", "release", "retry",
+}  # fmt: skip
 NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 
 

@@ -15,6 +15,7 @@ from mathrag.intervals import wilson
 from mathrag.report_lines import describe_repeatability
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.reports.label_agreement import LabelAgreement, compute_agreement
+from services.orchestrator.reports.metrics import MetricFigures, Metrics, list_metric_warnings
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
 from services.orchestrator.reports.report import MOST, AnswersFound, Contaminated, Contamination, Disagreements, Scores
 from services.orchestrator.reports.tally import (
@@ -26,9 +27,20 @@ from services.orchestrator.reports.tally import (
     sort_counts,
 )
 from shared.calls import DocumentRef, Request
+from shared.pipelines.binding import Pin
 from shared.rag.provenance import Ending
 from shared.replies import Failure, FailureKind, Rated, Reply
-from shared.samples import Candidate, Decision, Extraction, Outcome, SampleRow, Trace
+from shared.samples import (
+    Candidate,
+    ControlScore,
+    Decision,
+    Extraction,
+    JudgedPart,
+    MetricScore,
+    Outcome,
+    SampleRow,
+    Trace,
+)
 from shared.shapes import FEWEST, KINDS, Value, What
 from shared.storage.labels import CountedLabels, LabelSet, SystemRating
 from shared.storage.samples import SampleWithOutcome
@@ -507,3 +519,102 @@ def test_the_interval_of_a_rating_leaves_no_rating_out() -> None:
     assert figures.mean.value is not None
     assert figures.mean.high is not None
     assert figures.mean.value < figures.mean.high <= 5
+
+
+# Metrics: means over items, what could not be measured, controls, and what a reader is warned of.
+
+
+def scored(
+    index: int, score: MetricScore, control: ControlScore | None = None, *, repeat: int = 0, correct: bool | None = None
+) -> SampleWithOutcome:
+    controls = msgspec.UNSET if control is None else {"faithfulness": control}
+    outcome = Outcome(answer="a", extraction=Extraction.OK, metrics={"faithfulness": score}, controls=controls)
+    return sample(index, repeat=repeat, correct=correct), outcome
+
+
+def measured_by(*samples: SampleWithOutcome) -> MetricFigures:
+    counted = Metrics()
+    counted.add(samples)
+    return counted.figures()["faithfulness"]
+
+
+def labelled(value: float, label: int = 3) -> MetricScore:
+    return MetricScore(value=value, parts=(JudgedPart(text="s", label=label),))
+
+
+def warnings_of(*samples: SampleWithOutcome, grader: str = "text", same: bool = False) -> list[str]:
+    pins = {"judge": Pin(model_id=1, hash="a"), "generate": Pin(model_id=2, hash="a" if same else "b")}
+    return list_metric_warnings({"faithfulness": measured_by(*samples)}, grader, pins)
+
+
+def test_a_metric_is_a_mean_over_items_with_bounds_for_what_failed() -> None:
+    figures = measured_by(
+        scored(0, MetricScore(value=0.75)),
+        scored(1, MetricScore(not_applicable="the reply declines to answer")),
+        scored(2, MetricScore(failures={"unparsed": 1}, low=2 / 3, high=1.0)),
+        scored(3, MetricScore(value=1.0)),
+    )
+    assert (figures.mean.value, figures.mean.n, figures.measured, figures.failed) == (0.875, 2, 3 - 1, 1)
+    assert figures.not_applicable == {"the reply declines to answer": 1}
+    assert figures.failures == {"unparsed": 1}
+    assert (figures.worst, figures.best) == (pytest.approx(0.8056, abs=1e-4), pytest.approx(0.9167, abs=1e-4))
+
+
+def test_repeats_of_an_item_count_as_one() -> None:
+    right, wrong = MetricScore(value=1.0), MetricScore(value=0.0)
+    figures = measured_by(scored(0, wrong), scored(0, right, repeat=1), scored(1, right))
+    assert (figures.mean.value, figures.mean.n, figures.worst) == (0.75, 2, None)
+
+
+def test_auroc_says_how_often_a_right_answer_scores_higher() -> None:
+    figures = measured_by(
+        scored(0, MetricScore(value=1.0), correct=True),
+        scored(1, MetricScore(value=0.5), correct=True),
+        scored(2, MetricScore(value=0.5), correct=False),
+        scored(3, MetricScore(value=0.0), correct=None),
+    )
+    assert figures.auroc == 0.75
+    assert measured_by(scored(0, MetricScore(value=1.0), correct=True)).auroc is None
+
+
+def test_a_judge_that_does_not_tell_material_apart_is_warned_of() -> None:
+    same = [scored(n, labelled(0.9), ControlScore(swapped=0.85, copied=0.5)) for n in range(5)]
+    copied, swapped = warnings_of(*same)
+    assert copied == "faithfulness: the judge model finds only 50 % of documents to say what their own sentence says"
+    assert swapped.startswith("faithfulness: the score is 0.90, and 0.85 with material of other items: the judge")
+    apart = [scored(n, labelled(0.9), ControlScore(swapped=0.1, copied=1.0)) for n in range(30)]
+    assert warnings_of(*apart) == []
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([scored(n, labelled(1.0)) for n in range(20)], "20 of 20 labels are 3"),
+        ([scored(n, labelled(1.0, n % 3)) for n in range(20)], None),
+        ([scored(0, MetricScore(failures={"unparsed": 1}, low=0.0, high=1.0))], "1 answer of 1 could not be measured"),
+    ],
+)
+def test_without_controls_one_label_for_all_and_many_failures_are_warned_of(
+    samples: list[SampleWithOutcome], said: str | None
+) -> None:
+    found = warnings_of(*samples)
+    assert [said in note for note in found if said] == ([True] if said else [])
+    assert (said is None) == (found == [])
+
+
+def test_a_judge_that_is_the_generator_and_mathematics_are_warned_of() -> None:
+    one = scored(0, MetricScore(value=1.0))
+    assert "the judge model of the metrics is the generator" in warnings_of(one, same=True)[0]
+    assert "faithfulness means little in mathematics" in warnings_of(one, grader="math")[0]
+
+
+def test_answers_are_counted_by_sufficiency_and_ending() -> None:
+    counted = Metrics()
+    for value, declined, correct in ((1.0, 0.0, True), (1.0, 0.0, False), (0.0, 1.0, False), (0.0, 0.0, None)):
+        scores = {"context_sufficiency": MetricScore(value=value), "declined": MetricScore(value=declined)}
+        outcome = Outcome(answer="a", extraction=Extraction.OK, metrics=scores)
+        counted.add([(sample(correct=correct), outcome)])
+    assert counted.sufficiency() == {
+        "insufficient": {"declined": 1, "ungraded": 1},
+        "sufficient": {"correct": 1, "wrong": 1},
+    }

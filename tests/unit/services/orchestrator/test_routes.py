@@ -377,7 +377,8 @@ async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unl
                 continue
             problem = await refuse(api, method, f"{address(path, parameters)}?{name}=a&{name}=a")
             assert (problem["field"], "2 times" in problem["detail"]) == (name, True)
-    uploads = {("/v1/corpora", "column"), ("/v1/datasets", "column"), ("/v1/jobs/import", "column")}
+    uploads = {("/v1/corpora", "column"), ("/v1/datasets", "column")}
+    uploads |= {("/v1/jobs/import", name) for name in ("column", "metric", "model")}
     assert lists == {("/v1/comparison", "job"), *uploads}
 
 

@@ -104,7 +104,7 @@ def test_what_was_taken_from_the_outlet_is_gone_from_memory() -> None:
 async def test_nothing_is_a_valid_file_too(name: str) -> None:
     parts = await written(name)
     if name == "parquet":
-        assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 34)
+        assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 36)
     else:
         assert b"".join(parts).count(b"\n") == (name == "csv")
 

@@ -341,3 +341,28 @@ def test_a_real_log_gives_what_the_model_said(
     }
     if right is not None:
         assert {id_ for (id_, _), given in found.items() if given.score == 1} == right
+
+
+@pytest.mark.parametrize(
+    ("log", "layout"),
+    [
+        ("ragas-*-answered.csv", None),
+        ("ragas-*-answered.jsonl", Layout.RAGAS),
+        ("ragas-*-result.csv", None),
+        ("ragas-*-result.json", Layout.RAGAS),
+        ("deepeval-*-cases.csv", None),
+        ("deepeval-*-cases.jsonl", None),
+        ("deepeval-*-cases.json", None),
+        ("deepeval-*-cases.json", Layout.DEEPEVAL),
+        ("deepeval-*-run.json", Layout.DEEPEVAL),
+    ],
+)
+def test_a_real_log_of_ragas_or_deepeval_gives_the_documents_of_each_answer(log: str, layout: Layout | None) -> None:
+    path = next(each for each in FOLDER.glob(log) if each.name.count("-") == log.count("-"))
+    mapping = make_mapping(())
+    reader = AnswerReader(ItemIndex((item.id, item.question) for item in ITEMS), mapping)
+    found = [reader(lines.fields(row), number) for _, number, row in answers.read_answers(path, mapping, layout=layout)]
+    assert len(found) == len(ITEMS)
+    for each in found:
+        assert [document.text for document in each.documents] == ["A", "B's"]
+        assert each.given.contexts == tuple(document.hash for document in each.documents)

@@ -1,21 +1,23 @@
 """What becomes of every pipeline's outcome: where its answer was found, and what a judge says of it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from shared import canonical
 from shared.calls import Duplicates, Expected, Generate, Grade, Judge, Request, Retrieve
-from shared.params import GradingParams, Params
+from shared.params import GradingParams, MetricsParams, Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.pipelines.grading import run_and_grade
+from shared.rag.answer_metrics import METRICS, MeasuredAnswer, Metric
 from shared.rag.prompts import parse_grade
 from shared.rag.provenance import make_outcome, make_single_trace
 from shared.replies import Document, Failure, FailureKind, Generated, Hit, Marked, Rated, Reply, Retrieved
 from shared.runtime.advance import Replay
-from shared.samples import Item, Library, Outcome, Steps, Yielded
+from shared.samples import Item, Library, MetricScore, Outcome, Steps, Yielded
 
 # What becomes of every pipeline's outcome: where its answer was found, and in which outcomes that is said.
 
@@ -36,7 +38,7 @@ def closed_book() -> Steps:
 
 
 def outcome(steps: Steps, *replies: Reply, item: Item = ITEM, grading: GradingParams = TEXT) -> Outcome:
-    replay = Replay(run_and_grade(steps, item, LIBRARY, grading))
+    replay = Replay(run_and_grade(steps, item, LIBRARY, Params(grading=grading)))
     for reply in (*replies, Generated(text="Answer: Obama"), Marked(correct=False)):
         if replay.calls:
             replay.answer([reply])
@@ -82,7 +84,8 @@ def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
         context = (repeating.hash,) if shown else ()
         return make_outcome(generated, context=context, trace=make_single_trace(found, "dense", Params()))
 
-    replay = Replay(run_and_grade(steps(), ITEM, {**LIBRARY, repeating.hash: repeating}, TEXT, rule))
+    params = Params(grading=TEXT, duplicates=rule)
+    replay = Replay(run_and_grade(steps(), ITEM, {**LIBRARY, repeating.hash: repeating}, params))
     for reply in (hits(repeating), Generated(text="Answer: Obama"), Marked(correct=False)):
         replay.answer([reply])
     assert replay.result is not None, replay.failure
@@ -92,7 +95,7 @@ def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
 
 def test_a_document_that_is_gone_fails_the_sample() -> None:
     gone: Library = {}
-    replay = Replay(run_and_grade(searching(), ITEM, gone, TEXT))
+    replay = Replay(run_and_grade(searching(), ITEM, gone, Params(grading=TEXT)))
     replay.answer([hits(*DOCUMENTS)])
     replay.answer([Generated(text="Answer: Obama")])
     assert replay.failure is not None
@@ -113,7 +116,7 @@ def pipeline() -> Generator[Yielded, Any, Outcome]:
 def asked(
     item: Item = CAPITAL, grading: GradingParams = RUBRIC, text: str = "The capital is Paris."
 ) -> Replay[Outcome]:
-    replay = Replay(run_and_grade(pipeline(), item, {}, grading))
+    replay = Replay(run_and_grade(pipeline(), item, {}, Params(grading=grading)))
     replay.answer([Generated(text=text)])
     return replay
 
@@ -281,3 +284,74 @@ def test_a_reply_that_ended_before_its_rating_is_truncated() -> None:
     assert isinstance(cut, Failure)
     assert cut.kind is FailureKind.TRUNCATED
     assert isinstance(parse_grade('{"rating": 4, "reason": "it na', truncated=True), Rated)
+
+
+# Metrics: what they are given, and where their scores are kept.
+
+
+def measured(steps: Steps, names: tuple[str, ...], *given: Sequence[Reply], item: Item = ITEM) -> Replay[Outcome]:
+    params = Params(grading=TEXT, metrics=MetricsParams(names=names))
+    replay = Replay(run_and_grade(steps, item, LIBRARY, params))
+    for replies in given:
+        replay.answer(replies)
+    return replay
+
+
+UNGRADED = Item(ordinal=0, question="Who visits Kenya?")
+LABEL = Rated(rating=3, text="[[3]]")
+
+
+def test_metrics_are_asked_after_the_grade_and_kept_in_the_outcome() -> None:
+    def steps() -> Steps:
+        found = yield Retrieve(index="dense", question=ITEM.question, k=2)
+        documents = (DOCUMENTS[1].hash,)
+        generated = yield Generate(template="cot", question=ITEM.question, context=documents)
+        return make_outcome(generated, documents, make_single_trace(found, "dense", Params()))
+
+    text = Generated(text="<think>Perhaps. Who?</think>Obama does. He came in 2015.")
+    replay = measured(steps(), ("faithfulness",), [hits(*DOCUMENTS)], [text], [Marked(correct=True)])
+    asked = [call for call in replay.calls if isinstance(call, Judge)]
+    assert [call.rubric for call in asked] == ["addresses", "support", "support"]
+    assert asked[0].slots == {"reply": "Obama does. He came in 2015."}  # without what the model thought
+    assert {call.documents for call in asked[1:]} == {(DOCUMENTS[1].hash,)}
+    replay.answer([LABEL, LABEL, Failure(kind=FailureKind.UNPARSED, detail="no label")])
+    assert replay.result is not None, replay.failure
+    assert replay.result.verdict == Marked(correct=True)
+    score = replay.result.metrics["faithfulness"]  # type: ignore[index]
+    assert (score.value, score.low, score.high, score.failures) == (None, 0.5, 1.0, {"unparsed": 1})
+
+
+def test_an_answer_that_was_written_from_a_passage_is_measured_against_it() -> None:
+    def steps() -> Steps:
+        found = yield Retrieve(index="dense", question=ITEM.question, k=2)
+        prompt = Generate(template="cot", question=ITEM.question, context=(DOCUMENTS[0].hash,), passage="Kenya hosts.")
+        _, second = yield [prompt, replace(prompt, draw=1, passage="Kenya is hot.")]
+        return make_outcome(second, (DOCUMENTS[0].hash,), make_single_trace(found, "dense", Params()))
+
+    texts = [Generated(text="It hosts."), Generated(text="It is hot.")]
+    replay = measured(steps(), ("context_sufficiency",), [hits(*DOCUMENTS)], texts, item=UNGRADED)
+    assert [call.slots for call in replay.calls if isinstance(call, Judge)] == [{"documents": "Kenya is hot.\n\n"}]
+
+
+def test_a_judge_that_is_away_ends_the_sample() -> None:
+    replay = measured(closed_book(), ("answer_relevance",), [Generated(text="It is.")], item=UNGRADED)
+    replay.answer([Failure(kind=FailureKind.UNAVAILABLE, detail="away")])
+    assert replay.failure == ("unavailable", "away")
+
+
+def test_without_metrics_outcomes_keep_their_bytes() -> None:
+    assert b"metrics" not in canonical.encode(outcome(closed_book()))
+
+
+@pytest.mark.parametrize("returned", [{}, {"strange": 1.0}, {"other": MetricScore(value=1.0)}, None])
+def test_a_metric_that_returns_something_else_ends_the_sample_with_its_name(
+    returned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(_answer: MeasuredAnswer) -> Generator[Any, Any, Any]:
+        return returned
+        yield []
+
+    monkeypatch.setitem(METRICS, "strange", Metric("strange", measure, ("strange",)))
+    replay = measured(closed_book(), ("strange",), [Generated(text="It is.")], item=UNGRADED)
+    assert replay.failure is not None
+    assert "metric 'strange' has to return" in replay.failure[1]

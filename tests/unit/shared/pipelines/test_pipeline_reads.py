@@ -74,7 +74,7 @@ LATER = {
     "rulerag": {"rulerag.decoding"},
 }
 """Parameters that are read after replies which the made-up ones are not."""
-AFTER_ALL = ("grading",)
+AFTER_ALL = ("grading", "metrics")
 """What the runtime reads whatever the pipeline does."""
 
 
@@ -132,6 +132,7 @@ def set_switch(switch: Switch, pipeline: str, *, closed: bool) -> Tree:
                 "whole": [0, 1],
                 "number": [0.0, 0.5],
                 "text": ["", "x"],
+                "names": [[], ["x"]],
             }
             values = kinds.get(found.kind, list(found.choices))
             tree = merge(tree, nested(path, next(each for each in values if (each in switch.closing) is closed)))

@@ -5,7 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,16 @@ from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import SampleBinder
 from shared.pipelines.source import Change, list_changes
+from shared.rag.answer_metrics import METRICS, METRICS_VERSION
+from shared.rag.prompts import LABELS
 from shared.rag.self_rag import RETRIEVAL
 from shared.replies import (
     Atom,
     Document,
     Embedded,
     Estimated,
+    Failure,
+    FailureKind,
     FoundRules,
     Generated,
     Graded,
@@ -58,7 +62,7 @@ from shared.replies import (
 )
 from shared.runtime.advance import JobSpec, Replay
 from shared.runtime.price import make_placeholder_job
-from shared.samples import Item
+from shared.samples import Control, Item
 from shared.settings import REPOSITORY
 from tests import golden
 from tests.unit.commands import Server, job, mathrag, says
@@ -92,9 +96,18 @@ class FirstJudge(msgspec.Struct, kw_only=True, tag="judge"):
     draw: int
 
 
+class SecondJudge(FirstJudge, kw_only=True, tag="judge"):
+    """The same with the field that it had next, for calls that use it."""
+
+    logprobs: int
+
+
+def convert_judge(call: Judge) -> FirstJudge:
+    return msgspec.convert(call, SecondJudge if call.logprobs else FirstJudge, from_attributes=True)
+
+
 def reply(call: Call) -> Reply:
-    plain = isinstance(call, Judge) and not call.logprobs
-    content = msgspec.convert(call, FirstJudge, from_attributes=True) if plain else call
+    content = convert_judge(call) if isinstance(call, Judge) else call
     number = int.from_bytes(canonical.digest(content)[:4])
     match call:
         case Retrieve():
@@ -146,14 +159,14 @@ def measure(call: Embed | Verify | Estimate | FindRules | Mine | Grade, number: 
             return Graded(math_verify=number % 2 == 0, strict=False)
 
 
-def play(job: JobSpec, replay: Replay[Any]) -> Iterator[str]:
+def play(job: JobSpec, replay: Replay[Any], answer: Callable[[Call], Reply] = reply) -> Iterator[str]:
     """Answer a replay to its end; one line for the requests of each round, and one for how it ends."""
     binder = SampleBinder(job.binding, 0)
     while replay.calls and replay.position < MOST_ROUNDS:
         requests = list(binder.bind(replay.calls))
         roles = ", ".join(dict.fromkeys(each.role for each in requests))
         yield f"{roles} x {len(requests)}: {canonical.digest([each.body.decode() for each in requests]).hex()[:12]}"
-        replay.answer([reply(call) for call in replay.calls])
+        replay.answer([answer(call) for call in replay.calls])
     if replay.failure:
         yield f"failure {replay.failure[0]}"
     elif replay.result is not None:
@@ -199,6 +212,40 @@ def test_each_pipeline_asks_and_answers_what_its_version_did() -> None:
     changed = sorted(name for name in same_version if found[name]["plays"] != recorded[name]["plays"])
     assert not changed, f"raise the version, `@pipeline(name, version=…)`, of {', '.join(changed)}"
     golden.compare("pipelines.json", json.dumps(found, indent=1) + "\n")
+
+
+UNPARSED = Failure(kind=FailureKind.UNPARSED, detail="")
+
+
+def measured_reply(call: Call) -> Reply:
+    if isinstance(call, Generate):
+        return Generated(text="## Sum\nIt is 5 [1]. So 2 + 3 = 5 [1][2]. Is it? 答案是5。[2]")
+    if isinstance(call, Judge) and call.rubric in LABELS:
+        number = int.from_bytes(canonical.digest(call)[:4])
+        return Rated(rating=number % LABELS[call.rubric] + 1, text="") if number % 7 else UNPARSED
+    if isinstance(call, Write):
+        return Generated(text="1. It is 5.\n2. The sum of 2 and 3 is 5.")
+    return reply(call)
+
+
+def play_metrics(unit: str) -> Iterator[str]:
+    metrics = {"names": list(METRICS), "unit": unit}
+    job = make_placeholder_job("dense", msgspec.convert({"metrics": metrics, "context_size": 3}, Params))
+    control = Control(question="What is 1 + 1?", documents=tuple(each.hash for each in DOCUMENTS[:5]))
+    for item in ITEMS:
+        for controls in ({}, {item.ordinal: control}):
+            replay = msgspec.structs.replace(job, controls=controls).start(item, 0, LIBRARY)
+            yield from play(job, replay, measured_reply)
+
+
+def test_metrics_ask_and_score_what_their_version_did() -> None:
+    found = {"version": METRICS_VERSION, "plays": {unit: list(play_metrics(unit)) for unit in ("sentences", "claims")}}
+    assert all("result" in " ".join(lines) and "failure" not in " ".join(lines) for lines in found["plays"].values())
+    file = golden.FOLDER / "metrics.json"
+    recorded = json.loads(file.read_text("utf-8")) if file.exists() else found
+    same = recorded["version"] != METRICS_VERSION or recorded["plays"] == found["plays"]
+    assert same, "raise `METRICS_VERSION` in shared/rag/answer_metrics.py"
+    golden.compare("metrics.json", json.dumps(found, indent=1) + "\n")
 
 
 @pytest.mark.parametrize("name", registry.list_offered())

@@ -1,0 +1,207 @@
+"""What a job's report says of its metrics: means, what could not be measured, and what they tell apart."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from mathrag.messages import format_count
+from shared.calls import MATHEMATICAL
+from shared.pipelines.binding import Pin
+from shared.rag.answer_metrics import list_scores
+from shared.samples import ControlScore, MetricScore, SampleRow
+from shared.statistics.significance import Mean, estimate_mean
+from shared.storage.samples import SampleWithOutcome
+
+FEWEST_LABELS = 20
+"""Number of labels from which one label that is given almost always is a warning."""
+ALMOST_ALL = 0.95
+MANY_FAILURES = 0.05
+"""Share of failed samples from which a report warns."""
+APART = 0.1
+"""Difference between a score and its swapped control below which a report warns."""
+FEWEST_CONTROLS = 5
+"""Number of measured controls from which a mean says something."""
+COPIED = 0.9
+"""Share of copied controls below which a report warns."""
+
+
+class ControlFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Means of a score's controls over the items that are drawn for them; null: fewer than five were measured."""
+
+    items: int
+    """Items with a control, of which each figure counts those that could be measured."""
+    swapped: float | None
+    """Mean score with the question of another item, or with documents drawn from the corpus: should be low."""
+    copied: float | None
+    """Share of documents that are said to support their own sentence: should be 1."""
+    reversed: float | None
+    """Share of labels that stay the same with the documents in reverse order: should be 1."""
+
+
+class MetricFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One score over a job's answers."""
+
+    mean: Mean
+    """Mean over items, each of which counts once, with Student's 95 % interval."""
+    measured: int
+    """Answers with a value."""
+    not_applicable: dict[str, int]
+    """Answers to which the metric does not apply, by reason."""
+    failed: int
+    """Answers without a value, because labels are missing."""
+    failures: dict[str, int]
+    """These answers by the kind of failure; one with several kinds counts for each."""
+    worst: float | None
+    """Mean over items if the missing labels were as bad as possible; null if nothing failed."""
+    best: float | None
+    labels: dict[str, int]
+    """Labels that the judge model gave, by label."""
+    auroc: float | None
+    """Probability that a correct answer has a higher score than a wrong one, ties half; null without both."""
+    controls: ControlFigures | None
+    """Whether the judge model can judge; null without controls (`metrics.controls`)."""
+
+
+class Metrics:
+    """Counts the scores of samples, which come in dataset order."""
+
+    def __init__(self) -> None:
+        self._scores: dict[str, _Tally] = {}
+        self._sufficiency: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples; those without metrics are left out."""
+        for row, outcome in samples:
+            if outcome is None or outcome.metrics is msgspec.UNSET:
+                continue
+            for name, score in outcome.metrics.items():
+                self._scores.setdefault(name, _Tally()).add(row, score)
+            for name, control in (outcome.controls or {}).items():
+                self._scores[name].controls.append(control)
+            self._count_sufficiency(row, outcome.metrics, declined=outcome.refusal is not None)
+
+    def _count_sufficiency(self, row: SampleRow, scores: Mapping[str, MetricScore], *, declined: bool) -> None:
+        sufficiency = scores.get("context_sufficiency")
+        if sufficiency is None or sufficiency.value is None:
+            return
+        said = scores.get("declined")
+        declined = declined or (said is not None and said.value == 1)
+        ended = "declined" if declined else {True: "correct", False: "wrong", None: "ungraded"}[row.correct]
+        self._sufficiency["sufficient" if sufficiency.value else "insufficient"][ended] += 1
+
+    def figures(self) -> dict[str, MetricFigures]:
+        """Return the figures of each score, in the order in which metrics are listed."""
+        listed = {name: place for place, name in enumerate(list_scores())}
+        names = sorted(self._scores, key=lambda name: listed.get(name, len(listed)))
+        return {name: self._scores[name].figures() for name in names}
+
+    def sufficiency(self) -> dict[str, dict[str, int]]:
+        """Return the answers by whether the documents were sufficient, and by how they ended."""
+        return {name: dict(sorted(counts.items())) for name, counts in sorted(self._sufficiency.items())}
+
+
+class _Tally:
+    """The values of one score."""
+
+    def __init__(self) -> None:
+        self.controls: list[ControlScore] = []
+        self._values: dict[int, list[tuple[float | None, float, float]]] = {}
+        self._reasons: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._labels: Counter[int] = Counter()
+        self._measured = self._failed = 0
+        self._by_verdict: dict[bool, list[float]] = {True: [], False: []}
+
+    def add(self, row: SampleRow, score: MetricScore) -> None:
+        self._labels.update(part.label for part in score.parts if part.label is not None)
+        if score.not_applicable:
+            self._reasons[score.not_applicable] += 1
+            return
+        low, high = (score.value, score.value) if score.value is not None else (score.low or 0.0, score.high or 0.0)
+        self._values.setdefault(row.index, []).append((score.value, low, high))
+        if score.value is None:
+            self._failed += 1
+            self._failures.update(score.failures.keys())
+            return
+        self._measured += 1
+        if row.correct is not None:
+            self._by_verdict[row.correct].append(score.value)
+
+    def figures(self) -> MetricFigures:
+        values = ([value for value, _, _ in repeats if value is not None] for repeats in self._values.values())
+        worst, best = (
+            sum(sum(repeat[at] or 0.0 for repeat in repeats) / len(repeats) for repeats in self._values.values())
+            / len(self._values)
+            if self._failed
+            else None
+            for at in (1, 2)
+        )
+        return MetricFigures(
+            mean=estimate_mean([sum(known) / len(known) for known in values if known]),
+            measured=self._measured,
+            not_applicable=dict(sorted(self._reasons.items())),
+            failed=self._failed,
+            failures=dict(sorted(self._failures.items())),
+            worst=worst,
+            best=best,
+            labels={str(label): count for label, count in sorted(self._labels.items())},
+            auroc=_compute_auroc(self._by_verdict[True], self._by_verdict[False]),
+            controls=_average_controls(self.controls),
+        )
+
+
+def _average_controls(controls: list[ControlScore]) -> ControlFigures | None:
+    if not controls:
+        return None
+    means = {}
+    for way in ("swapped", "copied", "reversed"):
+        known = [value for value in (getattr(each, way) for each in controls) if value is not None]
+        # A mean over fewer says nothing.
+        means[way] = sum(known) / len(known) if len(known) >= FEWEST_CONTROLS else None
+    return ControlFigures(items=len(controls), **means)
+
+
+def _compute_auroc(right: list[float], wrong: list[float]) -> float | None:
+    """Compute Mann and Whitney's U as a share of all pairs."""
+    if not right or not wrong:
+        return None
+    from scipy.stats import mannwhitneyu  # slow to import, and most processes never need it
+
+    return float(mannwhitneyu(right, wrong, method="asymptotic").statistic) / (len(right) * len(wrong))
+
+
+def list_metric_warnings(found: Mapping[str, MetricFigures], grader: str, pins: Mapping[str, Pin]) -> list[str]:
+    """Return what a reader must know before quoting a metric."""
+    notes = []
+    for name, each in found.items():
+        answers = each.measured + each.failed
+        if each.failed > MANY_FAILURES * answers:
+            failed = format_count(each.failed, "answer", "answers")
+            notes.append(f"{name}: {failed} of {answers} could not be measured; see worst and best")
+        notes += _list_judge_warnings(name, each)
+    judge, generator = pins.get("judge"), pins.get("generate")
+    if found and judge is not None and generator is not None and judge.hash == generator.hash:
+        notes.append("the judge model of the metrics is the generator: models prefer what they write themselves")
+    if "faithfulness" in found and grader in MATHEMATICAL:
+        notes.append("faithfulness means little in mathematics: a worked problem does not say another one's answer")
+    return notes
+
+
+def _list_judge_warnings(name: str, found: MetricFigures) -> Iterator[str]:
+    """Warn if the judge model gives itself away: by its controls, or else by always giving the same label."""
+    controls, mean = found.controls, found.mean.value
+    if controls is not None and controls.copied is not None and controls.copied < COPIED:
+        share = f"{100 * controls.copied:.0f} %"
+        yield f"{name}: the judge model finds only {share} of documents to say what their own sentence says"
+    if controls is not None and controls.swapped is not None and mean is not None:
+        if mean - controls.swapped < APART:
+            yield (
+                f"{name}: the score is {mean:.2f}, and {controls.swapped:.2f} with material of other items: the judge"
+                " model does not tell them apart, so the score means nothing"
+            )
+        return
+    given = sum(found.labels.values())
+    label, count = max(found.labels.items(), key=lambda pair: pair[1], default=("", 0))
+    if given >= FEWEST_LABELS and count >= ALMOST_ALL * given:
+        yield f"{name}: {count} of {given} labels are {label}: the judge model may not tell answers apart"
