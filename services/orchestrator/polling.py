@@ -85,6 +85,8 @@ def retrieve_exception(task: "asyncio.Task[Any]") -> None:
 FRESH_S = 0.5
 TRUSTED_S = 0.1
 COST = 10
+OLDEST_S = 15.0
+"""A single slow count on a busy machine must not freeze the progress that people watch."""
 VIEWS_KEPT = 1000
 
 
@@ -99,8 +101,9 @@ class JobViewCache:
     """Caches the last counted view of each job, because counting a large job's samples and calls is expensive.
 
     A change of state shows within `TRUSTED_S`, and at once to the client whose request to this process made it.
-    Progress may be as old as `FRESH_S`, or ten times the duration of its counting. So, however many clients poll, a job
-    is read ten times a second at most, and counting takes at most a tenth of one connection's time.
+    Progress may be as old as `FRESH_S`, or ten times the duration of its counting, but `OLDEST_S` at most. So, however
+    many clients poll, a job is read ten times a second at most, and counts of up to 1.5 s take at most a tenth of one
+    connection's time.
     """
 
     def __init__(self, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -170,7 +173,7 @@ class JobViewCache:
         finally:
             del self._counts[row]
         ended = self._clock()
-        self._kept[row] = CachedView(job, ended + max(self._fresh_s, COST * (ended - began)))
+        self._kept[row] = CachedView(job, ended + max(self._fresh_s, min(COST * (ended - began), OLDEST_S)))
         self._kept.move_to_end(row)
         while len(self._kept) > VIEWS_KEPT:
             self._kept.popitem(last=False)

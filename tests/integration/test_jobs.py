@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, NotFound, PreconditionFailed
-from services.orchestrator.polling import COST, FRESH_S, TRUSTED_S, JobViewCache
+from services.orchestrator.polling import COST, FRESH_S, OLDEST_S, TRUSTED_S, JobViewCache
 from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import Amendment, amend, cancel, pause, resume
@@ -512,12 +512,23 @@ async def test_what_was_dear_to_count_is_kept_longer(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
     counted = CountingDatabase(database, clock)
-    clock.cost = 2.0
+    clock.cost = 1.0
     await views.get(counted, job)
-    clock.now = 2.0 + COST * 2.0 - 0.1
+    clock.now = 1.0 + COST * 1.0 - 0.1
     await views.get(counted, job)
     assert counted.snapshots == 1
     clock.now += 0.1
+    await views.get(counted, job)
+    assert counted.snapshots == 2
+
+
+async def test_one_slow_count_does_not_freeze_the_progress(
+    database: Database, job: str, clock: Clock, views: JobViewCache
+) -> None:
+    counted = CountingDatabase(database, clock)
+    clock.cost = 60.0
+    await views.get(counted, job)
+    clock.now = 60.0 + OLDEST_S
     await views.get(counted, job)
     assert counted.snapshots == 2
 
