@@ -141,11 +141,11 @@ RESAMPLES_AT_ONCE = 1111
 SEED = 0
 
 
-def bootstrap(strata: Sequence[Values], confidence: float = 0.95) -> Interval | None:
+def bootstrap(strata: Sequence[Values], confidence: float = 0.95, seed: int = SEED) -> Interval | None:
     """Estimate the mean over all items and its percentile interval; None if there are no items.
 
-    Items are drawn within each stratum (such as a dataset), which keeps its size. The same counts give the same
-    interval. If all items of every stratum have one value, the interval is that point: use `wilson` then.
+    Items are drawn within each stratum (such as a dataset), which keeps its size. The same counts and seed give the
+    same interval. If all items of every stratum have one value, the interval is that point: use `wilson` then.
 
     Raises:
         ValueError: unless 0 < confidence < 1.
@@ -156,7 +156,7 @@ def bootstrap(strata: Sequence[Values], confidence: float = 0.95) -> Interval | 
         return None
     import numpy as np  # most processes never need it
 
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     means = np.sum([_resample_sums(stratum, rng) for stratum in strata if stratum], axis=0) / count_items(strata)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(value=value, low=float(low), high=float(high))

@@ -435,6 +435,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int
     logprobs: int = 0
     """Number of alternatives of each token whose log-probabilities are wanted."""
+    choices: tuple[str, ...] = ()
+    """The only texts that the server may let the model reply with; (): any text."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

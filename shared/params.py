@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from shared.calls import RELEASE_0_1, Count, Decoding, Duplicates, GraderName, Share, StoredMining
+from shared.shapes import METRIC_NAME
 
 
 class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -304,7 +305,7 @@ class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How the judge model samples its rating; `rubric` only."""
 
 
-MetricName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_-]{0,40}$")]
+MetricName = Annotated[str, msgspec.Meta(pattern=f"^{METRIC_NAME}$")]
 """Name of a metric (`shared/rag/answer_metrics.py`), including plug-ins."""
 
 

@@ -383,7 +383,16 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Required length of the vectors; null: any."""
 
 
-Stored = Given | Conversation | Texts
+class Passages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Passages of a corpus from which the judge model writes one question."""
+
+    documents: tuple[str, ...]
+    """Their hashes: one, or two that the question needs together."""
+    style: str = ""
+    """How to word the question, as the user says it; "": as the model likes."""
+
+
+Stored = Given | Conversation | Texts | Passages
 """What may be stored for a sample when its job is submitted."""
 
 
@@ -403,7 +412,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 0
     prepared: GateDecision | None = None
     given: Stored | None = None
-    """Set only in jobs of `imported`, `measured`, `conversation` or `embedding`; None in a dry run of the last two."""
+    """Set only in jobs whose pipeline works on what was given to it (`advance.GIVEN`); None in most dry runs."""
     control: Control | None = None
     """Set for the samples that are drawn as controls of the metrics."""
 

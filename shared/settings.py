@@ -390,6 +390,10 @@ class Model(SettingsGroup):
     """Whether equal prompts must get equal replies, whatever runs at the same time, and also after a kill
     (docs/how-to/operations.md#the-same-answer). llama.cpp then has one slot and no prompt cache, and vLLM uses
     batch-invariant kernels; other servers cannot guarantee it, and are refused."""
+    constrain_labels: bool = False
+    """Whether the server allows only labels as replies where a prompt asks for a label
+    (docs/how-to/metrics.md#constrained-labels). Plug-ins, vLLM before 0.11 and remote servers of an unknown kind cannot
+    do that, and are refused."""
     device: str | None = None
     """Id of the device for the model; by default, judge and generator get different devices if there are several
     (docs/how-to/scaling.md#two-gpus)."""
@@ -411,6 +415,8 @@ class Model(SettingsGroup):
             raise ValueError("`hub` and `path` both name a model: remove one of them")
         if self.revision is not None and self.hub is None:
             raise ValueError("`revision` is a commit of `hub`, which is not set: set `hub`, or remove `revision`")
+        if self.constrain_labels and self.driver == "plugin":
+            raise ValueError("`constrain_labels` is unknown to drivers of plug-ins: remove it")
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -110,9 +111,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
         return self.weights_bytes / MIB
 
 
-# Labels: people's ratings of documents and answers, compared with those of the judge or the grader.
+# Labels: people's ratings of documents, answers and sentences, compared with those of the judge or the grader.
 
-What = Literal["documents", "relevance", "answers"]
+What = Literal["documents", "relevance", "answers", "support", "sufficient", "addresses"]
 Value = int | str
 MOST_TASKS = 1000
 """Maximum number of tasks of a set: a day's work of one person."""
@@ -134,6 +135,10 @@ class LabelKind(NamedTuple):
     by_question: bool = False
     """Whether the judge sees the question, so that one document has a rating for each question."""
     judged_by: Literal["judge", "grader"] = "judge"
+    metric: str = ""
+    """The metric for which the judge gave its labels; "": they belong to none."""
+    worth: Mapping[Value, float] = MappingProxyType({})
+    """What a label adds to the metric's score of a question, which is the mean over its tasks; others add 0."""
 
 
 KINDS: Mapping[What, LabelKind] = {
@@ -155,7 +160,40 @@ KINDS: Mapping[What, LabelKind] = {
         instructions="Say whether the answer is right. It is a tie where as much speaks for it as against it.",
         judged_by="grader",
     ),
+    "support": LabelKind(
+        scale=(1, 2, 3),
+        instructions="Compare the sentence with the source, and not with what you know: 1, the source contradicts the"
+        " sentence; 2, it does not say it, or only part of it; 3, it says all of it.",
+        rubrics=("support", "support-zh"),
+        metric="faithfulness",
+        worth={3: 1.0},
+    ),
+    "sufficient": LabelKind(
+        scale=(1, 2, 3),
+        instructions="Say whether the source alone answers the question, whatever you know: 1, the question cannot be"
+        " answered from it; 2, it gives several different answers; 3, one answer follows from it.",
+        rubrics=("sufficient", "sufficient-zh"),
+        metric="context_sufficiency",
+        worth={3: 1.0},
+    ),
+    "addresses": LabelKind(
+        scale=(1, 2, 3, 4),
+        instructions="Say whether the reply answers what the question asks, true or not: 1, it declines to answer; 2,"
+        " it answers something else; 3, it answers a part; 4, it answers all that was asked.",
+        rubrics=("addresses", "addresses-zh"),
+        metric="answer_relevance",
+        worth={3: 0.5, 4: 1.0},
+    ),
 }
+
+
+class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several documents of a task."""
+
+    document: str
+    """Hash of the document."""
+    problem: str
+    text: str
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -168,12 +206,19 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str = ""
     """Problem of the document."""
     text: str = ""
-    """Text of the document."""
+    """Text of the document; or the passage that the prompt had in place of documents."""
     golds: tuple[str, ...] = ()
     """Gold answers."""
     choices: tuple[str, ...] = ()
     """Choices of a multiple-choice question."""
     answer: str = ""
+    """The answer; of `addresses` the whole reply."""
+    documents: tuple[SourceDocument, ...] = ()
+    """Documents of the prompt, in order."""
+    sentence: str = ""
+    """Sentence of a reply, or claim, that is compared with the documents or the passage."""
+    before: str = ""
+    """The sentence before it, as it was shown to the judge."""
 
 
 def parse_label(what: What, text: str) -> Value:
@@ -198,7 +243,9 @@ def find_position(what: What, value: Value) -> int:
 
 ACCURACY, EXACT, SCORE = "accuracy", "exact", "score"
 OFFERED = f"{ACCURACY}, {EXACT}, {SCORE}, answer@K with K from 1 to 1000, or a score of a metric such as faithfulness"
-PATTERN = r"answer@(?:[1-9][0-9]{0,2}|1000)|[a-z][a-z0-9_-]{0,60}"
+METRIC_NAME = r"[a-z][a-z0-9_-]{0,60}"
+"""Regular expression that matches the names of metrics and of their scores."""
+MEASURE_NAME = rf"answer@(?:[1-9][0-9]{{0,2}}|1000)|{METRIC_NAME}"
 """Regular expression that matches the names of all measures."""
 
 
@@ -254,7 +301,7 @@ def find_measure(name: str) -> Measure:
     Raises:
         LookupError: no measure can have this name; the message lists those that exist.
     """
-    if re.fullmatch(PATTERN, name) is None:
+    if re.fullmatch(MEASURE_NAME, name) is None:
         raise LookupError(f"there is no measure {name!r}: name one of {OFFERED}")
     _, at, k = name.partition("@")
     return Measure(name, int(k) if at else None)

@@ -8,9 +8,10 @@ import typer
 
 from mathrag.cli import uploads
 from mathrag.cli.api import list_and_print, save
-from mathrag.cli.command_groups import LocalCommand
+from mathrag.cli.command_groups import LocalCommand, Mutation
+from mathrag.cli.job_check import describe_failed_job
 from mathrag.cli.output import AsJson, DataDir, Force, Yes, print_facts, print_json, report_errors
-from mathrag.cli.progress import choose_upload_view
+from mathrag.cli.progress import Silent, choose_upload_view, choose_view, watch
 from mathrag.cli.references import Dataset
 from mathrag.cli.uploads import (
     ColumnOption,
@@ -186,6 +187,87 @@ def from_graph(
             pipeline = f"rulerag --set rules={rules}" if rules else "hybrid"
             job = f"--name N --dataset {made['name']} --corpus {graph} --pipeline {pipeline}"
             typer.echo(f"  next: mathrag job submit {job} --wait")
+
+
+Size = Annotated[int, typer.Option(min=1, help="Most questions of the dataset.")]
+Candidates = Annotated[
+    int | None, typer.Option(min=1, help="Questions to write, some of which fail the checks (default: twice --size).")
+]
+Hops = Annotated[str, typer.Option(help="Passages that a question needs: 1, 2, or 1,2 for both kinds.")]
+PassageSeed = Annotated[int, typer.Option(min=0, help="Seed for drawing passages.")]
+Styles = Annotated[
+    Path | None, typer.Option(help="File with a line for each way to word the questions; they are used in turn.")
+]
+AnswerGrader = Annotated[str, typer.Option(help="Grader of the answers.")]
+JudgeModel = Annotated[str | None, typer.Option("--judge", help="Model that writes and checks the questions.")]
+
+
+@dataset.command(cls=Mutation)
+def generate(
+    name: Name,
+    corpus: Annotated[str, typer.Option(help="Corpus whose passages the questions are about.")],
+    size: Size = 100,
+    candidates: Candidates = None,
+    hops: Hops = "1",
+    seed: PassageSeed = 0,
+    styles: Styles = None,
+    grader: AnswerGrader = "contains",
+    judge: JudgeModel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the judge model write questions from a corpus, check them, and make a dataset of those that pass.
+
+    It waits for the job that writes them. If it is interrupted, the job goes on, and the same command waits for it
+    again.
+    """
+    with report_errors(as_json=as_json), Client() as client:
+        request = texts.generate(
+            name, corpus, size=size, candidates=candidates, hops=_split_hops(hops), seed=seed,
+            styles=_read_styles(styles), grader=grader, judge=judge,
+        )  # fmt: skip
+        made = client.send(request)
+        while made["state"] == "writing":
+            if not as_json:
+                typer.echo(f"writing {format_count(made['candidates'], 'question')}; Ctrl+C leaves the job running")
+            ended = watch(client, made["job"], Silent() if as_json else choose_view())
+            if ended["state"] != "completed":
+                hint = "the same command starts it again, and keeps what is done"
+                raise Failed("conflict", describe_failed_job(ended), hint=hint)
+            made = client.send(request)
+        if as_json:
+            print_json(made)
+            return
+        typer.echo(f"dataset {made['name']}: {made['items']} of {made['candidates']} questions")
+        facts = (
+            ("guessable", made["guessable"], "which the judge model answers without any document"),
+            ("elsewhere", made["found_elsewhere"], "whose answer other documents have, too"),
+            ("spare", made["spare"], "which passed every check and were not needed"),
+            ("failed", made["failed"], "whose passages were too long for the model, or whose calls failed"),
+        )
+        print_facts((about, f"{count}, {what}") for about, count, what in facts if count)
+        left_out = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in made["left_out"].items())
+        print_facts([("left out", left_out or "none")])
+        print_facts([("overlap", f"{made['overlap']:.0%} of a question's words stand in its quotation, on average")])
+        if made["items"] < size:
+            typer.echo(f"  fewer than {size}: use another name and more --candidates; what is written is kept")
+        typer.echo(f"  next: mathrag dataset preview {name}")
+        typer.echo(f"  next: mathrag job submit --name N --dataset {name} --corpus {corpus} --pipeline hybrid --wait")
+
+
+def _split_hops(hops: str) -> list[int]:
+    if hops not in ("1", "2", "1,2", "2,1"):
+        raise Failed("usage", f"--hops {hops}: questions need one or two passages", hint="use 1, 2, or 1,2")
+    return sorted(map(int, hops.split(",")))
+
+
+def _read_styles(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise Failed("usage", f"--styles {path}: cannot be read: {error}", hint="name a text file in UTF-8") from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 TrainingRules = Annotated[str, typer.Option(help="Rule bank that the dataset was made with.")]

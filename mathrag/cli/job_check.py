@@ -141,7 +141,7 @@ def _make_condition(words: str, figure: Figure, tested: float | None, limit: flo
 
 
 def describe_failed_job(job: Any) -> str:
-    """Return why a job that has ended has no figures to test."""
+    """Return why a job that has ended did not complete."""
     return f"job {job['name']} is {job['state']}: {take_last_line(job['reason']) or 'no reason was given'}"
 
 

@@ -1,4 +1,4 @@
-"""`mathrag label`: label documents and answers, and measure agreement."""
+"""`mathrag label`: label what a judge or grader judged, and measure agreement."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,18 +19,23 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the label set
 Open = Annotated[bool, typer.Option("--open", help="Show the judge's or grader's verdict, too (not blind).")]
 ABSTAINED = "abstain"
 LEVELS = ("nominal", "ordinal", "interval")
+NOUNS = {
+    "documents": "documents", "relevance": "documents", "answers": "answers", "support": "sentences",
+    "sufficient": "questions", "addresses": "replies",
+}  # fmt: skip
+"""What can be labelled, and the noun of its tasks."""
 
 
 @label.command(cls=Mutation)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new label set.")],
     job: Annotated[str, typer.Option(help="Ended job: name, id, or the first characters of the id.")],
-    what: Annotated[str, typer.Option(help="What to label: documents, relevance or answers.")] = "documents",
+    what: Annotated[str, typer.Option(help=f"What to label: {', '.join(NOUNS)}.")] = "documents",
     size: Annotated[int, typer.Option(help="Largest number of tasks.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed for drawing tasks.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw labelling tasks from a job's rated documents or graded answers. Repeating it changes nothing."""
+    """Draw labelling tasks from what a job's judge or grader judged. Repeating it changes nothing."""
     with report_errors(as_json=as_json), Client() as client:
         kind: Any = what  # the server tells what can be labelled
         made = client.send(labels.create(name, job, kind, size=size, seed=seed))
@@ -88,8 +93,11 @@ def next_task(name: Name, show_all: Open = False, as_json: AsJson = False) -> No
 
 def _print_task(of: Json, task: Json, done: int) -> None:
     typer.echo(f"task {task['number']} of {of['tasks']}, {done} done: {of['instructions']}\n")
-    parts = [(name, task["content"].get(name)) for name in ("question", "problem", "text", "answer")]
-    parts += [("right answer", gold) for gold in task["content"].get("golds", ())]
+    content = task["content"]
+    parts = [("question", content.get("question"))]
+    parts += [("document", f"{each['problem']}\n{each['text']}".strip()) for each in content.get("documents", ())]
+    parts += [(name, content.get(name)) for name in ("problem", "text", "answer", "before", "sentence")]
+    parts += [("right answer", gold) for gold in content.get("golds", ())]
     parts.append((f"the {_name_system(of['what'])}", task["system"]))
     for name, text in parts:
         if text not in (None, ""):
@@ -153,6 +161,8 @@ def _print_agreement(found: Json) -> None:
     typer.echo(found["words"])
     counts = f"labels {found['labels']}, abstentions {found['abstentions']}, ties {found['ties']}"
     typer.echo(f"  labelled {found['labelled']} of {found['tasks']} tasks: {counts}\n")
+    if (corrected := found.get("corrected")) is not None:  # earlier servers do not know it
+        typer.echo(f"{corrected['words']}\n")
     print_table(("LABELS OF", f"AS THE {system.upper()}", "KAPPA", "WEIGHTED KAPPA"), [
         (
             each["labeller"], f"{each['same']} of {each['compared']}", _format_coefficient(each["kappa"]),
@@ -210,5 +220,4 @@ def _name_system(what: str) -> str:
 
 
 def _count_tasks(of: Json) -> str:
-    noun = "answers" if of["what"] == "answers" else "documents"
-    return f"{of['tasks']} of {of['eligible']} {noun}"
+    return f"{of['tasks']} of {of['eligible']} {NOUNS.get(of['what'], 'tasks')}"

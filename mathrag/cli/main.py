@@ -106,7 +106,7 @@ ENTRIES = (
     CommandEntry("job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."),
     CommandEntry("experiment", "Run grids of jobs from a YAML file, and compare them."),
     CommandEntry("sample", "Inspect single answers with everything they are based on."),
-    CommandEntry("label", "Label documents and answers, and compare the labels with the judge or the grader."),
+    CommandEntry("label", "Label what a judge or grader judged, and compare the labels with its verdicts."),
     CommandEntry("prompt", "Store, show and compare prompts: how models are asked for answers."),
     CommandEntry("pipeline", "List the pipelines that jobs can use.", module="catalog"),
     CommandEntry("model", "List the models that jobs can use; connect one of your own."),

@@ -318,6 +318,9 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     golds: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     answer: str = ""
+    documents: tuple[SourceDocument, ...] = ()
+    sentence: str = ""
+    before: str = ""
 
 
 class ControlFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,6 +367,18 @@ class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     id: str
     meta: dict[str, object] = {}
+
+
+class CorrectedMean(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean of a metric, corrected by people's labels of some questions (ARES, Saad-Falcon et al. 2024)."""
+
+    metric: str
+    judge: float | None = None
+    questions: int
+    labelled: int
+    difference: float | None = None
+    corrected: Interval | None = None
+    words: str
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -698,6 +713,22 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     template: str = ""
 
 
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset that is being generated, or that was."""
+
+    name: str
+    state: str
+    job: str
+    candidates: int
+    items: int = 0
+    left_out: dict[str, int] = {}
+    failed: int = 0
+    spare: int = 0
+    guessable: int = 0
+    found_elsewhere: int = 0
+    overlap: float | None = None
+
+
 class GradingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How answers are found in replies and graded, in the same way for every pipeline."""
 
@@ -929,6 +960,7 @@ class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
     people: Alphas
     with_system: Alphas
     disagreements: tuple[LabelDisagreement, ...] = ()
+    corrected: CorrectedMean | None = None
 
 
 class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -1887,6 +1919,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     position: int
 
 
+class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several documents of a task."""
+
+    document: str
+    problem: str
+    text: str
+
+
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
     """Speed of the model's calls among the newest 20,000 calls of all models."""
 
@@ -2130,6 +2170,7 @@ class ExportedLabel(Label, frozen=True, kw_only=True):
     repeat: int
     document: str | None = None
     answer: str | None = None
+    sentence: str | None = None
     system: int | str
     counts: bool
 

@@ -15,7 +15,12 @@ def at(name: str) -> str:
 
 
 def create(
-    name: str, job: str, what: Literal["documents", "relevance", "answers"], *, size: int = 100, seed: int = 0
+    name: str,
+    job: str,
+    what: Literal["documents", "relevance", "answers", "support", "sufficient", "addresses"],
+    *,
+    size: int = 100,
+    seed: int = 0,
 ) -> Request[Json]:
     """Draw a set of tasks from an ended job; repeating it returns the existing set."""
     body = {"name": name, "job": job, "what": what, "size": size, "seed": seed}
@@ -56,7 +61,9 @@ def export(name: str) -> Request[bytes]:
 
 
 def agreement(name: str, *, seed: int = 0, blind: bool = True) -> Request[Json]:
-    """Measure how labellers agree with each other and with the judge or grader, with intervals."""
+    """Measure how labellers agree with each other and with the judge or grader, with intervals; correct a metric's
+    mean.
+    """
     return Request(path=f"{at(name)}/agreement", query={"seed": seed, "blind": BLIND[blind]}, timeout_s=INDEXED_S)
 
 

@@ -1,6 +1,6 @@
 """Requests for corpora and datasets, for training data, and for single questions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from mathrag.client.errors import Failed
@@ -110,6 +110,39 @@ def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value |
     return Request(
         method="POST", path="/v1/datasets/from-graph", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True
     )
+
+
+def generate(
+    name: str,
+    corpus: str,
+    *,
+    size: int = 100,
+    candidates: int | None = None,
+    hops: Sequence[int] = (1,),
+    seed: int = 0,
+    styles: Sequence[str] = (),
+    grader: str = "contains",
+    judge: str | None = None,
+) -> Request[Json]:
+    """Let the judge model write questions from the passages of a corpus. The first request starts a job; once that has
+    ended, the same request again stores the dataset.
+
+    Args:
+        name: name of the dataset.
+        corpus: name of the corpus.
+        size: most questions of the dataset.
+        candidates: questions to write, some of which fail the checks; None: twice as many.
+        hops: passages that a question needs: (1,), (2,) or (1, 2).
+        seed: seed of the draw of passages.
+        styles: how to word the questions; each is used in turn.
+        grader: grader of the answers.
+        judge: name of the model that writes; None: the one that the service chooses.
+    """
+    body = {
+        "name": name, "corpus": corpus, "size": size, "candidates": candidates, "hops": [*hops], "seed": seed,
+        "styles": [*styles], "grader": grader, "models": {} if judge is None else {"judge": judge},
+    }  # fmt: skip
+    return Request(method="POST", path="/v1/datasets/generate", body=body, timeout_s=INDEXED_S, is_idempotent=True)
 
 
 def training_data(

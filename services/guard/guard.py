@@ -192,7 +192,9 @@ async def _answer(resident: ServedModel, call: ModelCall) -> ModelAnswer:
         return RELEASED
     try:
         async with asyncio.timeout(resident.call_timeout_s):
-            return await resident.server.complete(call.prompt, call.decoding, call.seed, call.logprobs)
+            # Servers of plug-ins have no such parameter.
+            constraint = {"choices": call.choices} if call.choices else {}
+            return await resident.server.complete(call.prompt, call.decoding, call.seed, call.logprobs, **constraint)
     except TimeoutError:
         return ModelAnswer(failure=FailureKind.TIMEOUT, detail=f"no answer within {resident.call_timeout_s} s")
     except ChatFailed as failed:

@@ -1,7 +1,10 @@
-"""Chat models behind OpenAI's protocol: sampling, streams and log probabilities."""
+"""Chat models behind OpenAI's protocol: sampling, constraints, streams and log probabilities."""
 
-from collections.abc import AsyncIterator, Mapping
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import httpx2
 import msgspec
@@ -79,6 +82,53 @@ BY_BACKEND: Mapping[str, Sampling] = MappingProxyType(
     {"llama.cpp": LLAMA, "vllm": VLLM, "sglang": SGLANG, "tgi": TGI, "openai": OPENAI}
 )
 """Settings by the name of the backend in a model's row."""
+
+# Constrain a reply to one of several texts. Each server has its own field for that, and servers ignore unknown fields,
+# so a model that is to be constrained is refused where the server is not known to have its field.
+
+STRUCTURED_OUTPUTS = (0, 11)
+"""First vLLM that knows `structured_outputs`; older ones ignore it."""
+
+
+def constrain_reply(backend: str, choices: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a request that allow no other reply than one of `choices`; none if there are no choices.
+
+    Ollama's replies are JSON strings, in quotation marks.
+
+    Raises:
+        ValueError: this backend cannot constrain replies.
+    """
+    if not choices:
+        return {}
+    pattern = "|".join(map(re.escape, choices))
+    match backend:
+        case "llama.cpp":
+            return {"grammar": f"root ::= {' | '.join(map(json.dumps, choices))}"}
+        case "vllm":
+            return {"structured_outputs": {"choice": list(choices)}}
+        case "sglang":
+            return {"regex": f"({pattern})"}
+        case "tgi":
+            return {"response_format": {"type": "regex", "value": f"({pattern})"}}
+        case "ollama":
+            return {"format": {"type": "string", "enum": list(choices)}}
+    raise ValueError("`constrain_labels` needs llama.cpp, vLLM, SGLang, text-generation-inference or Ollama: remove it")
+
+
+def label_options(*, constrained: bool, backend: str, version: str) -> dict[str, bool]:
+    """Return the options of a model's row for `constrain_labels`; none if it is off, so that older rows stay the same.
+
+    Raises:
+        ValueError: the server cannot constrain replies; the message has the fix.
+    """
+    if not constrained:
+        return {}
+    constrain_reply(backend, ("any",))
+    if backend == "vllm" and tuple(map(int, re.findall(r"\d+", version)[:2])) < STRUCTURED_OUTPUTS:
+        least = ".".join(map(str, STRUCTURED_OUTPUTS))
+        raise ValueError(f"`constrain_labels` needs vLLM {least} or later, not {version or 'an unknown version'}")
+    return {"constrain_labels": True}
+
 
 # Parse log-probabilities in OpenAI's form, which llama.cpp, TGI, vLLM and Ollama share.
 

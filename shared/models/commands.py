@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.models.chat import BY_BACKEND, Sampling
 from shared.settings import Model
 from shared.shapes import Architecture
 
@@ -42,9 +41,9 @@ class LaunchRequest(NamedTuple):
         return str(self.model.hub or self.model.path)
 
     @property
-    def sampling(self) -> Sampling:
-        """The sampling settings that its server is sent."""
-        return BY_BACKEND[select_program(self.model).backend]
+    def backend(self) -> str:
+        """The kind of its server."""
+        return select_program(self.model).backend
 
 
 class Launch(NamedTuple):

@@ -18,6 +18,7 @@ from shared.models.chat import (
     ChatFailed,
     ServerAway,
     ServerUnreached,
+    constrain_reply,
     parse_tokens,
     read_lines,
 )
@@ -353,8 +354,11 @@ class Ollama:
         """Request the unload of a model, which the server carries out later, once the model is idle."""
         await self._request("POST", "/api/chat", body=self._make_body(tag, keep_alive=0))
 
-    async def chat(self, tag: str, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> TimedAnswer:
-        """Answer a prompt, with `logprobs` alternatives of each token from version 0.12.11 on.
+    async def chat(
+        self, tag: str, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> TimedAnswer:
+        """Answer a prompt, with `logprobs` alternatives of each token from version 0.12.11 on, and with nothing but one
+        of `choices`, as a JSON string, if there are any.
 
         Raises:
             ModelRemoved: the server has no such model any more.
@@ -366,6 +370,7 @@ class Ollama:
         body["options"] |= {**OLLAMA, **decoded}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
+        body |= constrain_reply("ollama", choices)
         try:
             async with self._client.stream("POST", "/api/chat", json=body) as response:
                 found = await read_pieces(response)

@@ -7,7 +7,7 @@ Answers are streamed, so that the beginning of an answer that a server breaks of
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ from shared.headers import add_trace_headers
 from shared.models.chat import (
     AWAY_STATUSES,
     BROKEN_BYTE,
-    OPENAI,
+    BY_BACKEND,
     ChatFailed,
-    Sampling,
     ServerAway,
     ServerUnreached,
+    constrain_reply,
     parse_tokens,
     read_lines,
 )
@@ -157,31 +157,36 @@ class OpenAICompatible:
         model: str,
         api_key: str | None = None,
         timeout_s: float = 120.0,
-        sampling: Sampling = OPENAI,
+        backend: str = "openai",
     ) -> None:
+        """`backend` is the kind of server, by which its sampling settings and further fields are chosen."""
         _declared.add(urlsplit(base_url).netloc)
         set_async_client_factory(_make_client)
         timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s / 2))
         self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout)  # type: ignore[arg-type]
         self._model = model
         self._key = api_key
-        self._sampling = dict(sampling)
+        self._backend = backend
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer a prompt, with `logprobs` alternatives of each token if the server gives them.
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
+        """Answer a prompt, with `logprobs` alternatives of each token if the server gives them, and with nothing but
+        one of `choices` if there are any.
 
         Raises:
             PromptCut: the server has answered a truncated prompt.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         answer = _Answer()
+        further = {**BY_BACKEND[self._backend], **constrain_reply(self._backend, choices)}
         try:
             async with AsyncExitStack() as stack:
                 client = await self._open_session(stack)
                 chunks = await client.chat_completion(
                     messages_of(prompt), model=self._model, temperature=decoding.temperature,
                     max_tokens=decoding.max_tokens, seed=seed, logprobs=True if logprobs else None,
-                    top_logprobs=logprobs or None, extra_body=self._sampling, stream=True,
+                    top_logprobs=logprobs or None, extra_body=further, stream=True,
                     stream_options=ChatCompletionInputStreamOptions(include_usage=True),
                 )  # fmt: skip
                 async for chunk in chunks:

@@ -34,6 +34,7 @@ from shared.pages.plots import (
     name_shade,
 )  # fmt: skip
 from shared.samples import GateDecision
+from shared.statistics.agreement import compute_auroc
 from shared.statistics.significance import estimate_mean
 
 FILE_WIDTH, WIDE, NARROW = 680, 620, 340
@@ -530,12 +531,12 @@ def compute_areas(rows: Sequence[RocRow]) -> list[RocArea]:
         good, bad = _split_scores(rows, scorer)
         value = low = high = None
         if good and bad:
-            value = float(_mann_whitney_share(good, bad))
+            value = float(_compute_area(good, bad))
         if min(len(good), len(bad)) > 1:
             from scipy import stats  # slow to import
 
             drawn = stats.bootstrap(
-                (good, bad), _mann_whitney_share, n_resamples=RESAMPLES, batch=BATCH, vectorized=True,
+                (good, bad), _compute_area, n_resamples=RESAMPLES, batch=BATCH, vectorized=True,
                 method="percentile", rng=0,
             )  # fmt: skip
             low, high = (float(bound) for bound in drawn.confidence_interval)
@@ -592,13 +593,12 @@ def _split_scores(rows: Iterable[RocRow], scorer: str) -> tuple[list[float], lis
     return [row.score for row in own if row.good], [row.score for row in own if not row.good]
 
 
-def _mann_whitney_share(good: Any, bad: Any, axis: int = -1) -> Any:
-    """Return Mann and Whitney's U as a share of all pairs, which equals the area."""
+def _compute_area(good: Any, bad: Any, axis: int = -1) -> Any:
+    """Compute the area from the scores of good and of bad documents, along the last axis."""
     import numpy as np
-    from scipy import stats
 
-    found = stats.mannwhitneyu(good, bad, axis=axis, method="asymptotic").statistic
-    return found / (np.shape(good)[axis] * np.shape(bad)[axis])
+    is_good = np.repeat([1.0, 0.0], [np.shape(good)[axis], np.shape(bad)[axis]])
+    return compute_auroc(is_good, np.concatenate((good, bad), axis=axis))
 
 
 def _share_from(scores: Sequence[float], least: float) -> float:

@@ -16,7 +16,10 @@ HIDDEN = re.compile(
 )
 """Control characters, and those that reverse the direction of a text and so can disguise it."""
 CODE = re.compile("`([^`]+)`")
-MATHEMATICS = re.compile(r"\$[^$]+\$|\\\(|\\\[|\\begin\{|\\boxed\{|\\d?frac\{")
+DOLLARS = r"\$\$[\s\S]+?\$\$|\$(?:[^\s$](?:[^$\n]*[^\s$])?| [^\s\d$](?:[^$\n]*[^\s$])? )\$(?!\d)"
+"""A formula between dollars. As in Pandoc, no blank stands inside them at either end, and no digit behind the last one:
+`$5 and then $6` are amounts of money. Unlike there, `$ x $` is a formula, since models write it."""
+MATHEMATICS = re.compile(rf"{DOLLARS}|\\\(|\\\[|\\begin\{{|\\boxed\{{|\\d?frac\{{")
 MARKED = re.compile(r"\$|\\\(|\\\[|\\boxed\{")
 """The delimiters at which the browser starts to typeset mathematics."""
 COMMAND = re.compile(r"\\[A-Za-z]|\^")
@@ -112,7 +115,7 @@ def _walk_leaves(tree: Tree, above: Path = ()) -> Iterator[tuple[Path, Any]]:
 # Mark the words of a question in a text; formulas stay whole, so that they can be typeset.
 
 _FORMULA = re.compile(
-    r"(\$\$[\s\S]+?\$\$|\\\[[\s\S]+?\\\]|\$[^$\n]+?\$|\\\([\s\S]+?\\\)|\\boxed\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})"
+    rf"({DOLLARS}|\\\[[\s\S]+?\\\]|\\\([\s\S]+?\\\)|\\boxed\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}})"
 )
 """The same delimiters as in the script that typesets formulas."""
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"

@@ -67,6 +67,9 @@ SENTENCES = {
     "rule prompt": "Rule {number} stood in the prompt: {rule} (certainty {certainty}).",
     "imported given": "The answer was imported: how it was made is not known.",
     "measured given": "The answer is that of another job, which is measured here.",
+    "question kept": "The question passed every check. Its answer is {answer}; the passages say: {quotations} It is"
+    " answered without documents: {guessable}. Other documents with the answer: {also_in}. Share of its words that"
+    " stand in the quotations: {overlap}.",
     "vote majority": "{candidates} different answers in {draws} draws: one has the majority.",
     "vote plurality": "{candidates} different answers in {draws} draws: one has the most votes.",
     "vote tie": "{candidates} different answers in {draws} draws: a tie, so the first of the best was taken.",
@@ -83,6 +86,7 @@ BY_ACTION = {
 }
 BY_STAGE = {
     "intent": "The question asks to {action}: lists by vectors count {dense}, lists by words {sparse}.",
+    "question": "The question was left out: {action}.",
     "strips": "Of the documents {internal} of {internal of} pieces were kept, of the other corpus {external} of"
     " {external of}.",
 }

@@ -20,7 +20,7 @@ from shared.rag.prompts import localised
 from shared.rag.text import CJK, split_sentences
 from shared.replies import Failure, Generated, Rated, Reply
 from shared.samples import Control, ControlScore, Item, JudgedPart, Library, MetricScore
-from shared.shapes import ACCURACY, EXACT, SCORE, PluginPin
+from shared.shapes import ACCURACY, EXACT, METRIC_NAME, SCORE, PluginPin
 
 METRICS_VERSION = 1
 """Raised whenever the same replies would lead to other calls or other scores of a shipped metric."""
@@ -65,7 +65,7 @@ class Metric(NamedTuple):
     scores: tuple[str, ...]
     """Names of the scores that it gives."""
     needs_documents: bool = True
-    """Whether it says nothing about a pipeline that never searches."""
+    """Whether it needs documents: it does not apply to a pipeline that never searches."""
     needs_gold: bool = False
     needs_citations: bool = False
     """Whether the prompt must number the documents, so that replies cite them."""
@@ -75,7 +75,6 @@ class Metric(NamedTuple):
     """The plug-in that it comes from; None if it is shipped."""
 
 
-_SCORE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,60}")
 NOT_SCORES = (ACCURACY, EXACT, SCORE, "strict")
 """Names of other figures of a job."""
 _adopted: dict[str, Metric] = {}
@@ -117,7 +116,7 @@ def adopt(found: Metric) -> None:
     """
     if not found.scores:
         raise ValueError("it has no scores: name at least one")
-    if wrong := [score for score in found.scores if not _SCORE_NAME.fullmatch(score) or score in NOT_SCORES]:
+    if wrong := [score for score in found.scores if not re.fullmatch(METRIC_NAME, score) or score in NOT_SCORES]:
         raise ValueError(f"a score cannot be called {wrong[0]!r}: use lower-case letters, digits, - and _")
     if taken := sorted({*found.scores} & {*list_scores()}):
         raise ValueError(f"another metric already gives the score {taken[0]!r}; rename it")
@@ -414,7 +413,8 @@ def _judge_alone(
 def _measure_faithfulness(answer: MeasuredAnswer) -> MetricSteps:
     """Does the reply say only what the documents say? The share of its sentences that they support (as ragas).
 
-    A reply that declines to answer has no score. Nothing is faithful to a search that found nothing: 0.
+    A reply that declines to answer has no score. If the search found no documents, the score is 0, since nothing
+    supports the reply.
     """
     if not answer.reply:
         return {"faithfulness": MetricScore(not_applicable=NO_REPLY)}

@@ -399,16 +399,26 @@ def parse_label(text: str, *, truncated: bool, most: int) -> Rated | Failure:
 
 LABELS: Mapping[str, int] = {
     f"{name}{language}": most
-    for name, most in (("support", 3), ("sufficient", 3), ("addresses", 4))
+    for name, most in (("support", 3), ("sufficient", 3), ("addresses", 4), ("standalone", 2))
     for language in ("", "-zh")
 }
-"""Highest label that a template offers, by its id: its replies are labels for metrics, and no ratings."""
+"""Highest label that a template offers, by its id: its replies are labels, and no ratings."""
 PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
     "answer-rubric": parse_grade,
     "answer-rubric-zh": parse_grade,
     **{name: partial(parse_label, most=most) for name, most in LABELS.items()},
 }
 """By template id; all other rubrics ask for `[[1]]` to `[[5]]` and are read by `parse_rating`."""
+
+
+def list_labels(request: Request) -> tuple[str, ...]:
+    """Return the labels that a call may be answered with, as they stand in a reply; none if it asks for no label.
+
+    Calls that are read by log-probabilities have none, since a constraint would change these. Neither have ratings of
+    `relevance`: pipelines make the same calls, and their answers should not depend on how labels are asked for.
+    """
+    most = 0 if request.logprobs else LABELS.get(request.template.partition("@")[0], 0)
+    return tuple(f"[[{label}]]" for label in range(1, most + 1))
 
 
 # Ask the judge model how relevant a document is, and read the probabilities of its reply.

@@ -24,6 +24,7 @@ from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
 from shared.pipelines.imported import DRY_RUN, IMPORTED
 from shared.pipelines.measured import MEASURED
+from shared.pipelines.write_questions import WRITE_QUESTIONS
 from shared.plugins.loading import encode_usable_pins, load_plugins
 from shared.processes.children import limit_processor_time
 from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
@@ -37,6 +38,7 @@ from shared.samples import (
     Item,
     Library,
     Outcome,
+    Passages,
     Sample,
     Stored,
     Texts,
@@ -184,7 +186,7 @@ DRAWN_DOCUMENTS = text("""
     WHERE corpus_id = :corpus AND ordinal = ANY(:ordinals)""")
 SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 GIVEN: Mapping[str, type[Stored]] = {
-    IMPORTED: Given, MEASURED: Given, CONVERSATION: Conversation, EMBEDDING: Texts,
+    IMPORTED: Given, MEASURED: Given, CONVERSATION: Conversation, EMBEDDING: Texts, WRITE_QUESTIONS: Passages,
 }  # fmt: skip
 """By pipeline, the type that is stored for each of its samples."""
 
@@ -387,8 +389,14 @@ def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
 
 
 def list_given_documents(given: Iterable[Stored | None]) -> set[str]:
-    """Return the hashes of the documents that given answers name, which a replay may read before its first reply."""
-    return {hash_ for each in given if isinstance(each, Given) for hash_ in each.contexts or ()}
+    """Return the hashes of the documents in what was given, which a replay may read before its first reply."""
+    named: set[str] = set()
+    for each in given:
+        if isinstance(each, Given):
+            named.update(each.contexts or ())
+        elif isinstance(each, Passages):
+            named.update(each.documents)
+    return named
 
 
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:

@@ -21,6 +21,7 @@ from shared.params import MetricsParams
 from shared.pipelines.embedding import EMBEDDING
 from shared.pipelines.measured import MEASURED
 from shared.pipelines.mine_rules import MINE_RULES
+from shared.pipelines.write_questions import WRITE_QUESTIONS
 from shared.rag.grading import Extract
 from shared.rag.self_rag import extract_answer
 from shared.replies import Generated, Reply
@@ -195,7 +196,7 @@ CALLS = sql("""
     WHERE t.sample_id = ANY(:samples) AND c.role IN ('retrieve', 'generate')
     ORDER BY t.sample_id, t.position, t.slot DESC""")
 SAMPLES = text("SELECT count(*) FROM samples WHERE job_id = :job AND kind = 'item'")
-WITHOUT_ANSWERS = (EMBEDDING, MINE_RULES)
+WITHOUT_ANSWERS = (EMBEDDING, MINE_RULES, WRITE_QUESTIONS)
 SELF_RAG = "self-rag"
 """Its texts have reflection tokens, which are no part of the reply."""
 NAMED = lifecycle.LONGEST - len("-measured")

@@ -1,6 +1,5 @@
 """Mine rules: one sample per relation, each stored when it is found, and a bank that is sealed at the end."""
 
-import hashlib
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -19,10 +18,10 @@ from shared.replies import Mined, Rule
 from shared.runtime import lifecycle
 from shared.runtime.parameters import find_unknown_field, split_message
 from shared.runtime.submit import Drafting, Submission, insert
-from shared.samples import DatasetItem, Item
 from shared.settings import Settings, Workers
 from shared.storage import graphs, rules
 from shared.storage.database import Database, check_name, sql
+from shared.storage.datasets import provide_unlisted
 from shared.storage.graphs import StoredGraph, count_relations
 from shared.storage.rules import RuleBank, miner_of
 
@@ -32,15 +31,6 @@ from shared.storage.rules import RuleBank, miner_of
 # at the end. Calls are shared, so mining a bank again computes only what is missing.
 
 MIB = 1 << 20
-# Names that users choose cannot contain `:`, so this prefix never collides with theirs.
-PREFIX = "relations:"
-INSERT_DATASET = text("""
-    INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, :items, true)
-    ON CONFLICT (name) DO NOTHING RETURNING id""")
-INSERT_ITEMS = text("""
-    INSERT INTO items (dataset_id, ordinal, hash, question, alternatives)
-    SELECT :dataset, ordinal - 1, hash, question, 0
-    FROM unnest(CAST(:hashes AS bytea[]), CAST(:questions AS text[])) WITH ORDINALITY u(hash, question, ordinal)""")
 SELECT_JOB_ID = text("SELECT id FROM jobs WHERE public_id = :job")
 
 
@@ -112,7 +102,7 @@ async def mine(database: Database, settings: Settings, asked: BankRequest) -> Mi
             f"`mining.min_head_facts`: no relation has {least} facts; the largest, {relation!r}, has {facts}",
             hint=f"for so small a graph: --min-head-facts {facts} or lower",
         )
-    dataset = await _provide_dataset(database, heads)
+    dataset = await provide_unlisted(database, "relations", heads)
     async with database.transaction() as connection:
         await connection.execute(rules.LOCK)
         new = await _start(connection, settings, asked, graph, dataset, len(heads))
@@ -165,24 +155,6 @@ def _check_memory(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
             hint="raise `workers.mining_mib`, or lower `workers.miners`, and restart the judge workers",
         )
     return total
-
-
-async def _provide_dataset(database: Database, relations: Sequence[str]) -> str:
-    """Create the dataset of these relations, in this order, unless it exists; return its name."""
-    content = hashlib.sha256()
-    for relation in relations:
-        # The item that an upload of the relation as a question would have, for an equal hash.
-        item = DatasetItem(question=relation, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
-        content.update(canonical.digest(item))
-    name = f"{PREFIX}{content.hexdigest()[:16]}"
-    async with database.transaction() as connection:
-        values = {"name": name, "hash": content.digest(), "items": len(relations)}
-        created = (await connection.execute(INSERT_DATASET, values)).scalar()
-        if created is not None:
-            hashes = [bytes.fromhex(Item(ordinal=0, question=relation).hash) for relation in relations]
-            rows = {"dataset": created, "hashes": hashes, "questions": list(relations)}
-            await connection.execute(INSERT_ITEMS, rows)
-    return name
 
 
 # Seal rule banks: when a mining job has ended, its replies become the bank in one transaction.

@@ -208,6 +208,10 @@ def _make_up_text(call: calls.Write | calls.Generate) -> replies.Generated:
         return replies.Generated(text=f"{written}\\boxed{{{call.draw}}}", tokens=tokens)
     if call.template == "claims":
         return replies.Generated(text="".join(f"{n}. Claim {n}\n" for n in range(1, SENTENCES + 1)))
+    if call.template.startswith(("write-question", "write-two-hop-question")):
+        # It passes the checks that need no model, so that the others are priced: made-up documents are their hashes.
+        quotations = "\n".join(f"Quotation: {hash_}" for hash_ in call.documents)
+        return replies.Generated(text=f"Question: ?\nAnswer: {call.documents[0]}\n{quotations}")
     lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
     return replies.Generated(text="\n".join(lines))
 

@@ -5,11 +5,20 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
+from sqlalchemy import text
 
 from shared.calls import Completion, End, ModelCall, Prompt, Request, seed_of, text_of
 from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
-from shared.rag.prompts import PARSERS, TemplateChanged, TemplateError, parse_rating, parse_relevance, render_request
+from shared.rag.prompts import (
+    PARSERS,
+    TemplateChanged,
+    TemplateError,
+    list_labels,
+    parse_rating,
+    parse_relevance,
+    render_request,
+)
 from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Lapse, Release, Wait
@@ -17,6 +26,7 @@ from shared.storage.database import Database
 from shared.storage.provenance import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
+CONSTRAINED = text("SELECT coalesce((options ->> 'constrain_labels')::boolean, false) FROM models WHERE id = :model")
 
 
 class PromptExecutor:
@@ -54,6 +64,10 @@ class PromptExecutor:
         requests = {call.id: _REQUEST.decode(call.request) for call in calls}
         async with self._database.statement() as connection:
             documents, templates = await self._library.load_texts(connection, requests.values())
+            labels = {id_: list_labels(request) for id_, request in requests.items()}
+            if any(labels.values()):
+                found = await connection.execute(CONSTRAINED, {"model": calls[0].model_id})
+                labels = labels if found.scalar_one() else {}
         prompts, refused = {}, []
         for call in calls:
             request = requests[call.id]
@@ -67,6 +81,7 @@ class PromptExecutor:
                     decoding=request.decoding,
                     seed=seed_of(call.key),
                     logprobs=request.logprobs,
+                    choices=labels.get(call.id, ()),
                 )
             except (TemplateChanged, TemplateError, KeyError) as error:
                 now = datetime.now(UTC)

@@ -30,6 +30,7 @@ from shared.pipelines.imported import IMPORTED
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.pipelines.measured import MEASURED
 from shared.pipelines.mine_rules import MINE_RULES
+from shared.pipelines.write_questions import WRITE_QUESTIONS
 from shared.plugins.loading import explain_unusable
 from shared.rag.answer_metrics import get_metric
 from shared.rag.grading import choose_marking_grader
@@ -190,6 +191,17 @@ FIRST_PROBLEM = text("""
 RELEVANCE_FLOOR = 0.5
 """Default of `rerank.floor` outside mathematics (docs/reference/retrieval-results.md#quality-and-relevance)."""
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
+
+
+MADE_OF = {
+    IMPORTED: ("answers in a file", "mathrag job import"),
+    MEASURED: ("an ended job", "mathrag job measure"),
+    EMBEDDING: ("texts", "POST /openai/v1/batches"),
+    CONVERSATION: ("messages", "POST /openai/v1/chat/completions"),
+    MINE_RULES: ("a graph", "mathrag rules mine"),
+    WRITE_QUESTIONS: ("passages of a corpus", "mathrag dataset generate"),
+}
+"""By pipeline that nobody submits jobs of by hand: what its jobs are made of, and what makes them."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -402,16 +414,9 @@ def _find_pipeline(submission: Submission) -> registry.Registered:
             raise Invalid(f"`pipeline`: {unusable}", hint="mathrag plugin list") from error
         hint = make_hint(name, registry.list_offered(), "mathrag pipeline list")
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
-    if name == IMPORTED and submission.imported is None:
-        raise Invalid(f"`pipeline`: jobs of {name!r} are made of answers in a file", hint="mathrag job import")
-    if name == MEASURED and submission.measured is None:
-        raise Invalid(f"`pipeline`: jobs of {name!r} are made of an ended job", hint="mathrag job measure")
-    if name == EMBEDDING and submission.job is None:
-        raise Invalid(f"`pipeline`: jobs of {name!r} are made of texts", hint="POST /openai/v1/batches")
-    if name == CONVERSATION and submission.job is None:
-        raise Invalid(f"`pipeline`: jobs of {name!r} are made of messages", hint="POST /openai/v1/chat/completions")
-    if name == MINE_RULES and not submission.graph:
-        raise Invalid(f"`pipeline`: jobs of {name!r} are made for a rule bank", hint="mathrag rules mine")
+    if name in MADE_OF and submission.job is None and not submission.graph:
+        material, command = MADE_OF[name]
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made of {material}", hint=command)
     return found
 
 
@@ -780,6 +785,9 @@ SOURCE = text(f"""
     WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")  # noqa: S608 - names of this program alone
 
 
+NOT_REQUEUED = (MINE_RULES, IMPORTED, MEASURED, WRITE_QUESTIONS)
+
+
 async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submission:
     """Return a submission that repeats an ended job, with the newest models of the same names.
 
@@ -791,15 +799,10 @@ async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submiss
     row = await _find_source(database, public_id)
     if row["ended_at"] is None:
         raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
-    if row["pipeline"] == MINE_RULES:
-        hint = "mine the bank again: mathrag rules mine"
-        raise Conflict(f"job {public_id} mined the rules of a bank, so it cannot be requeued by itself", hint=hint)
-    if row["pipeline"] == IMPORTED:
-        hint = "import the file again, under another name: mathrag job import"
-        raise Conflict(f"job {public_id} grades imported answers, so there is nothing to ask again", hint=hint)
-    if row["pipeline"] == MEASURED:
-        hint = "measure that job again: mathrag job measure"
-        raise Conflict(f"job {public_id} measures the answers of another job, so it cannot be requeued", hint=hint)
+    if row["pipeline"] in NOT_REQUEUED:
+        material, command = MADE_OF[row["pipeline"]]
+        problem = f"job {public_id} was made of {material}, so it cannot be requeued by itself"
+        raise Conflict(problem, hint=f"make it again: {command}")
     return _make_submission(row)
 
 

@@ -1,4 +1,4 @@
-"""Measure how far ratings of the same things agree beyond chance.
+"""Measure how far ratings of the same things agree beyond chance, and how well scores tell two classes apart.
 
 Cohen's kappa compares two raters of the same things; Krippendorff's alpha takes any number of raters, who need not have
 rated everything. Both are 1 - observed / expected disagreement over a table of pairs, so one function computes them,
@@ -89,6 +89,21 @@ def estimate_krippendorffs_alpha(
         return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)) - 1)
 
     return _estimate(tables, compute_alpha, seed)
+
+
+def compute_auroc(positive: "Array", scores: "Array", axis: int = -1) -> "Array":
+    """Compute the area under the ROC curve: how often a positive has a higher score than a negative (ties count half).
+
+    Args:
+        positive: 1 for each positive and 0 for each negative; there must be at least one of each.
+        scores: their scores; the shape is that of `positive`, or has further axes before it.
+        axis: the axis along which things are counted.
+    """
+    from scipy.stats import rankdata  # slow to import, and most processes never need it
+
+    count = positive.sum(axis=axis)
+    ranks = (rankdata(scores, axis=axis) * positive).sum(axis=axis)  # Mann and Whitney's U is a share of all pairs
+    return (ranks - count * (count + 1) / 2) / (count * (positive.shape[axis] - count))  # type: ignore[no-any-return]
 
 
 def _compute_kappa(tables: "Array", level: Level) -> "Array":

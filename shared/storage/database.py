@@ -70,7 +70,7 @@ NAMES = {
     "GIVEN_FOR_ITEM": "j.pipeline NOT IN ('imported', 'measured') OR EXISTS (SELECT 1 FROM given g"
     " WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)",
     "GIVEN_TO_SAMPLE": "g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat"
-    " AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding')",
+    " AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions')",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
     # Where a call stands in the queue: smaller ranks first, then smaller turns (`shared.runtime.submit`).

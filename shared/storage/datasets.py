@@ -150,6 +150,37 @@ def _json(said: object | None) -> str | None:
     return None if said is None else msgspec.json.encode(said).decode()
 
 
+INSERT_UNLISTED = text("""
+    INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, :items, true)
+    ON CONFLICT (name) DO NOTHING RETURNING id""")
+INSERT_QUESTIONS = text("""
+    INSERT INTO items (dataset_id, ordinal, hash, question, alternatives)
+    SELECT :dataset, ordinal - 1, hash, question, 0
+    FROM unnest(CAST(:hashes AS bytea[]), CAST(:questions AS text[])) WITH ORDINALITY u(hash, question, ordinal)""")
+
+
+async def provide_unlisted(database: Database, kind: str, questions: Sequence[str]) -> str:
+    """Create the dataset of these questions, in this order, unless it exists; return its name.
+
+    It is for jobs of the program itself, and is not listed. Names that users choose cannot contain `:`, so that its
+    name, which begins with `kind`, never collides with theirs.
+    """
+    content = hashlib.sha256()
+    for question in questions:
+        # The hash that an upload of the question would have.
+        item = DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
+        content.update(canonical.digest(item))
+    name = f"{kind}:{content.hexdigest()[:16]}"
+    async with database.transaction() as connection:
+        values = {"name": name, "hash": content.digest(), "items": len(questions)}
+        created = (await connection.execute(INSERT_UNLISTED, values)).scalar()
+        if created is not None:
+            hashes = [bytes.fromhex(Item(ordinal=0, question=question).hash) for question in questions]
+            rows = {"dataset": created, "hashes": hashes, "questions": list(questions)}
+            await connection.execute(INSERT_QUESTIONS, rows)
+    return name
+
+
 async def get(database: Database, name: str) -> Dataset:
     """Get the dataset called `name`.
 

@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, NotFound
 from shared import canonical
-from shared.calls import Expected
-from shared.shapes import KINDS, Content, Value, What, parse_label
+from shared.calls import Expected, Request
+from shared.samples import Outcome
+from shared.shapes import KINDS, Content, SourceDocument, Value, What, parse_label
 from shared.storage import jobs
 from shared.storage.database import (
     LARGEST_KEY,
@@ -27,7 +28,7 @@ from shared.storage.database import (
     sql,
 )
 
-# Draw the tasks of a label set from a job's judged documents or graded answers, each at most once.
+# Draw the tasks of a label set from a job's judged documents, graded answers or metrics, each at most once.
 
 NUL = {"nul": "\\u0000", "instead": "\\ufffd"}
 """A NUL in JSON and its replacement: a model may write one, and PostgreSQL's JSON functions refuse it."""
@@ -72,6 +73,38 @@ ANSWERS = sql("""
     ORDER BY sha256(convert_to(concat_ws(' ', CAST(:seed AS text), s.ordinal, s.answer), 'UTF8')), s.ordinal
     LIMIT :size""")
 
+SCORED = """
+    WITH scored AS MATERIALIZED (
+        SELECT s.id, s.ordinal, s.repeat,
+            CAST(replace(convert_from(o.outcome, 'UTF8'), :nul, :instead) AS json) -> 'metrics' -> :metric AS score
+        FROM samples s JOIN outcomes o ON o.sample_id = s.id WHERE s.job_id = :job AND s.kind = 'item'),
+    measured AS (
+        SELECT *, CAST(score ->> 'value' AS double precision) AS value,
+            score -> 'parts' -> 0 ->> 'label' IS NOT NULL AS judged
+        FROM scored WHERE score ->> 'value' IS NOT NULL)"""
+"""The answers with a score, and whether it was computed from labels of the judge."""
+# A question is drawn with all sentences of its first reply that has a score from the judge's labels. Controls are no
+# part of a score. The first row is returned even if its reply has too many sentences.
+QUESTIONS = sql(f"""{SCORED},
+    firsts AS (
+        SELECT DISTINCT ON (ordinal) *, json_array_length(score -> 'parts') AS units FROM measured WHERE judged
+        ORDER BY ordinal, repeat),
+    placed AS (
+        SELECT *, sha256(convert_to(concat_ws(' ', CAST(:seed AS text), ordinal), 'UTF8')) AS place FROM firsts),
+    counted AS (
+        SELECT *, sum(units) OVER (ORDER BY place, ordinal) AS so_far, sum(units) OVER () AS eligible FROM placed)
+    SELECT s.id, s.ordinal AS item, s.repeat, o.outcome, s.units, s.eligible, i.question, i.gold, i.expected
+    FROM counted s JOIN outcomes o ON o.sample_id = s.id JOIN jobs j ON j.id = :job JOIN items i ON {{ASKED_BY_SAMPLE}}
+    WHERE s.so_far <= :size OR s.so_far = s.units ORDER BY s.place, s.ordinal""")  # noqa: S608 - a constant
+JUDGED_CALLS = text("""
+    SELECT t.sample_id, c.request FROM steps t JOIN calls c ON c.id = t.call_id
+    WHERE t.sample_id = ANY(:samples) AND c.role = 'judge' ORDER BY t.sample_id, t.position, t.slot""")
+SOURCES = text("""
+    SELECT encode(hash, 'hex') AS document, problem, body AS text FROM documents
+    WHERE hash IN (SELECT decode(unnest(CAST(:hashes AS text[])), 'hex'))""")
+END_OF_SOURCE = "\n\n"
+"""What follows a text that stands in the place of documents."""
+
 
 class DrawnTask(NamedTuple):
     """A drawn task."""
@@ -89,10 +122,16 @@ async def draw_tasks(
 ) -> tuple[list[DrawnTask], int]:
     """Draw at most `size` tasks of a job (row id); return them in drawing order, and how many are eligible.
 
-    If a document was rated several times or an answer given several times, the first one counts.
+    If a document was rated several times or an answer given several times, the first one counts. What metrics judged
+    is drawn by question: all sentences of a reply, or none.
+
+    Raises:
+        Conflict: the first reply has more than `size` sentences.
     """
     kind = KINDS[what]
     values: dict[str, Any] = {"job": job, "size": size, "seed": str(seed)}
+    if kind.metric:
+        return await _draw_questions(connection, what, {**values, "metric": kind.metric, **NUL})
     if kind.rubrics:
         values |= {"rubrics": list(kind.rubrics), "by_question": kind.by_question, **NUL}
     rows = (await connection.execute(DOCUMENTS if kind.rubrics else ANSWERS, values)).mappings().all()
@@ -106,11 +145,85 @@ def _make_content(row: RowMapping) -> Content:
     if "document" in row:
         return Content(**{name: row[name] for name in ("question", "document", "problem", "text")})
     expected = msgspec.convert(row["expected"] or {}, Expected)
-    golds = (*([] if row["gold"] is None else [row["gold"]]), *expected.golds)
+    golds = _list_golds(row["gold"], expected)
     return Content(question=row["question"], golds=golds, choices=expected.choices, answer=row["answer"])
 
 
-# Store label sets: named tasks drawn from a job's judged documents or graded answers, which never change.
+def _list_golds(gold: str | None, expected: Expected) -> tuple[str, ...]:
+    return (*(() if gold is None else (gold,)), *expected.golds)
+
+
+async def _draw_questions(
+    connection: AsyncConnection, what: What, values: dict[str, Any]
+) -> tuple[list[DrawnTask], int]:
+    rows = (await connection.execute(QUESTIONS, values)).mappings().all()
+    if not rows:
+        return [], 0
+    if rows[0]["units"] > values["size"]:
+        raise Conflict(
+            f"the first reply has {rows[0]['units']} sentences, and all sentences of a reply are drawn together",
+            hint="choose a larger size",
+        )
+    asked: dict[int, list[Request]] = {row["id"]: [] for row in rows}
+    for sample, request in await connection.execute(JUDGED_CALLS, {"samples": list(asked)}):
+        asked[sample].append(msgspec.json.decode(request, type=Request))
+    outcomes = {row["id"]: msgspec.json.decode(row["outcome"], type=Outcome) for row in rows}
+    hashes = sorted({document for outcome in outcomes.values() for document in outcome.context})
+    found = (await connection.execute(SOURCES, {"hashes": hashes})).mappings()
+    documents = {each["document"]: SourceDocument(**each) for each in found}
+    drawn = []
+    for row in rows:
+        outcome = outcomes[row["id"]]
+        shown = tuple(documents[each] for each in outcome.context)
+        parts = (outcome.metrics or {})[KINDS[what].metric].parts
+        contents = _make_contents(what, row, shown, [part.text for part in parts], asked[row["id"]])
+        drawn += [
+            DrawnTask(row["item"], row["repeat"], content, parse_label(what, str(part.label)))
+            for content, part in zip(contents, parts, strict=True)
+        ]
+    return drawn, int(rows[0]["eligible"])
+
+
+def _make_contents(
+    what: What, row: RowMapping, documents: tuple[SourceDocument, ...], units: Sequence[str], asked: Sequence[Request]
+) -> list[Content]:
+    """Make what is shown of a question: the contents of its units, from the calls that asked the judge about them."""
+
+    def list_values(kind: What) -> list[dict[str, Any]]:
+        """Return what these calls were about, without the controls that ask another item's question."""
+        of = [each.values for each in asked if each.template.partition("@")[0] in KINDS[kind].rubrics]
+        return [each for each in of if each["question"] == row["question"]]
+
+    question = row["question"]
+    # Faithfulness asks whether the reply declines to answer.
+    reply = list_values("addresses")[0]["reply"] if what != "sufficient" else ""
+    if what == "addresses":
+        return [Content(question=question, answer=reply)]
+    values = list_values(what)
+    # The gold answer and the reply are sources of other metrics.
+    golds = "\n".join(_list_golds(row["gold"], msgspec.convert(row["expected"] or {}, Expected)))
+    passages = [
+        each["documents"].removesuffix(END_OF_SOURCE)
+        for each in values
+        if isinstance(each["documents"], str) and each.get("sentence", units[0]) in units
+    ]
+    passage = next((each for each in passages if each not in (golds, reply)), "")
+    source = Content(question=question, text=passage, documents=() if passage else documents)
+    if what == "sufficient":
+        return [source]
+    # What stands before a sentence: of equal ones in the order of the reply.
+    before: dict[str, list[str]] = {}
+    for each in values:
+        before.setdefault(each["sentence"], []).append(each.get("before", "").strip())
+    contents = []
+    for unit in units:
+        first, *later = before[unit]
+        before[unit] = later or [first]
+        contents.append(msgspec.structs.replace(source, sentence=unit, before=first))
+    return contents
+
+
+# Store label sets: named tasks drawn from what a job's judge or grader judged, which never change.
 
 COLUMNS = """
     SELECT s.id, s.name, s.what, s.job::text AS job, s.job_name, s.job_id IS NULL AS purged, s.seed, s.size, s.eligible,
@@ -138,6 +251,11 @@ NOTHING: dict[What, tuple[str, str]] = {
     "documents": ("its judge rated the reasoning of no document", JUDGED),
     "relevance": ("its judge rated the relevance of no document", JUDGED),
     "answers": ("none of its answers was graded", "give the dataset's items gold answers, and submit a job over them"),
+    **{
+        what: (f"its judge gave no label of the metric {kind.metric}", f"submit a job with --metric {kind.metric}")
+        for what, kind in KINDS.items()
+        if kind.metric
+    },
 }
 """By kind of set, why there is nothing to label, and what to do."""
 
@@ -178,7 +296,7 @@ class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """Requested number of tasks."""
     eligible: int
-    """Number of distinct documents or answers to draw from."""
+    """Number of distinct documents, answers or sentences to draw from."""
     tasks: int
     hash: str
     """SHA-256 of all tasks in order."""
@@ -299,6 +417,10 @@ COUNTED = text("""
     SELECT DISTINCT ON (l.number, l.labeller) l.number, l.labeller, l.value
     FROM labels l WHERE l.set_id = :set AND (l.blind OR NOT :blind) ORDER BY l.number, l.labeller, l.id DESC""")
 SYSTEM = text("SELECT number, item, repeat, system FROM label_tasks WHERE set_id = :set ORDER BY number")
+JOB_OF_SET = text("SELECT job_id FROM label_sets WHERE id = :set")
+JUDGE_SCORES = sql(f"""{SCORED}
+    SELECT ordinal AS item, avg(value) AS value, CAST(avg(CAST(judged AS integer)) AS double precision) AS judged
+    FROM measured GROUP BY ordinal ORDER BY ordinal""")  # noqa: S608 - a constant
 BATCH = 500
 """Labels read per transaction."""
 
@@ -329,7 +451,9 @@ class ExportedLabel(Label, frozen=True, kw_only=True):
     document: str | None
     """Hash of the labelled document."""
     answer: str | None
-    """The labelled answer."""
+    """The labelled answer, or the reply."""
+    sentence: str | None
+    """The labelled sentence of a reply."""
     system: Value
     """Verdict of the judge or the grader."""
     counts: bool
@@ -366,6 +490,14 @@ class CountedLabels(NamedTuple):
     labels: dict[int, dict[str, Value | None]]
     """Values by task and labeller; None for an abstention."""
     tasks: list["SystemRating"]
+
+
+class JudgeScore(NamedTuple):
+    """What a metric says of a question: the mean over its repeats that were measured."""
+
+    value: float
+    judged: float
+    """Share of these repeats whose score was computed from labels of the judge. A refusal is scored without it."""
 
 
 class SystemRating(NamedTuple):
@@ -441,6 +573,15 @@ async def count_labels(connection: AsyncConnection, of: LabelSet, *, blind: bool
     return CountedLabels(found, tasks)
 
 
+async def load_judge_scores(connection: AsyncConnection, of: LabelSet) -> dict[int, JudgeScore] | None:
+    """Load the scores of the metric for which the set's labels were given, by item; None if the job was purged."""
+    job = (await connection.execute(JOB_OF_SET, {"set": of.id})).scalar_one()
+    if job is None:
+        return None
+    rows = await connection.execute(JUDGE_SCORES, {"job": job, "metric": KINDS[of.what].metric, **NUL})
+    return {row.item: JudgeScore(row.value, row.judged) for row in rows}
+
+
 def _make_task(of: LabelSet, row: RowMapping, label: Label | None, *, blind: bool) -> LabelTask:
     return LabelTask(
         set=of.name,
@@ -466,7 +607,8 @@ def _make_exported_label(of: LabelSet, row: RowMapping) -> ExportedLabel:
         item=row["item"],
         repeat=row["repeat"],
         document=content.document or None,
-        answer=None if content.document else content.answer,
+        answer=content.answer if of.what in ("answers", "addresses") else None,
+        sentence=content.sentence or None,
         system=parse_label(of.what, row["system"]),
         counts=row["counts"],
         **_read_label(of.what, row),

@@ -61,6 +61,10 @@ class ModelServer(ChatServer):
         """How its program refuses a request whose prompt has so many tokens; None: it answers."""
         raise NotImplementedError
 
+    def allowed(self, body: dict[str, Any]) -> list[str]:
+        """The only replies that the request allows, in its program's words; [] if it allows any."""
+        raise NotImplementedError
+
     def needs_key(self, path: str) -> bool:
         """Whether a page is shown to those with the key only."""
         raise NotImplementedError
@@ -99,7 +103,8 @@ class ModelServer(ChatServer):
         tokens = len(prompt.split())
         if (refused := self.refusal(body, tokens)) is not None:
             return refused
-        text, reason = cut(by_rule(prompt), min(most, self.context - tokens), body.get("stop") or ())
+        text = (self.allowed(body) or [by_rule(prompt)])[-1]
+        text, reason = cut(text, min(most, self.context - tokens), body.get("stop") or ())
         logprobs = by_word(text, body["top_logprobs"]) if body.get("logprobs") else None
         reply = answer(text, reason, {"prompt_tokens": tokens, "completion_tokens": len(text.split())}, logprobs)
         if most == 1:  # a warm-up

@@ -455,7 +455,9 @@ class Ollama:
         if not warming:
             instead |= ANSWERS.get(self.wrong.first(ANSWERS) or "", {})
         counts = {"prompt_tokens": len(prompt.split()), "loaded_ns": waited}
-        found = answer(body, self.answer(prompt), **counts, instead=instead)
+        allowed = body.get("format", {}).get("enum", ())
+        text = json.dumps(allowed[-1]) if allowed else self.answer(prompt)
+        found = answer(body, text, **counts, instead=instead)
         return found if warming else self.wrong.spoilt(found)
 
     def _room(self, tag: str) -> int:

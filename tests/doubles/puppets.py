@@ -22,6 +22,8 @@ class PuppetServer:
         self.started: list[str] = []
         self.alternatives: dict[str, int] = {}
         """Of each token, that every prompt asked for."""
+        self.choices: dict[str, tuple[str, ...]] = {}
+        """The only replies that were allowed, by prompt."""
         self.aborted: list[str] = []
         self.finished: list[str] = []
         self.running: dict[str, asyncio.Future[ModelAnswer]] = {}
@@ -42,9 +44,12 @@ class PuppetServer:
         """Until it dies or is stopped."""
         return not self._gone.is_set()
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+    async def complete(
+        self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0, choices: tuple[str, ...] = ()
+    ) -> ModelAnswer:
         """Whatever the test decides, when it decides."""
         self.started.append(prompt)
+        self.choices[prompt] = choices
         self.alternatives[prompt] = logprobs
         self.running[prompt] = asyncio.get_running_loop().create_future()
         self.most = max(self.most, len(self.running))

@@ -6,6 +6,7 @@ No real one was ever run here: it is checked by the published description of its
 """
 
 import os
+import re
 import sys
 from argparse import Namespace
 from typing import Any
@@ -72,6 +73,12 @@ class TgiServer(ModelServer):
             event = chat_server.events({"error": {"message": said, "http_status_code": 422}})
             return Reply(body=event, headers={"Content-Type": chat_server.EVENTS})
         return as_json({"error": said, "error_type": "validation"}, 422)
+
+    def allowed(self, body: dict[str, Any]) -> list[str]:
+        """A regular expression of alternatives, as in `response_format` of a chat (router/src/lib.rs, GrammarType)."""
+        wanted = body.get("response_format", {})
+        pattern = wanted["value"].strip("()") if wanted.get("type") == "regex" else ""
+        return [re.sub(r"\\(.)", r"\1", each) for each in pattern.split("|") if each]
 
     def _chat(self, body: dict[str, Any]) -> Reply:
         reply = super()._chat(body)

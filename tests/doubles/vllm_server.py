@@ -83,6 +83,10 @@ class VllmServer(ModelServer):
             return _refuse(f"{message} {tokens} input tokens, which exceeds this limit", "input_tokens")
         return None
 
+    def allowed(self, body: dict[str, Any]) -> list[str]:
+        """Since 0.12 nothing else than this field does."""
+        return list(body.get("structured_outputs", {}).get("choice", ()))
+
     def _chat(self, body: dict[str, Any]) -> Reply:
         if self._sleeping:
             self.crash("CUDA error: an illegal memory access was encountered")

@@ -120,7 +120,7 @@
         i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb))
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding')
+    LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'measured', 'conversation', 'embedding', 'write-questions')
     WHERE s.state = 0 ORDER BY s.id LIMIT $2 FOR NO KEY UPDATE OF s SKIP LOCKED
 
 

@@ -8,17 +8,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
 from mathrag.errors import Conflict, Invalid
 from services.orchestrator.reports.comparison import compare_jobs, parse_measure
 from services.orchestrator.reports.report import report_on_job
-from services.orchestrator.scheduling.demands import estimate_new
+from services.orchestrator.scheduling.demands import estimate_live, estimate_new
 from shared.audit import check
 from shared.calls import Lane, Request
 from shared.params import Params
 from shared.pipelines.binding import Binding, Pin
 from shared.replies import Failure, FailureKind, Generated, Rated, Reply
-from shared.runtime.advance import JobSpec
+from shared.runtime.advance import JobSpec, JobSpecs
+from shared.runtime.prompting import PromptExecutor
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration.api import Api, finished
@@ -42,6 +44,7 @@ from tests.integration.scene import (
     without_gold,
 )
 from tests.integration.test_audit import Device, staged
+from tests.integration.test_prompts import RecordingGuards
 
 pytestmark = pytest.mark.anyio
 
@@ -159,6 +162,28 @@ async def finish_some(database: Database, executor: ScriptedExecutor) -> None:
             for call in taken.calls:
                 executor.ran[call.key] += 1
             await answer(database, taken, Generated(text=WRITTEN) if role == "generate" else None)
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+async def test_a_judge_with_constrained_labels_is_told_which_labels_a_metric_offers(
+    database: Database, *, constrained: bool
+) -> None:
+    await furnish(database, 1, needs_lease=False)
+    options = msgspec.json.encode({"constrain_labels": True} if constrained else {}).decode()
+    await run_sql(database, "UPDATE models SET options = cast(:options AS jsonb)", options=options)
+    await submit_job(database, "closed-book", params=metrics("answer_relevance"), corpus=None)
+    executor, guards = ScriptedExecutor(world()), RecordingGuards()
+    waiting = "SELECT count(*) FROM queue q JOIN calls c ON c.id = q.call_id WHERE c.role = '{role}'"
+    for role in ("generate", "judge"):
+        while not await scalar(database, waiting.format(role=role)):
+            await finish_some(database, executor) if role == "judge" else await advance(database)
+        taken = await claim(database, role=role)
+        assert taken is not None
+        assert [end async for end in PromptExecutor(database, guards).run(taken.calls, None)]  # type: ignore[arg-type]
+        await let_claims_expire(database)
+        await repair(database)
+    labels = ("[[1]]", "[[2]]", "[[3]]", "[[4]]") if constrained else ()
+    assert [call.choices for call in guards.calls] == [(), labels]
 
 
 async def test_a_reply_that_looks_like_a_label_or_a_template_is_only_data(database: Database) -> None:
@@ -311,3 +336,21 @@ def test_a_plan_counts_the_calls_of_metrics_and_of_their_controls() -> None:
     # For each sample whether the reply answers the question, and six sentences; for a control also whether it answers
     # another question, six sentences with other documents, and one copied sentence.
     assert calls == {0: 10, 1: 10, 2: 10 * 7 + 3 * 8}
+
+
+async def test_the_plan_of_a_running_job_counts_the_controls_that_are_left(database: Database) -> None:
+    await furnish(database, 5)
+    await submit_job(database, "closed-book", corpus=None, params=metrics("answer_relevance", controls=2))
+    await advance(database)
+
+    async def count_judge_calls() -> int:
+        async with database.transaction() as connection:
+            (row,) = (await connection.execute(text("SELECT id FROM jobs"))).scalars()
+            spec = (await JobSpecs().load(connection, {row}, set()))[row]
+            needs = await estimate_live(connection, row, spec, 5)
+            judge = spec.binding.pins["judge"].model_id
+            return needs.wanted[judge].calls if judge in needs.wanted else 0
+
+    assert await count_judge_calls() == 5 + 2
+    await finished(database, world())
+    assert await count_judge_calls() == 0

@@ -59,6 +59,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "/v1/configuration",
                     "/v1/corpora",
                     "/v1/datasets",
+                    "/v1/datasets/generate",
                     "/v1/graphs",
                     "/v1/rules/import",
                     "/v1/rules",

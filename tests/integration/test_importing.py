@@ -371,7 +371,7 @@ async def test_an_imported_job_is_neither_submitted_nor_requeued(api: Api, datab
     await imported(api, ALL)
     await finished(database)
     reply = await api.http.post("/v1/jobs/theirs/requeue")
-    assert (reply.status_code, "import the file again" in reply.json()["hint"]) == (409, True)
+    assert (reply.status_code, "mathrag job import" in reply.json()["hint"]) == (409, True)
 
 
 @pytest.mark.parametrize(

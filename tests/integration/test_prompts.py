@@ -39,14 +39,18 @@ async def template_of(api: Api, job: str) -> str:
 
 
 class RecordingGuards:
-    """Answers every call, and keeps the prompts."""
+    """Answers every call, and keeps it."""
 
     def __init__(self) -> None:
-        self.prompts: list[Any] = []
+        self.calls: list[ModelCall] = []
+
+    @property
+    def prompts(self) -> list[Any]:
+        return [call.prompt for call in self.calls]
 
     async def run(self, _device: str, _epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
         for call in calls:
-            self.prompts.append(call.prompt)
+            self.calls.append(call)
             now = datetime.now(UTC)
             yield Completion(
                 id=call.id, text="4", finish_reason="stop", started_at=now, ended_at=now, device="cpu:0", epoch=1,

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import bootstrap, rankdata
+from scipy.stats import bootstrap
 
 from mathrag.intervals import Interval, wilson
+from shared.statistics.agreement import compute_auroc
 
 HARD = 4
 """The first level that is hard. Levels 1 to 3 against 4 and 5 is how easy-to-hard generalisation is studied on MATH
@@ -197,22 +198,15 @@ def measure_accuracy(hard: Vector, probabilities: Vector) -> Interval:
 
 def measure_area(hard: Vector, probabilities: Vector) -> Interval:
     """Measure the area under the ROC curve, with a bootstrap over problems."""
-    return _estimate_interval((hard, probabilities), compute_auc)
+    return _estimate_interval((hard, probabilities), compute_auroc)
 
 
 def measure_advantage(hard: Vector, probabilities: Vector, others: Vector) -> Interval:
     """Measure by how much the first area is larger than that of `others`, with a paired bootstrap over problems."""
     return _estimate_interval(
         (hard, probabilities, others),
-        lambda y, left, right, axis: compute_auc(y, left, axis=axis) - compute_auc(y, right, axis=axis),
+        lambda y, left, right, axis: compute_auroc(y, left, axis=axis) - compute_auroc(y, right, axis=axis),
     )
-
-
-def compute_auc(hard: Vector, probabilities: Vector, axis: int = -1) -> Any:
-    """Compute how often a hard problem gets a higher probability than an easy one (Mann-Whitney, ties count half)."""
-    positive = hard.sum(axis=axis)
-    ranks = (rankdata(probabilities, axis=axis) * hard).sum(axis=axis)
-    return (ranks - positive * (positive + 1) / 2) / (positive * (hard.shape[axis] - positive))
 
 
 def measure_calibration(hard: Vector, probabilities: Vector) -> list[Bin]:

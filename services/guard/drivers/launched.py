@@ -28,7 +28,7 @@ from services.guard.drivers.ports import DriverError, ModelServer
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
 from shared.models import commands, files, metadata
-from shared.models.chat import BY_BACKEND, ChatFailed
+from shared.models.chat import BY_BACKEND, ChatFailed, label_options
 from shared.models.commands import LaunchRequest, Page, Program
 from shared.models.metadata import MetadataError
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
@@ -405,19 +405,25 @@ class ExternalProgramDriver:
         """Identify the model by the digest of its weights or the hub's commit, by what `--version` prints, and by all
         arguments, named files and environment settings that can change a reply."""
         command = commands.base_command(self._model)
+        backend, version = self._program.backend, await self._read_version()
+        try:
+            labels = label_options(constrained=self._model.constrain_labels, backend=backend, version=version)
+        except ValueError as error:
+            raise DriverError(f"model {self._name!r}: {error}") from error
         options = {"context": self._model.context, "parallel": self._model.parallel, "model": self._model.hub}
         return ModelIdentity(
             name=self._name,
-            backend=self._program.backend,
+            backend=backend,
             digest=await digest(path) if (path := self._model.path) else self._model.revision,
-            version=await self._read_version(),
+            version=version,
             options={
                 **options,
                 **commands.deterministic_options(self._model),
                 "arguments": [*command[1:], *self._program.model_first, *self._program.arguments],
                 **await digest_named_files(command[1:]),
                 **commands.environment_options(inherit_environment()),
-                "sampling": dict(BY_BACKEND[self._program.backend]),
+                **labels,
+                "sampling": dict(BY_BACKEND[backend]),
             },
             device=self._device.id,
             needs_lease=True,
@@ -519,7 +525,7 @@ class ExternalProgramServer:
         self._weights = weights
         self._tree = tree
         self._chat = OpenAICompatible(
-            url, model=request.name, api_key=key, timeout_s=request.model.call_timeout_s, sampling=request.sampling
+            url, model=request.name, api_key=key, timeout_s=request.model.call_timeout_s, backend=request.backend
         )
         self._client = httpx2.AsyncClient(base_url=url, headers=authorization(key), timeout=ANSWER_S, trust_env=False)
 
@@ -540,8 +546,10 @@ class ExternalProgramServer:
     def exit_status(self) -> int | None:
         return self._tree.exit_status
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        return await self._chat.complete(prompt, decoding, seed, logprobs)
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
+        return await self._chat.complete(prompt, decoding, seed, logprobs, choices)
 
     async def confirm(self) -> bool:
         """Check that the weights are unchanged; nothing else of the guard's own program can change."""

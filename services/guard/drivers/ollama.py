@@ -17,7 +17,7 @@ import psutil
 from services.guard.drivers.ports import Confirmation, Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models import metadata
-from shared.models.chat import OLLAMA, ChatFailed
+from shared.models.chat import OLLAMA, ChatFailed, label_options
 from shared.models.metadata import MetadataError
 from shared.models.ollama import (
     DEFAULT_URL,
@@ -161,6 +161,7 @@ class OllamaDriver(Driver):
             version=version,
             options={
                 **self._make_runner_options(), **FIXED, **quantisation, "parallel": self._model.parallel,
+                **label_options(constrained=self._model.constrain_labels, backend="ollama", version=version),
                 "sampling": dict(OLLAMA),
             },
             device=self._device.id,
@@ -341,11 +342,13 @@ class OllamaServer:
         """
         return self._died
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
         """Answer one prompt; a call that made the server load the model again ends the residency."""
         try:
             with self._confirmation.track_call():
-                timed = await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
+                timed = await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs, choices)
             self._require_verified_runner(timed.load_s)
         except RunnerDied as died:
             self._died = True

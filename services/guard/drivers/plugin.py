@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import zlib
+from collections.abc import Sequence
 
 from mathrag.errors import MathragError
 from services.guard.drivers.ports import Driver, DriverError, ModelServer
@@ -123,6 +124,7 @@ class ScriptedDriver(Driver):
         """Identify the model by its name; the version is that of the rule that makes the answers."""
         return ModelIdentity(
             name=self._name, backend="scripted", digest="scripted", version="1", device=self._device.id,
+            options={"constrain_labels": True} if self._model.constrain_labels else {},
             needs_lease=True, footprint_mib=self._model.footprint_mib,
         )  # fmt: skip
 
@@ -141,8 +143,11 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.alive = True
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer with a rating if the prompt asks for one, otherwise with a boxed number."""
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
+        """Answer with one of `choices` if there are any, with a rating if the prompt asks for one, otherwise with a
+        boxed number."""
         prompt_text = text_of(prompt)
         number = zlib.crc32(f"{prompt_text}{seed if decoding.temperature else 0}".encode())
         text = f"The answer is \\boxed{{{number % 10}}}."
@@ -150,6 +155,8 @@ class ScriptedServer:
             text = f"[[{number % 5 + 1}]]"
         elif YES_OR_NO in prompt_text:
             text = "yes" if number % 2 else "no"
+        if choices:
+            text = choices[number % len(choices)]
         tokens = (Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else ()
         return ModelAnswer(
             text=text, finish_reason="stop", tokens=tokens, prompt_tokens=len(prompt_text.split()), completion_tokens=1

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -37,8 +37,13 @@ class ModelServer(Protocol):
         """Return code of its process, negative for a signal; None while it runs and if there is no process."""
         ...
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
         """Answer one prompt, with `logprobs` alternatives of each token if the server can give them.
+
+        With `choices` the reply must be one of them. Only models with `constrain_labels` get any; servers of plug-ins
+        never do, and need not have this parameter.
 
         Raises:
             ChatFailed: the call failed; its `kind` says how.

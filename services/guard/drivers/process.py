@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -15,7 +16,7 @@ import psutil
 from services.guard.drivers import launched
 from services.guard.drivers.ports import Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
-from shared.models.chat import LLAMA
+from shared.models.chat import LLAMA, label_options
 from shared.models.commands import deterministic_options
 from shared.models.openai_compatible import OpenAICompatible
 from shared.processes.children import die_with
@@ -39,14 +40,17 @@ class ProcessDriver(Driver):
 
     async def identify(self) -> ModelIdentity:
         """Identify the model by the file's SHA-256, the version of llama.cpp, and the options that change a reply."""
+        backend, number = "llama.cpp", version("xllamacpp")
         return ModelIdentity(
             name=self._name,
-            backend="llama.cpp",
+            backend=backend,
             digest=await launched.digest(self._path),
-            version=version("xllamacpp"),
+            version=number,
             options={
                 "context": self._model.context, "parallel": self._model.parallel,
-                **deterministic_options(self._model), "sampling": dict(LLAMA),
+                **deterministic_options(self._model),
+                **label_options(constrained=self._model.constrain_labels, backend=backend, version=number),
+                "sampling": dict(LLAMA),
             },
             device=self._device.id,
             needs_lease=True,
@@ -86,7 +90,7 @@ class ProcessDriver(Driver):
                 problem = f"was not ready within {self._device.load_timeout_s:g} s; raise `device.load_timeout_s`"
             raise DriverError(f"model {self._name!r}: its server {problem}") from error
         timeout_s = self._model.call_timeout_s
-        chat = OpenAICompatible(url, model=self._name, api_key=key, timeout_s=timeout_s, sampling=LLAMA)
+        chat = OpenAICompatible(url, model=self._name, api_key=key, timeout_s=timeout_s, backend="llama.cpp")
         return LlamaServer(process, chat, weights)
 
 
@@ -117,8 +121,10 @@ class LlamaServer:
     def exit_status(self) -> int | None:
         return self._process.returncode
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        return await self._chat.complete(prompt, decoding, seed, logprobs)
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
+        return await self._chat.complete(prompt, decoding, seed, logprobs, choices)
 
     async def confirm(self) -> bool:
         """Check that the mapped file is unchanged; nothing else of the guard's own child can change."""

@@ -7,6 +7,7 @@ before a reply is used.
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +17,7 @@ from services.guard.drivers.ports import Confirmation, Driver, DriverError
 from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.headers import authorization
 from shared.models import ollama
-from shared.models.chat import BY_BACKEND
+from shared.models.chat import BY_BACKEND, label_options
 from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.pins import ModelIdentity
 from shared.settings import Device, Model
@@ -61,22 +62,29 @@ class RemoteDriver(Driver):
         Only TGI reports a revision, which pins the weights; a listed name may stand for other weights tomorrow.
 
         Raises:
-            DriverError: the server is away, or it is Ollama, whose `/v1` silently truncates prompts.
+            DriverError: the server is away; or it is Ollama, whose `/v1` silently truncates prompts; or it cannot do
+                what `constrain_labels` needs.
         """
         stated = await self._read_statement()
         if "model_id" not in stated and (found := await ollama.find_ollama(self._url)):
             problem = "is Ollama, whose /v1 silently truncates prompts"
             raise DriverError(f"model {self._name!r}: {found} {problem}; use `driver: ollama` with `url: {found}`")
+        backend, version = _detect_backend(stated), str(stated.get("version", ""))
+        try:
+            labels = label_options(constrained=self._model.constrain_labels, backend=backend, version=version)
+        except ValueError as error:
+            raise DriverError(f"model {self._name!r}: {error}") from error
         self._stated = stated
         return ModelIdentity(
             name=self._name,
-            backend=_detect_backend(stated),
+            backend=backend,
             digest=stated.get("model_sha"),
-            version=str(stated.get("version", "")),
+            version=version,
             options={
                 "url": self._url,
                 **{name: stated[name] for name in ("serves", "template") if name in stated},
-                "sampling": dict(BY_BACKEND[_detect_backend(stated)]),
+                **labels,
+                "sampling": dict(BY_BACKEND[backend]),
             },
             device=self._device.id,
         )
@@ -86,7 +94,7 @@ class RemoteDriver(Driver):
         stated = self._stated or await self._read_statement()
         chat = OpenAICompatible(
             self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s,
-            sampling=BY_BACKEND[_detect_backend(stated)],
+            backend=_detect_backend(stated),
         )  # fmt: skip
         return RemoteServer(chat, self, stated)
 
@@ -138,10 +146,12 @@ class RemoteServer:
         """Whether it reported the same model at the last check."""
         return not self._changed.is_set()
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
         """Answer one prompt."""
         with self._confirmation.track_call():
-            return await self._chat.complete(prompt, decoding, seed, logprobs)
+            return await self._chat.complete(prompt, decoding, seed, logprobs, choices)
 
     async def confirm(self) -> bool:
         """Check what the server reports, at most once a second while calls run."""

@@ -9,6 +9,7 @@ the next load, as after any unload; one that holds memory is ended then.
 import asyncio
 import logging
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 
 import httpx2
@@ -111,8 +112,10 @@ class AwakeServer:
     def exit_status(self) -> int | None:
         return self._server.exit_status
 
-    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        return await self._server.complete(prompt, decoding, seed, logprobs)
+    async def complete(
+        self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0, choices: Sequence[str] = ()
+    ) -> ModelAnswer:
+        return await self._server.complete(prompt, decoding, seed, logprobs, choices)
 
     async def confirm(self) -> bool:
         return await self._server.confirm()

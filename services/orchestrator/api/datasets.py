@@ -1,4 +1,4 @@
-"""Serves `/v1/datasets`: uploads, questions from a graph, and training data."""
+"""Serves `/v1/datasets`: uploads, questions from a graph, questions that a model writes, and training data."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -10,9 +10,11 @@ import numpy as np
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from mathrag.errors import Conflict, Invalid
 from mathrag.reading.columns import ITEMS, Columns
+from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api import uploads
 from services.orchestrator.api.examples import make_example
 from services.orchestrator.api.graphs import open_fact_lines
@@ -27,6 +29,7 @@ from services.orchestrator.api.uploads import (
     spool,
 )
 from services.orchestrator.deps import RequestDeps
+from shared.fields import WHOLE, Key, Stored
 from shared.ingest import facts
 from shared.ingest.datasets import ItemReader
 from shared.questions.items import ALWAYS, SIDES, Bank, Choice, Counts, Grader, QuestionSet, Wording
@@ -34,6 +37,13 @@ from shared.questions.training import Form, Known, Neighbours, Told, TrainingQue
 from shared.rag.guidance import write_rule
 from shared.replies import Rule
 from shared.rules.graph import parse, phrase
+from shared.runtime.generating import (
+    MOST_CANDIDATES,
+    MOST_STYLES,
+    Generation,
+    GenerationRequest,
+    generate,
+)
 from shared.runtime.parameters import check_grader
 from shared.samples import DatasetItem
 from shared.shapes import Scope
@@ -124,6 +134,7 @@ async def items(deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, c
 # Serves `POST /v1/datasets/from-graph`: makes a dataset of questions from a graph and facts held out from it.
 
 questions_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
+generation_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 TEMPLATE = (
     '{"relation": "Make_statement", "object_question": "To whom did {subject} make a statement?",'
@@ -238,6 +249,78 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
 def _write_items(questions: QuestionSet, file: IO[bytes]) -> None:
     file.writelines(msgspec.json.encode(item) + b"\n" for item in questions.items())
     file.seek(0)
+
+
+# Serves `POST /v1/datasets/generate`: lets the judge model write questions from the passages of a corpus.
+
+
+WRITING = make_example(
+    Generation, state="writing", items=0, left_out={}, failed=0, spare=0, guessable=0, found_elsewhere=0, overlap=None
+)
+NEEDING_MORE = ("choice", "rubric")
+"""Graders that read more of an item than a question and an answer."""
+
+
+class GenerationBody(BaseModel):
+    """A dataset to generate."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"example": {"name": "handbook", "corpus": "handbook"}}
+    )
+
+    name: str
+    corpus: Stored
+    size: Annotated[int, Field(ge=1, le=MOST_CANDIDATES), WHOLE] = 100
+    """Most questions of the dataset."""
+    candidates: Annotated[int, Field(ge=1, le=MOST_CANDIDATES), WHOLE] | None = None
+    """Questions to write, of which those that pass every check are kept, up to `size`; by default twice as many."""
+    hops: Annotated[list[Literal[1, 2]], Field(min_length=1, max_length=2)] = [1]
+    """Passages that a question needs: [1], [2], or [1, 2] for both kinds in turn."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
+    """Seed of the draw of passages."""
+    styles: Annotated[list[Annotated[Stored, Field(min_length=1)]], Field(max_length=MOST_STYLES)] = []
+    """How to word the questions, such as "Ask as a customer who is in a hurry."; each is used in turn."""
+    grader: str = "contains"
+    """Grader of the answers, unless a job names another."""
+    models: dict[Key, Stored] = {}
+    """Model names by role; only `judge` is asked."""
+
+    def to_request(self, submitted_by: str | None) -> GenerationRequest:
+        """Return the request after checking it.
+
+        Raises:
+            Invalid: there is no such grader, it cannot grade these items, or there are fewer candidates than questions.
+        """
+        check_grader(self.grader, "grader")
+        if self.grader in NEEDING_MORE:
+            problem = f"`grader`: {self.grader!r} reads more of an item than its question and answer"
+            raise Invalid(problem, hint="use contains, text, f1, exact or math")
+        if self.candidates is not None and self.candidates < self.size:
+            problem = f"`candidates`: {self.candidates} are too few for `size` {self.size}"
+            raise Invalid(problem, hint="write more questions than the dataset needs, since some fail the checks")
+        fields = self.model_dump() | {"hops": tuple(sorted(set(self.hops))), "styles": tuple(self.styles)}
+        return GenerationRequest(**fields | {"candidates": self.candidates or 0}, submitted_by=submitted_by)
+
+
+@route(
+    generation_router, "POST", "/generate", Scope.SUBMIT, "Generate a dataset",
+    answers(Generation, make_example(Generation, state="ready"))
+    | answers(Generation, status=201) | answers(Generation, WRITING, status=202),
+    refuses=(404, 409, 413, 429), status_code=202, name="generate",
+)  # fmt: skip
+async def generate_dataset(body: GenerationBody, deps: RequestDeps, caller: RequestCaller) -> Response:
+    """Starts a job in which the judge model writes questions from passages of the corpus and checks them
+    (docs/how-to/test-sets.md). Follow `job`; after its end, the same request again stores the dataset of the questions
+    that passed.
+
+    Answers 202 while they are being written, 201 when the dataset was stored, and 200 if it was stored before. After a
+    job that failed or was cancelled, the same request starts another one, which keeps what is done.
+    """
+    generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
+    if generation.state == "writing":
+        deps.wake()
+        return json(generation, 202, {"Location": f"/v1/jobs/{generation.job}"})
+    return json(generation, 201 if new else 200, {"Location": f"/v1/datasets/{generation.name}"})
 
 
 # Serves `/v1/datasets/{name}/training`: training data for retrievers and generators, from questions that rules lead

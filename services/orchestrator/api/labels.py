@@ -1,4 +1,4 @@
-"""Serves `/v1/labels`: people label documents and answers without seeing the verdict; measures agreement."""
+"""Serves `/v1/labels`: people label what a judge or grader judged, without seeing its verdict; measures agreement."""
 
 from typing import Annotated
 
@@ -42,7 +42,8 @@ class LabelSetRequest(BaseModel):
     job: Stored
     what: What = "documents"
     """What to label. `documents`: how well a document reasons; `relevance`: how much it helps; `answers`: whether an
-    answer is right.
+    answer is right; `support`: whether the documents say what a sentence of a reply says; `sufficient`: whether the
+    documents answer the question; `addresses`: whether a reply answers the question.
     """
     size: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
     """Upper bound of the number of tasks."""
@@ -99,9 +100,9 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
     answers(LabelSet) | answers(LabelSet, status=201), refuses=(404, 409), status_code=201,
 )  # fmt: skip
 async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> Response:
-    """Creates a label set of tasks drawn from what an ended job's judge rated, or from its graded answers; each
-    document or answer is drawn once, and the same seed draws the same tasks. Tasks are copies, so they survive a purge
-    of the job. Answers 200 if the same set exists.
+    """Creates a label set of tasks drawn from what an ended job's judge rated, or labelled for metrics, or from its
+    graded answers; each is drawn once, and the same seed draws the same tasks. All sentences of a reply are drawn
+    together. Tasks are copies, so they survive a purge of the job. Answers 200 if the same set exists.
     """
     made, new = await labels.create(deps.database, request.make_draft(), actor)
     return json(made, 201 if new else 200, {"Location": f"/v1/labels/sets/{made.name}"})
@@ -178,7 +179,8 @@ async def agreement(
     seed: Seed = 0,
 ) -> Response:
     """Returns Cohen's kappa of each labeller and of the majority with the judge or the grader, and Krippendorff's alpha
-    among people, with and without it. All have 95 % intervals over tasks (docs/how-to/labels.md).
+    among people, with and without it. All have 95 % intervals over tasks. If the judge labelled for a metric, people's
+    labels also correct the metric's mean (docs/how-to/labels.md).
     """
     return json(await measure_agreement(deps.database, name, blind=blind, seed=seed))
 
@@ -233,4 +235,7 @@ async def measure_agreement(database: Database, name: str, *, blind: bool, seed:
     async with database.snapshot() as connection:
         of = await labels.get_set(connection, name)
         counted = await labels.count_labels(connection, of, blind=blind)
-    return await to_thread.run_sync(lambda: label_agreement.compute_agreement(of, counted, blind=blind, seed=seed))
+        scores = await labels.load_judge_scores(connection, of) if KINDS[of.what].metric else None
+    return await to_thread.run_sync(
+        lambda: label_agreement.compute_agreement(of, counted, scores, blind=blind, seed=seed)
+    )

@@ -105,8 +105,13 @@ def _bound_each_call(job: SizedJob) -> Iterator[tuple[Bound, bool, int]]:
     """
     found, seen = demands.run_dry(job.spec), set[bytes]()
     again = {bound.key for calls in demands.run_dry(job.spec, 1).sample for bound in calls}
-    # The calibration's items are also samples, so calls that both make are made once.
-    for rounds, items in ((found.sample, job.items), (found.calibration, min(job.spec.params.gate.items, job.items))):
+    # The calibration's items and those that control the metrics are also samples: calls that both make are made once.
+    params = job.spec.params
+    controls = demands.count_controls(params, job.items)
+    controlled = demands.run_dry_with_control(job.spec).sample if controls else []
+    for rounds, items in (
+        (found.sample, job.items), (found.calibration, min(params.gate.items, job.items)), (controlled, controls)
+    ):  # fmt: skip
         draws = 1
         for place, calls in enumerate(rounds):
             if rounds is found.sample and not {bound.key for bound in calls} <= again:

@@ -1,23 +1,34 @@
-"""Measures how far people agree with the judge or the grader, and with each other, by the labels of one set."""
+"""Measures how far people agree with the judge or the grader, and with each other, by the labels of one set.
+
+If the judge gave its labels for a metric, people's labels also correct the mean of this metric.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import partial
+from statistics import fmean
 
 import msgspec
 
+from mathrag.intervals import Interval, bootstrap
 from mathrag.messages import format_count
 from shared.shapes import FEWEST, KINDS, Value, What, find_position
 from shared.statistics.agreement import Coefficient, estimate_cohens_kappa, estimate_krippendorffs_alpha
-from shared.storage.labels import CountedLabels, LabelSet
+from shared.storage.labels import CountedLabels, JudgeScore, LabelSet
 
 MOST = 20
 """Number of disagreements that are listed."""
+FEWEST_QUESTIONS = 30
+"""Minimum number of labelled questions for which a mean is corrected."""
 NOTHING = Coefficient(value=None)
 WORDS: dict[What, tuple[str, str]] = {
     "documents": ("documents", "the judge's rating"),
     "relevance": ("documents", "the judge's rating"),
     "answers": ("answers", "the grader's verdict"),
+    "support": ("sentences", "the judge's label"),
+    "sufficient": ("questions", "the judge's label"),
+    "addresses": ("replies", "the judge's label"),
 }
 """Words for what is labelled, and for what labels are compared with."""
 
@@ -66,6 +77,24 @@ class LabelDisagreement(msgspec.Struct, frozen=True, kw_only=True):
     system: Value
 
 
+class CorrectedMean(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean of a metric, corrected by people's labels of some questions (ARES, Saad-Falcon et al. 2024)."""
+
+    metric: str
+    judge: float | None
+    """The judge's mean over all measured questions, each of which counts once; null if the job was purged."""
+    questions: int
+    """Number of these questions."""
+    labelled: int
+    """Questions of which every task has a majority of people's labels."""
+    difference: float | None
+    """Mean over the labelled questions of people's score minus the judge's; null without one."""
+    corrected: Interval | None
+    """The judge's mean plus the difference, which counts for the share of scores that the judge's labels decided; with
+    its 95 % bootstrap interval over questions. Null: there are too few labelled questions, or the job was purged."""
+    words: str
+
+
 class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Agreement figures of a label set; all intervals use one seed."""
 
@@ -93,10 +122,21 @@ class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Agreement among the labellers and the judge or the grader."""
     disagreements: tuple[LabelDisagreement, ...]
     """The first 20 disagreements, the largest first."""
+    corrected: CorrectedMean | None
+    """The corrected mean of the metric for which the judge gave its labels; null if it gave them for none."""
 
 
-def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed: int) -> LabelAgreement:
-    """Compute the agreement figures of the labels that count; it takes up to a second."""
+def compute_agreement(
+    of: LabelSet, counted: CountedLabels, scores: Mapping[int, JudgeScore] | None = None, *, blind: bool, seed: int
+) -> LabelAgreement:
+    """Compute the agreement figures of the labels that count; it takes up to a second.
+
+    Args:
+        of, counted: the set and its labels.
+        scores: by item the judge's scores of the metric to correct; None if the job was purged, or without a metric.
+        blind: whether only blind labels were counted.
+        seed: seed of the bootstrap resamples.
+    """
     votes = [vote for labels in counted.labels.values() for vote in labels.values()]
     # The most frequent label of each task, or None if several labels are tied, and whether they are.
     leading: dict[int, tuple[Value | None, bool]] = {}
@@ -139,7 +179,79 @@ def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed
         people=_compute_alphas(of.what, people, "labels of two people", seed),
         with_system=_compute_alphas(of.what, both, f"a label and {WORDS[of.what][1]}", seed),
         disagreements=tuple(disagreements[:MOST]),
+        corrected=_correct_mean(of, counted, {number: vote for number, (vote, _) in leading.items()}, scores, seed),
     )
+
+
+def _correct_mean(
+    of: LabelSet,
+    counted: CountedLabels,
+    majority: Mapping[int, Value | None],
+    scores: Mapping[int, JudgeScore] | None,
+    seed: int,
+) -> CorrectedMean | None:
+    kind = KINDS[of.what]
+    if not kind.metric:
+        return None
+    tasks: defaultdict[int, list[tuple[Value | None, Value]]] = defaultdict(list)
+    for task in counted.tasks:
+        if task.item is not None:
+            tasks[task.item].append((majority.get(task.number), task.value))
+    # By item: people's score minus the judge's.
+    differences = {
+        item: fmean(
+            kind.worth.get(vote, 0.0) - kind.worth.get(system, 0.0) for vote, system in pairs if vote is not None
+        )
+        for item, pairs in tasks.items()
+        if all(vote is not None for vote, _ in pairs)
+    }
+    enough = scores is not None and len(differences) >= FEWEST_QUESTIONS
+    found = CorrectedMean(
+        metric=kind.metric,
+        judge=fmean(score.value for score in scores.values()) if scores else None,
+        questions=len(scores or ()),
+        labelled=len(differences),
+        difference=fmean(differences.values()) if differences else None,
+        corrected=estimate_corrected_mean(scores, differences, seed) if scores and enough else None,
+        words="",
+    )
+    return msgspec.structs.replace(found, words=_write_correction(found))
+
+
+def estimate_corrected_mean(
+    scores: Mapping[int, JudgeScore], differences: Mapping[int, float], seed: int
+) -> Interval | None:
+    """Estimate the mean of `scores` plus the mean of `differences`, with a 95 % bootstrap interval over questions, both
+    clipped to [0, 1].
+
+    Args:
+        scores: the judge's scores by item.
+        differences: people's scores minus the judge's, of the items that people have labelled.
+        seed: seed of the resamples.
+    """
+    # A labelled question stands for as many as there are for each labelled one. So the mean over all questions is the
+    # corrected mean, and resampling questions resamples both parts; labelled and other questions keep their numbers.
+    judged = fmean(score.judged for score in scores.values())
+    stands_for = Fraction(len(scores), len(differences)) * Fraction(judged)
+    corrected = (Fraction(scores[item].value) + Fraction(each) * stands_for for item, each in differences.items())
+    others = (Fraction(score.value) for item, score in scores.items() if item not in differences)
+    found = bootstrap([Counter(corrected), Counter(others)], seed=seed)
+    if found is None or found.value is None:
+        return None
+    value, low, high = (min(1.0, max(0.0, each)) for each in (found.value, found.low, found.high))
+    return Interval(value=value, low=low, high=high)
+
+
+def _write_correction(found: CorrectedMean) -> str:
+    if found.judge is None:
+        return f"The job was purged, so the mean of {found.metric} is not known and cannot be corrected"
+    judge = f"The judge's mean of {found.metric} is {found.judge:.2f} over {found.questions} questions"
+    labelled = format_count(found.labelled, "question is", "questions are")
+    if found.corrected is None:
+        return f"{judge}; {labelled} labelled completely, and a corrected mean needs {FEWEST_QUESTIONS}"
+    value, low, high = found.corrected.value, found.corrected.low, found.corrected.high
+    span = f"95 %: {low:.2f} to {high:.2f}"
+    return f"{judge}; corrected by people's labels of {found.labelled} questions it is {value:.2f} ({span})"
 
 
 def _write_sentence(what: What, majority: Held) -> str:

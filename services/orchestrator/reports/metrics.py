@@ -10,12 +10,14 @@ from shared.calls import MATHEMATICAL
 from shared.pipelines.binding import Pin
 from shared.rag.answer_metrics import list_scores
 from shared.samples import ControlScore, MetricScore, SampleRow
+from shared.statistics.agreement import compute_auroc
 from shared.statistics.significance import Mean, estimate_mean
 from shared.storage.samples import SampleWithOutcome
 
 FEWEST_LABELS = 20
-"""Number of labels from which one label that is given almost always is a warning."""
-ALMOST_ALL = 0.95
+"""Number of labels from which a report warns if nearly all of them are the same."""
+ONE_LABEL = 0.95
+"""Share of labels that are the same from which a report warns."""
 MANY_FAILURES = 0.05
 """Share of failed samples from which a report warns."""
 APART = 0.1
@@ -163,12 +165,12 @@ def _average_controls(controls: list[ControlScore]) -> ControlFigures | None:
 
 
 def _compute_auroc(right: list[float], wrong: list[float]) -> float | None:
-    """Compute Mann and Whitney's U as a share of all pairs."""
+    """Compute how often a right answer scores higher than a wrong one; None if all are right or all are wrong."""
     if not right or not wrong:
         return None
-    from scipy.stats import mannwhitneyu  # slow to import, and most processes never need it
+    import numpy as np
 
-    return float(mannwhitneyu(right, wrong, method="asymptotic").statistic) / (len(right) * len(wrong))
+    return float(compute_auroc(np.repeat([1.0, 0.0], [len(right), len(wrong)]), np.array(right + wrong)))
 
 
 def list_metric_warnings(found: Mapping[str, MetricFigures], grader: str, pins: Mapping[str, Pin]) -> list[str]:
@@ -203,5 +205,5 @@ def _list_judge_warnings(name: str, found: MetricFigures) -> Iterator[str]:
         return
     given = sum(found.labels.values())
     label, count = max(found.labels.items(), key=lambda pair: pair[1], default=("", 0))
-    if given >= FEWEST_LABELS and count >= ALMOST_ALL * given:
+    if given >= FEWEST_LABELS and count >= ONE_LABEL * given:
         yield f"{name}: {count} of {given} labels are {label}: the judge model may not tell answers apart"

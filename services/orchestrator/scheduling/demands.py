@@ -184,7 +184,7 @@ Calls = Counter[tuple[int, Lane]]
 """Number of calls by model and lane."""
 LIVE = sql("""
     SELECT kind, position, count(*) AS samples FROM samples WHERE job_id = :job AND state IN {LIVE}
-    GROUP BY kind, position""")
+    GROUP BY kind, position ORDER BY position""")
 # Calls do not belong to jobs, so a call counts for every job that waits for it.
 OPEN = sql("""
     SELECT c.model_id, c.role, count(*) AS calls FROM (
@@ -232,12 +232,22 @@ def run_dry(job: JobSpec, repeat: int = 0) -> Rounds:
     return Rounds(calibration, list(dry_rounds(job, job.start(item, repeat, library), repeat)))
 
 
+def run_dry_with_control(job: JobSpec) -> Rounds:
+    """Run the pipeline on a sample that also controls the metrics."""
+    return run_dry(msgspec.structs.replace(job, controls={0: PLACEHOLDER_CONTROL}))
+
+
+def count_controls(params: Params, items: int) -> int:
+    """Return the number of items that control the metrics, at most."""
+    return min(params.metrics.controls, items) if params.metrics.names else 0
+
+
 def count_dry(job: JobSpec) -> DryCounts:
     """Count the distinct calls of each round."""
     found = run_dry(job)
     sample = control = _count_distinct(found.sample)
     if job.params.metrics.names:
-        control = _count_distinct(run_dry(msgspec.structs.replace(job, controls={0: PLACEHOLDER_CONTROL})).sample)
+        control = _count_distinct(run_dry_with_control(job).sample)
     return DryCounts(calibration=_count_distinct(found.calibration), sample=sample, control=control)
 
 
@@ -255,9 +265,8 @@ def _count_distinct(made: Iterable[list[Bound]]) -> tuple[Calls, ...]:
 def estimate_new(job: JobSpec, samples: int) -> Needs:
     """Return the needs of a job that is not submitted."""
     found = count_dry(job)
-    controls = min(job.params.metrics.controls, samples) if job.params.metrics.names else 0
     calls = _multiply_calls(found.calibration, job.params.gate.items)
-    calls += _multiply_calls(found.sample, samples - controls) + _multiply_calls(found.control, controls)
+    calls += _count_samples(found, samples, count_controls(job.params, samples))
     return _make_needs(found, calls, job.params)
 
 
@@ -270,13 +279,23 @@ async def estimate_live(connection: AsyncConnection, row: int, job: JobSpec, sam
     for opened in await connection.execute(OPEN, {"job": row}):
         lane = Lane.GENERATE if opened.role == "generate" else Lane.JUDGE
         left[opened.model_id, lane] += opened.calls
+    controls = count_controls(job.params, samples)
     for there in await connection.execute(LIVE, {"job": row}):
         if there.kind == "prepare":
             left += _multiply_calls(found.calibration[there.position :], job.params.gate.items)
-            left += _multiply_calls(found.sample, samples)
+            left += _count_samples(found, samples, controls)
         else:
-            left += _multiply_calls(found.sample[there.position :], there.samples)
+            # Which samples are controls is not known here: those with most calls ahead are taken for them.
+            controlling = min(controls, there.samples)
+            left += _count_samples(found, there.samples, controlling, there.position)
+            controls -= controlling
     return _make_needs(found, left, job.params)
+
+
+def _count_samples(found: DryCounts, samples: int, controls: int, position: int = 0) -> Calls:
+    """Count the calls of samples from this position on, so many of which control the metrics."""
+    plain = _multiply_calls(found.sample[position:], samples - controls)
+    return plain + _multiply_calls(found.control[position:], controls)
 
 
 def _multiply_calls(counted: Iterable[Calls], times: int) -> Calls:

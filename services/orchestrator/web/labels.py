@@ -1,4 +1,4 @@
-"""Serves `/labels`: people label documents and answers without seeing the system's verdict."""
+"""Serves `/labels`: people label what a judge or grader judged, without seeing its verdict."""
 
 from typing import Annotated
 

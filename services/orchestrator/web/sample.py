@@ -99,15 +99,15 @@ class MetricRow(NamedTuple):
     parts: list[PartRow]
 
 
-SAID: Mapping[int | None, tuple[str, Literal["right", "wrong", "none"]]] = {
+SUPPORT_LABELS: Mapping[int | None, tuple[str, Literal["right", "wrong", "none"]]] = {
     3: ("✓ supported", "right"),
     2: ("– not said", "none"),
     1: ("✗ contradicted", "wrong"),
 }
 """Words and tone of the labels of `support`."""
-SUPPORTED_BY = ("faithfulness", "citation_recall", "context_recall")
+SUPPORT_METRICS = ("faithfulness", "citation_recall", "context_recall")
 """Metrics whose parts have these labels."""
-WHOLE: Mapping[str, Mapping[int | None, str]] = {
+OVERALL_LABELS: Mapping[str, Mapping[int | None, str]] = {
     "context_sufficiency": {
         1: "the documents do not answer it", 2: "the documents give several answers", 3: "one answer follows from them",
     },
@@ -115,8 +115,8 @@ WHOLE: Mapping[str, Mapping[int | None, str]] = {
         1: "it declines to answer", 2: "it answers something else", 3: "it answers a part", 4: "it answers all of it",
     },
 }  # fmt: skip
-"""Words of the labels of a whole reply, or of all documents together."""
-RATED = ("context_relevance", "context_precision")
+"""By metric, words of the label of the whole reply, or of all documents together."""
+RATING_METRICS = ("context_relevance", "context_precision")
 """Metrics whose parts are documents with ratings from 1 to 5."""
 
 
@@ -200,22 +200,22 @@ def _list_metrics(found: Provenance, names: Mapping[str, str]) -> Iterator[Metri
     for name in listed:
         score = scores[name]
         note = score.not_applicable and f"does not apply: {score.not_applicable}"
-        if name in WHOLE and score.parts:
-            note = WHOLE[name].get(score.parts[0].label, "")
+        if name in OVERALL_LABELS and score.parts:
+            note = OVERALL_LABELS[name].get(score.parts[0].label, "")
         if score.failures:
             note = f"between {score.low:.3g} and {score.high:.3g}: labels are missing ({format_counts(score.failures)})"
         parts = []
         for part in score.parts:
             if part.failure:
                 parts.append(PartRow(names.get(part.text, part.text), f"? no label: {part.failure}", "none"))
-            elif name in RATED:
+            elif name in RATING_METRICS:
                 relevant = (part.label or 0) >= RELEVANT
                 name_ = names.get(part.text, part.text[:12])
                 parts.append(PartRow(name_, f"{part.label} of 5", "right" if relevant else "none"))
             elif part.text:
                 words, tone = (
-                    SAID.get(part.label, ("– not asked", "none"))
-                    if name in SUPPORTED_BY
+                    SUPPORT_LABELS.get(part.label, ("– not asked", "none"))
+                    if name in SUPPORT_METRICS
                     else (f"label {part.label}", "none")
                 )
                 disputed = "; another document contradicts it" if part.disputed else ""

@@ -9,12 +9,14 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import charts
 from shared.pipelines.mine_rules import MINE_RULES
+from shared.pipelines.write_questions import WRITE_QUESTIONS
 from shared.settings import make_shipped_models
 from shared.storage import jobs
 from shared.storage.corpora import list_corpora
 from shared.storage.datasets import list_datasets
 
 router = APIRouter()
+WITHOUT_RESULTS = (MINE_RULES, WRITE_QUESTIONS)
 NEWEST = 10
 """Number of results that are shown; the list of jobs has all."""
 LOOKED_AT = 5 * NEWEST
@@ -39,7 +41,7 @@ class Step(NamedTuple):
 async def start(visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the newest results and the running jobs; without a result, the four steps to the first one."""
     found = await load_page(deps, JobFilters(state="completed", limit=LOOKED_AT))
-    results = [(job, as_json(job.accuracy)) for job in found.data if job.pipeline != MINE_RULES][:NEWEST]
+    results = [(job, as_json(job.accuracy)) for job in found.data if job.pipeline not in WITHOUT_RESULTS][:NEWEST]
     async with deps.database.statement() as connection:
         live = await jobs.list_live_ids(connection, LIVE)
     running = [await deps.job_views.get(deps.database, each) for each in live]

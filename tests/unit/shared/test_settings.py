@@ -188,6 +188,7 @@ def test_a_model_on_an_unknown_device_is_refused() -> None:
         ({"driver": "process", "server": "tgi", "deterministic": True}, "`deterministic` cannot be guaranteed by tgi"),
         ({"driver": "ollama", "deterministic": True}, "`deterministic` cannot be guaranteed by ollama"),
         ({"driver": "remote", "deterministic": True}, "serve the model with llama.cpp or vLLM"),
+        ({"driver": "plugin", "plugin": "p", "constrain_labels": True}, "`constrain_labels` is unknown to drivers"),
     ],
 )
 def test_a_model_that_cannot_be_meant_is_refused_with_field_and_fix(fields: dict[str, Any], said: str) -> None:

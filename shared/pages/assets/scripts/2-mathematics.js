@@ -1,7 +1,8 @@
 "use strict";
 // Typesets what the server marked as mathematics. Texts are hostile: no command that loads or links, bounded expansion.
 (() => {
-  const DELIMITERS = /\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\]|\$([^$\n]+?)\$|\\\(([\s\S]+?)\\\)|(\\boxed\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
+  // The same as in formatting.py: $5 and then $6 are amounts of money.
+  const DELIMITERS = /\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\]|\$([^\s$](?:[^$\n]*[^\s$])?| [^\s\d$](?:[^$\n]*[^\s$])? )\$(?!\d)|\\\(([\s\S]+?)\\\)|(\\boxed\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
   // A page that is one file has no fonts: there the browser sets the mathematics itself.
   const output = document.querySelector('link[href*="katex"]') ? "htmlAndMathml" : "mathml";
   const LONGEST = 4000; // characters of one formula

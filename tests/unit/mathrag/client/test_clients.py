@@ -149,6 +149,8 @@ def _example(name: str, hint: Any) -> Any:
         return {}
     if name in ("references", "splits"):
         return ["a", "b"]
+    if name == "hops":
+        return [1]
     if name == "devices" or str(hint).startswith("collections.abc.Sequence[collections.abc.Mapping"):
         return []
     return _of_kind(hint)

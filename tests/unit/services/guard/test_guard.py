@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import anyio
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -294,6 +295,16 @@ async def test_receipts_lie_inside_the_residency() -> None:
     stamps = [stamp for each in found for stamp in (each.started_at, each.ended_at)]
     assert [opened, *stamps, closed] == sorted({opened, *stamps, closed})
     assert {(each.device, each.epoch, each.concurrency) for each in found} == {("cpu:0", EPOCH, 1)}
+
+
+async def test_a_server_is_told_which_replies_a_call_allows() -> None:
+    server = PuppetServer()
+    labels = ("[[1]]", "[[2]]")
+    running = sent(guard_with(server), chunk(1, msgspec.structs.replace(call(2), choices=labels)))
+    await server.has(2)
+    server.answer()
+    await running
+    assert server.choices == {"1": (), "2": labels}
 
 
 async def test_a_completion_carries_the_whole_reply() -> None:

@@ -14,7 +14,7 @@ from services.orchestrator.experiments.grid import WITHOUT_RATIO, Grid, expand
 from services.orchestrator.experiments.planning import SizedJob, bound_calls, count_work
 from services.orchestrator.experiments.report import ChosenAxes, Family, choose, find_axes, make_family, split_by_figure
 from shared.experiments import EXAMPLE, Experiment
-from shared.params import CriticParams, GateParams, GenerateParams, HydeParams, JudgeParams
+from shared.params import CriticParams, GateParams, GenerateParams, HydeParams, JudgeParams, MetricsParams
 from shared.pipelines.binding import Pin
 from shared.storage.configurations import SHIPPED, Configuration
 from shared.storage.experiments import Cell, Member, Standing, state_of
@@ -350,6 +350,15 @@ def test_one_job_makes_every_call_of_every_question() -> None:
     assert counted(sized("closed-book")) == {"generate": 10}
     # Made-up lists have nothing in common: four of eight documents are candidates.
     assert counted(sized("mathrag-gate")) == {"retrieve": 20, "judge": 40, "generate": 10}
+
+
+def test_items_that_control_the_metrics_make_further_calls() -> None:
+    def judged(controls: int) -> int:
+        metrics = MetricsParams(names=("answer_relevance",), controls=controls)
+        return counted(sized("closed-book", metrics=metrics))["judge"]
+
+    # Each answer to its own question, and those of the controls to another one.
+    assert [judged(controls) for controls in (0, 3, 40)] == [10, 13, 20]
 
 
 def test_searches_of_the_same_questions_are_made_once() -> None:

@@ -1,20 +1,27 @@
 """A job's report: what its samples add up to, and what a reader is told with it."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.job import print_report
-from mathrag.intervals import wilson
+from mathrag.intervals import Interval, wilson
 from mathrag.report_lines import describe_repeatability
 from services.orchestrator.api.examples import make_example
-from services.orchestrator.reports.label_agreement import LabelAgreement, compute_agreement
+from services.orchestrator.reports.label_agreement import (
+    CorrectedMean,
+    LabelAgreement,
+    compute_agreement,
+    estimate_corrected_mean,
+)
 from services.orchestrator.reports.metrics import MetricFigures, Metrics, list_metric_warnings
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
 from services.orchestrator.reports.report import MOST, AnswersFound, Contaminated, Contamination, Disagreements, Scores
@@ -42,7 +49,7 @@ from shared.samples import (
     Trace,
 )
 from shared.shapes import FEWEST, KINDS, Value, What
-from shared.storage.labels import CountedLabels, LabelSet, SystemRating
+from shared.storage.labels import CountedLabels, JudgeScore, LabelSet, SystemRating
 from shared.storage.samples import SampleWithOutcome
 
 # What samples add up to, and what a reader is told with it.
@@ -316,14 +323,24 @@ def test_a_report_for_people_lists_the_answers_that_the_graders_differ_on(capsys
 Votes = dict[int, dict[str, Value | None]]
 
 
-def said(votes: Votes, system: list[Value], what: What = "documents") -> LabelAgreement:
+def said(
+    votes: Votes,
+    system: list[Value],
+    what: What = "documents",
+    scores: dict[int, JudgeScore] | None = None,
+    items: Sequence[int] = (),
+) -> LabelAgreement:
     kind = KINDS[what]
     of = LabelSet(
         id=1, name="set", what=what, job="j", job_name="job", purged=False, seed=0, size=9, eligible=9, hash="",
         tasks=len(system), made_by="ana", created_at=datetime.now(UTC), instructions="", scale=kind.scale,
     )  # fmt: skip
-    tasks = [SystemRating(number, number - 1, 0, value) for number, value in enumerate(system, start=1)]
-    return compute_agreement(of, CountedLabels(votes, tasks), blind=True, seed=0)
+    items = items or range(len(system))
+    tasks = [
+        SystemRating(number, item, 0, value)
+        for number, (item, value) in enumerate(zip(items, system, strict=True), start=1)
+    ]
+    return compute_agreement(of, CountedLabels(votes, tasks), scores, blind=True, seed=0)
 
 
 def alone(labels: list[Value | None]) -> Votes:
@@ -392,6 +409,92 @@ def test_what_differs_most_comes_first() -> None:
     votes[5] = {"ana": 1, "ben": 2}
     found = said(votes, [2, 3, 1, 5, 5])
     assert [(each.number, each.label, each.system) for each in found.disagreements] == [(3, 5, 1), (1, 1, 2)]
+
+
+# The mean of a metric, corrected by people's labels of some of its questions.
+
+
+def test_the_corrected_mean_is_the_judge_s_mean_plus_the_mean_difference() -> None:
+    scores = {item: JudgeScore(value, 1.0) for item, value in enumerate([1.0, 0.8, 1.0, 0.6, 0.6])}
+    found = estimate_corrected_mean(scores, {0: -0.2, 1: 0.0, 2: -0.2, 3: 0.0}, seed=0)
+    assert found is not None
+    assert found.value == pytest.approx(0.7)
+    assert found.low < 0.7 < found.high
+
+
+def test_the_interval_covers_the_truth_of_a_judge_that_is_too_kind() -> None:
+    """200 jobs of 400 questions: of those that people deny, the judge believes 30 %; 80 questions are labelled."""
+    rng = np.random.default_rng(1)
+    covered, widths = 0, []
+    for _ in range(200):
+        people = rng.random(400) < 0.6
+        judge = people | (rng.random(400) < 0.3)
+        scores = {item: JudgeScore(float(value), 1.0) for item, value in enumerate(judge)}
+        differences = {item: float(people[item]) - float(judge[item]) for item in range(80)}
+        found = estimate_corrected_mean(scores, differences, seed=0)
+        assert found is not None
+        covered += found.low <= 0.6 <= found.high
+        widths.append(found.high - found.low)
+    assert 180 <= covered <= 198
+    assert sum(widths) / 200 < 2 * 1.96 * (0.6 * 0.4 / 80) ** 0.5  # narrower than by the 80 labels alone
+
+
+def test_other_seeds_give_other_intervals_of_one_mean() -> None:
+    scores = {item: JudgeScore(item % 7 / 7, 1.0) for item in range(90)}
+    one, two = (
+        estimate_corrected_mean(scores, {item: item % 3 / -9 for item in range(40)}, seed=seed) for seed in (0, 1)
+    )
+    assert one is not None
+    assert two is not None
+    assert one.value == two.value
+    assert (one.low, one.high) != (two.low, two.high)
+
+
+def test_scores_that_no_label_decided_are_not_corrected() -> None:
+    scores = {item: JudgeScore(1.0, 1.0) if item < 30 else JudgeScore(0.0, 0.0) for item in range(60)}
+    found = estimate_corrected_mean(scores, dict.fromkeys(range(30), -1.0), seed=0)
+    assert found == Interval(value=0.0, low=0.0, high=0.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "worth"),
+    [("support", [0, 0, 1]), ("sufficient", [0, 0, 1]), ("addresses", [0, 0, 0.5, 1])],
+)
+def test_people_s_score_of_a_question_is_computed_as_the_metric_computes_it(what: What, worth: list[float]) -> None:
+    scale = KINDS[what].scale
+    for at, value in enumerate(scale):
+        system = [scale[0]] * 30
+        scores = {item: JudgeScore(0.0, 1.0) for item in range(30)}
+        found = said(alone([value] * 30), system, what, scores).corrected
+        assert found is not None
+        assert found.corrected is not None
+        assert (found.difference, found.corrected.value) == (worth[at], worth[at])
+
+
+def test_fewer_than_thirty_labelled_questions_correct_nothing() -> None:
+    scores = {item: JudgeScore(1.0, 1.0) for item in range(30)}
+    found = said(alone([1] * 29 + [None]), [3] * 30, "sufficient", scores).corrected
+    assert found is not None
+    assert (found.labelled, found.judge, found.difference, found.corrected) == (29, 1.0, -1.0, None)
+    assert found.words.endswith("29 questions are labelled completely, and a corrected mean needs 30")
+    assert said(alone([1] * 30), [3] * 30, "sufficient", None).corrected == CorrectedMean(
+        metric="context_sufficiency", judge=None, questions=0, labelled=30, difference=-1.0, corrected=None,
+        words="The job was purged, so the mean of context_sufficiency is not known and cannot be corrected",
+    )  # fmt: skip
+    assert said(alone([1] * 30), [3] * 30).corrected is None
+
+
+def test_a_question_counts_if_each_sentence_of_its_reply_has_a_majority() -> None:
+    votes = alone([3, 1, 3, 3])
+    votes[2] = {"ana": 3, "ben": 1}
+    scores = {0: JudgeScore(0.5, 1.0), 1: JudgeScore(1.0, 1.0)}
+    found = said(votes, [3, 2, 3, 3], "support", scores, items=[0, 0, 1, 1]).corrected
+    assert found is not None
+    assert (found.labelled, found.difference) == (1, 0.0)
+    votes[2] = {"ana": 3, "ben": 1, "cem": 3}
+    found = said(votes, [3, 2, 3, 1], "support", scores, items=[0, 0, 1, 1]).corrected
+    assert found is not None
+    assert (found.labelled, found.difference) == (2, 0.5)
 
 
 # Whether the judge says the same again: which calls belong together, and what they add up to.

@@ -14,6 +14,7 @@ from mathrag.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
+from shared.statistics.agreement import compute_auroc
 from tests.unit.datasets import DATA, needs
 from tools.difficulty import figures
 from tools.difficulty.figures import ClassifierEvaluation, MathProblem
@@ -146,8 +147,8 @@ def test_the_area_is_the_rank_sum_statistic_of_mann_and_whitney() -> None:
     found = figures.measure_area(hard, probabilities)
     assert found.value == pytest.approx(expected)
     assert found.low < expected < found.high
-    assert figures.compute_auc(hard, hard) == 1
-    assert figures.compute_auc(hard, np.zeros(200)) == 0.5
+    assert compute_auroc(hard, hard) == 1
+    assert compute_auroc(hard, np.zeros(200)) == 0.5
 
 
 def test_an_advantage_is_of_the_same_problems() -> None:
@@ -156,7 +157,7 @@ def test_an_advantage_is_of_the_same_problems() -> None:
     noise = rng.random(200)
     nothing, much = figures.measure_advantage(hard, noise, noise), figures.measure_advantage(hard, hard, noise)
     assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
-    assert much.value == pytest.approx(1 - figures.compute_auc(hard, noise))
+    assert much.value == pytest.approx(1 - compute_auroc(hard, noise))
     assert much.low > 0.3
 
 

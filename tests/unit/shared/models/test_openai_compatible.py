@@ -74,11 +74,54 @@ async def test_a_prompt_goes_out_as_one_user_message_with_its_decoding(server: C
     assert (seen.json["stream"], seen.json["stream_options"]) == (True, {"include_usage": True})
 
 
+LABELS = ("[[1]]", "[[2]]")
+GRAMMAR = r'root ::= "[[1]]" | "[[2]]"'
+PATTERN = r"(\[\[1\]\]|\[\[2\]\])"
+
+
+@pytest.mark.parametrize(
+    ("backend", "field"),
+    [
+        ("llama.cpp", {"grammar": GRAMMAR}),
+        ("vllm", {"structured_outputs": {"choice": ["[[1]]", "[[2]]"]}}),
+        ("sglang", {"regex": PATTERN}),
+        ("tgi", {"response_format": {"type": "regex", "value": PATTERN}}),
+    ],
+)
+async def test_a_server_is_told_in_its_own_words_which_replies_are_allowed(
+    server: ChatServer, backend: str, field: dict[str, object]
+) -> None:
+    client = OpenAICompatible(server.url, model="m", backend=backend)
+    for choices in ((), LABELS):
+        await client.complete("q", GREEDY, seed=5, choices=choices)
+    await client.close()
+    free, constrained = (seen.json for seen in server.seen)
+    assert constrained == free | field
+    assert not free.keys() & field.keys()
+
+
+async def test_a_server_of_an_unknown_kind_is_not_asked_for_what_it_may_ignore(server: ChatServer) -> None:
+    client = OpenAICompatible(server.url, model="m")
+    with pytest.raises(ValueError, match=r"`constrain_labels` needs llama\.cpp, vLLM"):
+        await client.complete("q", GREEDY, seed=5, choices=LABELS)
+    await client.close()
+    assert server.seen == []
+
+
+async def test_a_server_that_refuses_to_constrain_a_reply_fails_the_call(server: ChatServer) -> None:
+    server.respond = lambda _: as_json({"error": "grammar is not supported", "error_type": "validation"}, 422)
+    client = OpenAICompatible(server.url, model="m", backend="tgi")
+    with pytest.raises(ChatFailed, match="grammar is not supported") as caught:
+        await client.complete("q", GREEDY, seed=5, choices=LABELS)
+    await client.close()
+    assert caught.value.kind is FailureKind.BACKEND_ERROR
+
+
 @pytest.mark.parametrize("backend", sorted(BY_BACKEND))
 async def test_every_sampling_setting_is_sent_with_the_value_that_changes_nothing(
     server: ChatServer, backend: str
 ) -> None:
-    client = OpenAICompatible(server.url, model="m", sampling=BY_BACKEND[backend])
+    client = OpenAICompatible(server.url, model="m", backend=backend)
     await client.complete("q", Decoding(temperature=0.7, max_tokens=10), seed=5)
     await client.close()
     known = {"model", "messages", "temperature", "max_tokens", "seed", "stream", "stream_options"}

@@ -1,5 +1,6 @@
 """Values, lines and templates as people read them."""
 
+import html
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -210,6 +211,33 @@ def test_whole_words_are_marked_whatever_their_case(question: str, text: str, ma
 def test_a_formula_is_marked_as_a_whole_and_typeset() -> None:
     shown = str(highlight("so $a+b$ and $c$", extract_terms("a")))
     assert shown == 'so <mark><span class="math">$a+b$</span></mark> and <span class="math">$c$</span>'
+
+
+MONEY = "He buys a house for $80,000 and then puts in $50,000 in repairs."
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas"),
+    [
+        (MONEY, []),
+        (f"{MONEY} So $80{{,}}000 + x$ dollars, or $x$, not $20.", ["$80{,}000 + x$", "$x$"]),
+        ("$5$ and $6$", ["$5$", "$6$"]),
+        (r"It is $\frac{1}{2}$, $x^2 + 1$ or $$\int_0^1 x$$", [r"$\frac{1}{2}$", "$x^2 + 1$", r"$$\int_0^1 x$$"]),
+        ("$ 5 and 6 $", []),
+        ("$ x + 1 $ is $ 3 and $4", ["$ x + 1 $"]),
+        ("from $5-$6, that is $1", []),
+        ("$a\nb$", []),
+        (r"\(a\), \[b\] and \boxed{7}", [r"\(a\)", r"\[b\]", r"\boxed{7}"]),
+    ],
+)
+def test_amounts_of_money_are_no_formulas(text: str, formulas: list[str]) -> None:
+    shown = html.unescape(str(highlight(text, ())))
+    assert re.findall(r'<span class="math">(.*?)</span>', shown) == formulas
+    assert formatting.mark_math(text).startswith('<span class="math">') == bool(formulas)
+    script = (pages.FOLDER / "scripts" / "2-mathematics.js").read_text("utf-8")
+    delimiters = re.search(r"const DELIMITERS = /(.*)/g;", script)
+    assert delimiters is not None
+    assert [found[0] for found in re.finditer(delimiters[1], text)] == formulas
 
 
 def test_the_text_stays_whole_and_escaped() -> None:

@@ -4,16 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.calls import Call, Generate
+from shared.calls import Call, Generate, Request
 from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.prompts import (
+    PARSERS,
     Critique,
     Template,
     TemplateError,
     detect_language,
+    list_labels,
     list_template_ids,
     localised,
+    make_template_reference,
     parse_critique,
     parse_rating,
     parse_relevance,
@@ -444,3 +447,22 @@ def test_relevance_is_always_a_probability(place: dict[str, float]) -> None:
     for template_id in ("relevance-yes-no", "relevance"):
         found = asked("[[3]]", spoken(place), template_id)
         assert isinstance(found, Failure) or 0 <= found.probability <= 1
+
+
+@pytest.mark.parametrize(
+    ("template", "logprobs", "labels"),
+    [
+        ("support", 0, ("[[1]]", "[[2]]", "[[3]]")),
+        ("addresses-zh", 0, ("[[1]]", "[[2]]", "[[3]]", "[[4]]")),
+        ("support", 5, ()),
+        ("relevance", 0, ()),
+        ("cot", 0, ()),
+    ],
+)
+def test_labels_are_those_of_a_metrics_prompt_unless_probabilities_are_read(
+    template: str, logprobs: int, labels: tuple[str, ...]
+) -> None:
+    request = Request(role="judge", model="m", template=make_template_reference(template), logprobs=logprobs)
+    assert list_labels(request) == labels
+    for number, label in enumerate(labels, 1):
+        assert PARSERS[template](label, truncated=False) == Rated(rating=number, text=label)

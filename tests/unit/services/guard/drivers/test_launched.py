@@ -78,6 +78,18 @@ async def test_a_server_is_up_once_it_answers_and_gone_with_all_that_it_started(
     await found.stop()  # a second time is harmless
 
 
+@pytest.mark.parametrize("server", [*DOUBLES, "llama.cpp"])
+async def test_a_reply_is_one_of_those_that_are_allowed(make: Make, server: str) -> None:
+    generator = {"hub": None, "revision": None, "path": GGUF.with_name("world-generator-f16.gguf")}
+    found = await up(make(server, constrain_labels=True, **(generator if server == "llama.cpp" else {})))
+    prompt = "Is it supported? Answer with a label."
+    constrained = await found.complete(prompt, Decoding(max_tokens=9), 1, choices=("[[1]]", "[[2]]"))
+    free = await found.complete(prompt, Decoding(max_tokens=9), 1)
+    await found.stop()
+    assert constrained.text in ("[[1]]", "[[2]]")
+    assert "[[" not in free.text
+
+
 @pytest.mark.parametrize(("slots", "deterministic"), [(2, False), (1, True)])
 async def test_llama_cpps_own_server_is_spoken_to(
     make: Make, tmp_path: Path, slots: int, *, deterministic: bool
@@ -107,6 +119,29 @@ async def test_a_deterministic_model_is_another_model(make: Make) -> None:
     plain, deterministic = await make("vllm").identify(), await make("vllm", deterministic=True).identify()
     assert deterministic.options == plain.options | {"deterministic": True, "threads": 1}
     assert deterministic.hash != plain.hash
+
+
+@pytest.mark.parametrize("server", DOUBLES)
+async def test_a_model_with_constrained_labels_is_another_model(make: Make, server: str) -> None:
+    plain, constrained = await make(server).identify(), await make(server, constrain_labels=True).identify()
+    assert constrained.options == plain.options | {"constrain_labels": True}
+    assert constrained.hash != plain.hash
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.10.2", True), ("0.11.0", False), ("0.32.0+cpu", False)])
+async def test_a_vllm_that_would_ignore_a_constraint_is_refused(
+    make: Make, monkeypatch: pytest.MonkeyPatch, version: str, *, refused: bool
+) -> None:
+    async def find(*_: object) -> str:
+        return version
+
+    monkeypatch.setattr(launched, "find_version", find)
+    driver = make("vllm", constrain_labels=True)
+    if not refused:
+        assert (await driver.identify()).options["constrain_labels"]
+        return
+    with pytest.raises(DriverError, match=r"'a-model': `constrain_labels` needs vLLM 0\.11 or later, not 0\.10\.2"):
+        await driver.identify()
 
 
 async def test_a_file_that_an_argument_names_is_part_of_the_model(make: Make, tmp_path: Path) -> None:

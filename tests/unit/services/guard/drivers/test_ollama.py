@@ -16,7 +16,8 @@ from shared.calls import Decoding
 from shared.models.chat import OLLAMA, ChatFailed
 from shared.models.ollama import DEFAULT_URL
 from shared.models.ollama_orphans import Orphan
-from shared.replies import FailureKind
+from shared.rag.prompts import parse_label
+from shared.replies import FailureKind, Rated
 from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_server import MIB, SHOWN, SIZE, Manifest, Ollama, ollama_server
@@ -170,6 +171,18 @@ async def test_a_server_is_up_once_its_model_was_seen(rig: Rig) -> None:
         assert (reply.text, reply.finish_reason) == (rig.double.answer("2 + 2 ="), "stop")
     assert rig.double.loads == [JUDGE]
     assert (server.alive, server.pid, server.exit_status, server.memory_mib()) == (True, None, None, 400.0)
+
+
+async def test_a_reply_is_one_of_those_that_are_allowed_as_a_json_string(rig: Rig) -> None:
+    plain, constrained = await rig.driver().identify(), await rig.driver(constrain_labels=True).identify()
+    assert constrained.options == plain.options | {"constrain_labels": True}
+    server = await rig.start(constrain_labels=True)
+    await server.complete("p", DECODING, seed=1)
+    reply = await server.complete("p", DECODING, seed=1, choices=("[[1]]", "[[2]]"))
+    free, body = rig.double.bodies[-2:]
+    assert body == free | {"format": {"type": "string", "enum": ["[[1]]", "[[2]]"]}}
+    assert reply.text == '"[[2]]"'
+    assert parse_label(reply.text, truncated=False, most=2) == Rated(rating=2, text=reply.text)
 
 
 async def test_on_a_cpu_device_no_layer_goes_to_a_gpu(rig: Rig) -> None:

@@ -106,6 +106,12 @@ async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_promp
     assert " ".join(arguments[4:]) == f"{gguf} --context 64 --parallel 1 --threads 3 --no-cache-prompt"
 
 
+async def test_a_model_with_constrained_labels_is_another_model(gguf: Path) -> None:
+    plain, constrained = await driver(gguf).identify(), await driver(gguf, constrain_labels=True).identify()
+    assert constrained.options == plain.options | {"constrain_labels": True}
+    assert constrained.hash != plain.hash
+
+
 async def test_a_file_that_was_replaced_is_another_model(gguf: Path) -> None:
     made = driver(gguf)
     before = await made.identify()
@@ -207,6 +213,11 @@ async def test_it_rates_what_asks_for_a_rating() -> None:
     ratings = [parse_rating(reply.text, truncated=False) for reply in replies]
     assert all(isinstance(rating, Rated) for rating in ratings)
     assert {rating.rating for rating in ratings if isinstance(rating, Rated)} == {1, 2, 3, 4, 5}
+
+
+async def test_it_replies_with_a_choice_where_there_are_some() -> None:
+    replies = [await ScriptedServer().complete(str(n), Decoding(), 0, choices=("[[1]]", "[[2]]")) for n in range(50)]
+    assert {reply.text for reply in replies} == {"[[1]]", "[[2]]"}
 
 
 async def test_it_boxes_an_answer_to_everything_else() -> None:

@@ -48,8 +48,8 @@ async def http(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield server
 
 
-def driver(http: ChatServer) -> RemoteDriver:
-    return RemoteDriver("judge", Model(driver="remote", url=http.url), Device())
+def driver(http: ChatServer, **fields: Any) -> RemoteDriver:
+    return RemoteDriver("judge", Model(driver="remote", url=http.url, **fields), Device())
 
 
 async def in_use(http: ChatServer) -> RemoteServer:
@@ -99,6 +99,34 @@ async def test_a_server_is_told_how_to_sample_in_its_own_words(
         assert (
             http.seen[-1].json.items() >= {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}.items()
         )
+
+
+@pytest.mark.parametrize(
+    ("pages", "problem"),
+    [
+        ({"/v1/models": {"data": [CARD]}, "/version": {"version": "0.32.0"}}, None),
+        ({"/v1/models": {"data": [CARD | {"owned_by": "sglang"}]}}, None),
+        ({"/v1/models": {"data": [CARD | {"owned_by": "llamacpp"}]}}, None),
+        ({"/info": INFO}, None),
+        (
+            {"/v1/models": {"data": [CARD]}, "/version": {"version": "0.10.1"}},
+            r"needs vLLM 0\.11 or later, not 0\.10\.1",
+        ),
+        ({"/v1/models": {"data": [CARD]}}, r"needs vLLM 0\.11 or later, not an unknown version"),
+        ({"/v1/models": {"data": [CARD | {"owned_by": "openai"}]}}, r"needs llama\.cpp, vLLM, SGLang, .*: remove it"),
+    ],
+)
+async def test_labels_are_constrained_only_by_servers_that_are_known_to_do_it(
+    http: ChatServer, served: Served, pages: dict[str, Any], problem: str | None
+) -> None:
+    served.pages = pages
+    plain = await driver(http).identify()
+    made = driver(http, constrain_labels=True)
+    if problem is None:
+        assert (await made.identify()).options == plain.options | {"constrain_labels": True}
+        return
+    with pytest.raises(DriverError, match=rf"model 'judge': `constrain_labels` {problem}"):
+        await made.identify()
 
 
 async def test_a_server_that_is_away_is_nothing_yet(http: ChatServer, served: Served) -> None:
