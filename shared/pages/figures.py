@@ -34,7 +34,7 @@ from shared.pages.plots import (
     name_shade,
 )  # fmt: skip
 from shared.samples import GateDecision
-from shared.statistics.agreement import compute_auroc
+from shared.statistics.agreement import compute_auroc_of
 from shared.statistics.significance import estimate_mean
 
 FILE_WIDTH, WIDE, NARROW = 680, 620, 340
@@ -531,12 +531,12 @@ def compute_areas(rows: Sequence[RocRow]) -> list[RocArea]:
         good, bad = _split_scores(rows, scorer)
         value = low = high = None
         if good and bad:
-            value = float(_compute_area(good, bad))
+            value = float(compute_auroc_of(good, bad))
         if min(len(good), len(bad)) > 1:
             from scipy import stats  # slow to import
 
             drawn = stats.bootstrap(
-                (good, bad), _compute_area, n_resamples=RESAMPLES, batch=BATCH, vectorized=True,
+                (good, bad), compute_auroc_of, n_resamples=RESAMPLES, batch=BATCH, vectorized=True,
                 method="percentile", rng=0,
             )  # fmt: skip
             low, high = (float(bound) for bound in drawn.confidence_interval)
@@ -591,14 +591,6 @@ def draw_roc(
 def _split_scores(rows: Iterable[RocRow], scorer: str) -> tuple[list[float], list[float]]:
     own = [row for row in rows if row.scorer == scorer]
     return [row.score for row in own if row.good], [row.score for row in own if not row.good]
-
-
-def _compute_area(good: Any, bad: Any, axis: int = -1) -> Any:
-    """Compute the area from the scores of good and of bad documents, along the last axis."""
-    import numpy as np
-
-    is_good = np.repeat([1.0, 0.0], [np.shape(good)[axis], np.shape(bad)[axis]])
-    return compute_auroc(is_good, np.concatenate((good, bad), axis=axis))
 
 
 def _share_from(scores: Sequence[float], least: float) -> float:

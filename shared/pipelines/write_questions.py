@@ -74,13 +74,13 @@ def write_questions(sample: Sample, _params: Params, library: Library) -> Steps:
     written: Generated = require((yield _make_writing_call(given, texts[0])))
     candidate = read_candidate(remove_reasoning(written.text), texts)
     if isinstance(candidate, str):
-        return _end(given, candidate)
+        return _make_outcome(given, candidate)
     calls = _make_checking_calls(candidate, given.documents)
     replies: list[Reply] = yield list(calls.values())
     found = dict(zip(calls, map(_require_reply, replies), strict=True))
     label, retrieved = found["standalone"], found["search"]
-    alone = [hash_ for hash_ in given.documents if hash_ in found and _gives(found[hash_], candidate.answer)]
-    if not _gives(found["all"], candidate.answer):
+    alone = [hash_ for hash_ in given.documents if hash_ in found and _gives_answer(found[hash_], candidate.answer)]
+    if not _gives_answer(found["all"], candidate.answer):
         reason = "unanswered"
     elif not isinstance(label, Rated):
         reason = "not_labelled"
@@ -90,12 +90,12 @@ def write_questions(sample: Sample, _params: Params, library: Library) -> Steps:
         reason = "one_hop" if alone else KEPT
     hits = retrieved.hits if isinstance(retrieved, Retrieved) else ()
     others = [hit.document for hit in hits if hit.document not in given.documents]
-    also_in = [hash_ for hash_ in others if _has(library[hash_].whole, candidate.answer)]
+    also_in = [hash_ for hash_ in others if _contains_answer(library[hash_].whole, candidate.answer)]
     detail = {
         "question": candidate.question, "answer": candidate.answer, "quotations": [*candidate.quotations],
-        "guessable": _gives(found["guess"], candidate.answer), "also_in": also_in, "overlap": candidate.overlap,
+        "guessable": _gives_answer(found["guess"], candidate.answer), "also_in": also_in, "overlap": candidate.overlap,
     }  # fmt: skip
-    return _end(given, reason, detail)
+    return _make_outcome(given, reason, detail)
 
 
 class Candidate(NamedTuple):
@@ -125,9 +125,9 @@ def read_candidate(reply: str, passages: Sequence[str]) -> Candidate | str:
     if quotations is None:
         return "not_quoted"
     length = len(normalise_words(answer))
-    if not any(_has(each, answer) and len(normalise_words(each)) > length for each in quotations):
+    if not any(_contains_answer(each, answer) and len(normalise_words(each)) > length for each in quotations):
         return "answer_not_quoted"
-    if _has(question, answer):
+    if _contains_answer(question, answer):
         return "answer_in_question"
     if _NAMES_PASSAGE.search(question):
         return "names_passage"
@@ -164,13 +164,13 @@ def _find_quotations(quotations: Sequence[str], passages: Sequence[str]) -> tupl
     differ, and two quotations may stand in either order.
     """
     for order in (quotations, quotations[::-1]):
-        found = [_find(quotation, passage) for quotation, passage in zip(order, passages, strict=True)]
+        found = [_find_quotation(quotation, passage) for quotation, passage in zip(order, passages, strict=True)]
         if all(found):
             return tuple(map(str, found))
     return None
 
 
-def _find(quotation: str, passage: str) -> str | None:
+def _find_quotation(quotation: str, passage: str) -> str | None:
     match = re.search(r"\s+".join(map(re.escape, quotation.split())), passage)
     return match[0] if match else None
 
@@ -208,13 +208,13 @@ def _require_reply(reply: Reply) -> Reply:
     return require(reply) if isinstance(reply, Failure) and reply.kind in INFRASTRUCTURE else reply
 
 
-def _gives(reply: Reply, answer: str) -> bool:
+def _gives_answer(reply: Reply, answer: str) -> bool:
     """Tell whether a short reply gives the answer."""
     if not isinstance(reply, Generated):
         return False
     text = remove_reasoning(reply.text)
     said, expected = normalise_words(text), normalise_words(answer)
-    return _has(text, answer) or (
+    return _contains_answer(text, answer) or (
         _list_numbers(said) == _list_numbers(expected) and compute_f1(said, expected) >= SAME_ANSWER
     )
 
@@ -223,12 +223,12 @@ def _list_numbers(words: Sequence[str]) -> list[str]:
     return sorted(word for word in words if any(character.isdigit() for character in word))
 
 
-def _has(text: str, answer: str) -> bool:
+def _contains_answer(text: str, answer: str) -> bool:
     """Tell whether the words of the answer stand in the text, one behind the other."""
     return contains_words(normalise_words(answer), normalise_words(text))
 
 
-def _end(given: Passages, reason: str, detail: Mapping[str, Any] | None = None) -> Outcome:
+def _make_outcome(given: Passages, reason: str, detail: Mapping[str, Any] | None = None) -> Outcome:
     detail = dict(detail or {})
     trace = Trace(decisions=(Decision(stage="question", action=reason, detail=detail),))
     if reason == KEPT:

@@ -82,9 +82,9 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     corpus: str
-    size: int = 100
-    candidates: int = 0
-    """Questions to write, of which at most `size` are kept; 0: twice as many."""
+    size: int
+    candidates: int
+    """Questions to write, of which at most `size` are kept."""
     hops: tuple[Literal[1, 2], ...] = (1,)
     """Passages that a question needs; with both, candidates alternate."""
     seed: int = 0
@@ -93,11 +93,6 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     grader: str = "contains"
     models: Mapping[str, str] = {}
     submitted_by: str | None = None
-
-    @property
-    def wanted(self) -> int:
-        """Return the number of questions to write."""
-        return self.candidates or min(2 * self.size, MOST_CANDIDATES)
 
     @property
     def identity(self) -> str:
@@ -119,7 +114,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, int] = {}
     """Number of candidates that failed a check, by the check."""
     failed: int = 0
-    """Candidates without a reply to one of their calls."""
+    """Candidates whose passages were too long for the judge model, or one of whose calls failed."""
     spare: int = 0
     """Candidates that passed every check, but that the dataset did not need."""
     guessable: int = 0
@@ -219,7 +214,7 @@ async def _start(
 
 async def _draw(database: Database, request: GenerationRequest) -> list[tuple[Passage, ...]]:
     """Return the passages of each candidate, at most as many candidates as are wanted."""
-    wanted = request.wanted
+    wanted = request.candidates
     drawn_at_most = max(min(2 * wanted, wanted + RESERVE), POOL if 2 in request.hops else 0)
     values = {
         "corpus": request.corpus, "least": LEAST_CHARACTERS, "most": MOST_CHARACTERS,
@@ -233,7 +228,7 @@ async def _draw(database: Database, request: GenerationRequest) -> list[tuple[Pa
 def _choose(drawn: Sequence[Passage], hops: Sequence[int], wanted: int) -> list[tuple[Passage, ...]]:
     apart = [drawn[place] for place in find_distinct([passage.text for passage in drawn])]
     singles = [(each,) for each in apart] if 1 in hops else []
-    pairs = pair_passages(apart) if 2 in hops else []
+    pairs = _pair_passages(apart) if 2 in hops else []
     mixed = [each for both in zip_longest(singles, pairs) for each in both if each is not None]
     return mixed[:wanted]
 
@@ -259,7 +254,7 @@ def find_distinct(texts: Sequence[str]) -> list[int]:
     return distinct
 
 
-def pair_passages(passages: Sequence[Passage]) -> list[tuple[Passage, ...]]:
+def _pair_passages(passages: Sequence[Passage]) -> list[tuple[Passage, ...]]:
     """Pair passages of different documents that share a term which few others have; each passage is in one pair."""
     terms = [
         dict.fromkeys(term for term in extract_terms(passage.text) if _LINKING.fullmatch(term)) for passage in passages

@@ -1,7 +1,6 @@
 """Submit jobs: check what was asked for, pin what answers it, and store the job with its samples."""
 
 import asyncio
-import hashlib
 import logging
 import secrets
 import time
@@ -60,7 +59,7 @@ from shared.runtime.pins import (
     with_rubric,
 )
 from shared.runtime.price import dry_run, make_placeholder_item
-from shared.samples import Conversation, DatasetItem, Item
+from shared.samples import Conversation
 from shared.settings import Limits, Settings
 from shared.shapes import Kind
 from shared.storage import rules
@@ -882,36 +881,7 @@ RANK = 0
 """These calls are claimed before those of batches, as soon as their model is resident."""
 FIRST_LOOK_S = 0.05
 LONGEST_PAUSE_S = 0.5
-# Names that users choose cannot contain `:`, so this prefix never collides with theirs.
-PREFIX = "online:"
-INSERT_QUESTION = text("""
-    INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, 1, true)
-    ON CONFLICT (name) DO NOTHING RETURNING id""")
-INSERT_ITEM = text("""
-    INSERT INTO items (dataset_id, ordinal, hash, question, alternatives) VALUES (:dataset, 0, :hash, :question, 0)""")
 ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE public_id = :job")
-
-
-def dataset_name(question: str) -> str:
-    """Return the name of the dataset that holds only this question."""
-    return f"{PREFIX}{_hash_question(question).hex()}"
-
-
-async def provide_dataset(database: Database, question: str) -> None:
-    """Create that dataset unless it exists; it is not listed."""
-    async with database.transaction() as connection:
-        values = {"name": dataset_name(question), "hash": hashlib.sha256(_hash_question(question)).digest()}
-        created = (await connection.execute(INSERT_QUESTION, values)).scalar()
-        if created is not None:
-            item_hash = bytes.fromhex(Item(ordinal=0, question=question).hash)
-            await connection.execute(INSERT_ITEM, {"dataset": created, "hash": item_hash, "question": question})
-
-
-def _hash_question(question: str) -> bytes:
-    """Return the hash that an upload of this single line would have."""
-    return canonical.digest(
-        DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
-    )
 
 
 async def wait_for_job(database: Database, job: uuid.UUID, most_s: float) -> None:

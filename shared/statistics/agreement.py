@@ -14,7 +14,7 @@ from mathrag.intervals import RESAMPLES, RESAMPLES_AT_ONCE, SEED
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Array = NDArray[np.float64]
     """Tables of the shape (..., ratings, ratings), or one value for each table."""
@@ -104,6 +104,14 @@ def compute_auroc(positive: "Array", scores: "Array", axis: int = -1) -> "Array"
     count = positive.sum(axis=axis)
     ranks = (rankdata(scores, axis=axis) * positive).sum(axis=axis)  # Mann and Whitney's U is a share of all pairs
     return (ranks - count * (count + 1) / 2) / (count * (positive.shape[axis] - count))  # type: ignore[no-any-return]
+
+
+def compute_auroc_of(positives: "ArrayLike", negatives: "ArrayLike", axis: int = -1) -> "Array":
+    """Compute the same from the scores of the positives and those of the negatives; `axis` must be the last one."""
+    import numpy as np
+
+    positive = np.repeat([1.0, 0.0], [np.shape(positives)[axis], np.shape(negatives)[axis]])
+    return compute_auroc(positive, np.concatenate((positives, negatives), axis=axis))
 
 
 def _compute_kappa(tables: "Array", level: Level) -> "Array":

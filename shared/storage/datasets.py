@@ -159,26 +159,36 @@ INSERT_QUESTIONS = text("""
     FROM unnest(CAST(:hashes AS bytea[]), CAST(:questions AS text[])) WITH ORDINALITY u(hash, question, ordinal)""")
 
 
-async def provide_unlisted(database: Database, kind: str, questions: Sequence[str]) -> str:
-    """Create the dataset of these questions, in this order, unless it exists; return its name.
+def name_unlisted(kind: str, questions: Sequence[str]) -> str:
+    """Return the name of the unlisted dataset of these questions, in this order.
 
-    It is for jobs of the program itself, and is not listed. Names that users choose cannot contain `:`, so that its
-    name, which begins with `kind`, never collides with theirs.
+    Names that users choose cannot contain `:`, so that it never collides with theirs.
     """
-    content = hashlib.sha256()
-    for question in questions:
-        # The hash that an upload of the question would have.
-        item = DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
-        content.update(canonical.digest(item))
-    name = f"{kind}:{content.hexdigest()[:16]}"
+    return f"{kind}:{_hash_questions(questions).hex()[:32]}"
+
+
+def _hash_questions(questions: Sequence[str]) -> bytes:
+    """Return the hash that an upload of the questions would have."""
+    digest = Digest()
+    digest.add([
+        DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
+        for question in questions
+    ])  # fmt: skip
+    return digest.content
+
+
+async def provide_unlisted(database: Database, kind: str, questions: Sequence[str]) -> str:
+    """Create that dataset, for jobs of the program itself, unless it exists; return its name."""
+    values = {
+        "name": name_unlisted(kind, questions), "hash": _hash_questions(questions), "items": len(questions)
+    }  # fmt: skip
     async with database.transaction() as connection:
-        values = {"name": name, "hash": content.digest(), "items": len(questions)}
         created = (await connection.execute(INSERT_UNLISTED, values)).scalar()
         if created is not None:
             hashes = [bytes.fromhex(Item(ordinal=0, question=question).hash) for question in questions]
             rows = {"dataset": created, "hashes": hashes, "questions": list(questions)}
             await connection.execute(INSERT_QUESTIONS, rows)
-    return name
+    return str(values["name"])
 
 
 async def get(database: Database, name: str) -> Dataset:

@@ -21,6 +21,7 @@ from shared.replies import Failure, FailureKind, require
 from shared.runtime import submit
 from shared.samples import Decision, Library, Sample, Steps
 from shared.storage.database import Database
+from shared.storage.datasets import name_unlisted
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 
@@ -118,7 +119,7 @@ async def test_it_is_in_no_list(api: Api) -> None:
     await ask(api, 202)
     assert (await api.get("/v1/jobs"))["data"] == []
     assert [each["name"] for each in (await api.get("/v1/datasets"))["data"]] == ["items"]
-    assert (await api.upload("datasets", submit.dataset_name(QUESTION), [{"question": "x"}])).status_code == 422
+    assert (await api.upload("datasets", name_unlisted("online", [QUESTION]), [{"question": "x"}])).status_code == 422
 
 
 async def test_without_a_corpus_it_is_answered_from_memory(api: Api) -> None:

@@ -19,12 +19,12 @@ from shared.calls import Lane
 from shared.lease.lease import StreamBroken
 from shared.replies import Failure, FailureKind
 from shared.runtime import purge as purging
-from shared.runtime import submit
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, finish_due_jobs, pause, resume
 from shared.runtime.queue import Claim, Claims, lapse_expired, sweep
 from shared.storage import database as storage
 from shared.storage.database import Database, is_passing, retry_through_outage
+from shared.storage.datasets import provide_unlisted
 from tests.faults.proxy import Cuts, PostgresWire, Proxy
 from tests.integration.api import Api, serving
 from tests.integration.conftest import EmptyDatabase
@@ -462,8 +462,8 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     await furnish(database)
     await submit_job(database, "closed-book", name="job")
     for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
-        await submit.provide_dataset(database, question)
-        await submit_job(database, "closed-book", name=name, dataset=submit.dataset_name(question), online=True)
+        dataset = await provide_unlisted(database, "online", [question])
+        await submit_job(database, "closed-book", name=name, dataset=dataset, online=True)
     await drain(database, ScriptedExecutor())
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")

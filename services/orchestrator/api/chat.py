@@ -21,12 +21,13 @@ from shared.pipelines.switches import covers
 from shared.runtime.advance import JobSpecs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
-from shared.runtime.submit import RANK, Submission, dataset_name, provide_dataset, submit, wait_for_job
+from shared.runtime.submit import RANK, Submission, submit, wait_for_job
 from shared.samples import Decision, Item
 from shared.shapes import Scope
 from shared.storage import configurations, corpora, jobs, provenance
 from shared.storage.configurations import Configuration
 from shared.storage.database import TERMINAL, sql
+from shared.storage.datasets import name_unlisted, provide_unlisted
 
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
@@ -75,7 +76,7 @@ class ChatRequest(BaseModel):
                 raise Invalid(f"`params.{path}`: {problem}", hint="leave it out, or submit a job over a dataset")
         return Submission(
             name="chat",
-            dataset=dataset_name(self.question),
+            dataset=name_unlisted("online", [self.question]),
             corpus=self.corpus,
             pipeline=pipeline,
             params=params,
@@ -150,7 +151,7 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     resident = {each.device: each.models for each in newest if each is not None and each.state == "open"}
     submission = request.submission(await configurations.load_newest(deps.database))
     submission = msgspec.structs.replace(submission, submitted_by=caller.name)
-    await provide_dataset(deps.database, request.question)
+    await provide_unlisted(deps.database, "online", [request.question])
     job = await submit(deps.database, deps.settings, submission)
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))

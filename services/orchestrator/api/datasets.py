@@ -298,8 +298,11 @@ class GenerationBody(BaseModel):
         if self.candidates is not None and self.candidates < self.size:
             problem = f"`candidates`: {self.candidates} are too few for `size` {self.size}"
             raise Invalid(problem, hint="write more questions than the dataset needs, since some fail the checks")
-        fields = self.model_dump() | {"hops": tuple(sorted(set(self.hops))), "styles": tuple(self.styles)}
-        return GenerationRequest(**fields | {"candidates": self.candidates or 0}, submitted_by=submitted_by)
+        chosen = {
+            "candidates": self.candidates or min(2 * self.size, MOST_CANDIDATES),
+            "hops": tuple(sorted(set(self.hops))), "styles": tuple(self.styles), "submitted_by": submitted_by,
+        }  # fmt: skip
+        return GenerationRequest(**self.model_dump() | chosen)
 
 
 @route(

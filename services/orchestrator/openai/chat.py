@@ -25,9 +25,7 @@ from shared.runtime.submit import (
     RANK,
     Submission,
     choose_draw,
-    dataset_name,
     has_ended,
-    provide_dataset,
     question_for,
     submit,
     submit_conversations,
@@ -37,6 +35,7 @@ from shared.samples import Conversation
 from shared.shapes import Scope
 from shared.storage import configurations, jobs
 from shared.storage.database import sql
+from shared.storage.datasets import provide_unlisted
 
 
 class StrictBody(BaseModel):
@@ -276,9 +275,9 @@ async def submit_chat_job(
     params = msgspec.structs.replace(params, generate=msgspec.structs.replace(params.generate, **decoding))
     conversation = request.make_conversation(params.generate) if model.pipeline is None else None
     question = request.question() if conversation is None else question_for(conversation)
-    await provide_dataset(deps.database, question)
+    dataset = await provide_unlisted(deps.database, "online", [question])
     submission = Submission(
-        name="chat", dataset=dataset_name(question), corpus=model.corpus,
+        name="chat", dataset=dataset, corpus=model.corpus,
         pipeline=model.pipeline or CONVERSATION, params=params, configuration=holding.version,
         models={} if conversation is None else {"generate": model.id}, rank=RANK, online=True,
         submitted_by=submitted_by,

@@ -10,7 +10,7 @@ from shared.calls import MATHEMATICAL
 from shared.pipelines.binding import Pin
 from shared.rag.answer_metrics import list_scores
 from shared.samples import ControlScore, MetricScore, SampleRow
-from shared.statistics.agreement import compute_auroc
+from shared.statistics.agreement import compute_auroc_of
 from shared.statistics.significance import Mean, estimate_mean
 from shared.storage.samples import SampleWithOutcome
 
@@ -166,11 +166,7 @@ def _average_controls(controls: list[ControlScore]) -> ControlFigures | None:
 
 def _compute_auroc(right: list[float], wrong: list[float]) -> float | None:
     """Compute how often a right answer scores higher than a wrong one; None if all are right or all are wrong."""
-    if not right or not wrong:
-        return None
-    import numpy as np
-
-    return float(compute_auroc(np.repeat([1.0, 0.0], [len(right), len(wrong)]), np.array(right + wrong)))
+    return float(compute_auroc_of(right, wrong)) if right and wrong else None
 
 
 def list_metric_warnings(found: Mapping[str, MetricFigures], grader: str, pins: Mapping[str, Pin]) -> list[str]:
