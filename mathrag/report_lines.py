@@ -111,6 +111,9 @@ def list_metrics(metrics: Any, sufficiency: Any) -> Iterator[tuple[str, object]]
         ways = {way: controls.get(way) for way in ("swapped", "copied", "reversed")}
         if known := [f"{way} {value:.2f}" for way, value in ways.items() if value is not None]:
             parts.append(", ".join(known))
+        # Older servers do not tell languages apart.
+        by_language = found.get("languages", {}).items()
+        parts += [f"{'Chinese' if each == 'zh' else 'others'} {mean['value']:.3f}" for each, mean in by_language]
         if found["auroc"] is not None:
             parts.append(f"AUROC {found['auroc']:.2f}")
         yield name, "; ".join(parts)

@@ -49,6 +49,8 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Texts of the choices A, B, C ... of a multiple-choice question."""
     rubric: str = ""
     """What a right answer of this item needs, as an instruction to the judge model."""
+    nuggets: tuple[str, ...] = ()
+    """Short statements, each of which a complete answer contains; metrics read them, graders do not."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

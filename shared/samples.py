@@ -509,6 +509,6 @@ class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Number of other expected answers of an item from before these were stored; the item is graded against `gold`
     alone."""
     expected: Expected | None = None
-    """Other gold answers, choices, a rubric; None if there are none."""
+    """Other gold answers, choices, a rubric, nuggets; None if there are none."""
     query: FactQuery | None = None
     """What the question asks of a graph; None if unknown."""

@@ -658,6 +658,7 @@ def make_shipped_models() -> dict[str, Model]:
     return {
         "world-judge": Model(driver="process", path=MODELS / "world-judge-f16.gguf", footprint_mib=96),
         "world-generator": Model(driver="process", path=MODELS / "world-generator-f16.gguf", footprint_mib=96),
+        "label-judge": Model(driver="process", path=MODELS / "label-judge-f16.gguf", context=2048, footprint_mib=96),
     }
 
 

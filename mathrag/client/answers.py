@@ -844,6 +844,7 @@ class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     gold: int
     gold_documents: int
+    nuggets: int
     subjects: tuple[ItemCount, ...] = ()
     levels: tuple[ItemCount, ...] = ()
 
@@ -858,6 +859,7 @@ class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None = None
     level: str | None = None
     gold_documents: dict[str, int] | None = None
+    nuggets: tuple[str, ...] | None = None
     relation: str | None = None
 
 
@@ -1158,6 +1160,7 @@ class MetricFigures(msgspec.Struct, frozen=True, kw_only=True):
     worst: float | None = None
     best: float | None = None
     labels: dict[str, int] = {}
+    languages: dict[str, Mean] = {}
     auroc: float | None = None
     controls: ControlFigures | None = None
 

@@ -38,6 +38,8 @@ ANSWERS = (
 CHOICES = ("choices", "options")
 """Columns with the choices of a multiple-choice question: `choices` in MMLU and ARC, `options` in MedQA."""
 RUBRIC = ("rubric",)
+NUGGETS = ("nuggets",)
+"""Column with short statements, each of which a complete answer contains."""
 RETRIEVED = ("contexts", "retrieved_contexts")
 """Columns with what a system retrieved: an `answer` beside them may be that system's."""
 SHOWN = (*RETRIEVED, "retrieval_context", "context")
@@ -59,7 +61,7 @@ Table = Mapping[str, tuple[str, ...]]
 ITEMS: Table = {
     "id": QUESTION_IDS, "question": QUESTIONS, "text": ("text",), "messages": MESSAGES,
     "gold": (*REFERENCES, *ANSWERS, *SOLUTION), "gold_documents": GOLD_DOCUMENTS, "choices": CHOICES,
-    "rubric": RUBRIC, "subject": SUBJECTS, "level": LEVEL, "relation": RELATION, "metadata": METAS,
+    "rubric": RUBRIC, "nuggets": NUGGETS, "subject": SUBJECTS, "level": LEVEL, "relation": RELATION, "metadata": METAS,
     "contexts": RETRIEVED, EXCLUDED: (EXCLUDED,), OUTPUTS: (OUTPUTS,),
 }  # fmt: skip
 DOCUMENTS: Table = {

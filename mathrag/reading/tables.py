@@ -48,7 +48,7 @@ def choose_columns(chosen: Columns) -> ColumnNames:
     """Return how the cells of a corpus or dataset are read, with these columns."""
     may_nest = (*columns.MESSAGES, *columns.CHOICES, *columns.RETRIEVED, *columns.METAS, columns.EXCLUDED)
     objects = (*columns.INPUTS, columns.OUTPUTS)
-    nested = frozenset((*may_nest, *columns.REFERENCES, *columns.GOLD_DOCUMENTS, *objects))
+    nested = frozenset((*may_nest, *columns.REFERENCES, *columns.GOLD_DOCUMENTS, *columns.NUGGETS, *objects))
     return ColumnNames(chosen, KEPT_EMPTY, nested, texts=frozenset((*may_nest, *objects)), shown=True, parquet=True)
 
 

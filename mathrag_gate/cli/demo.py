@@ -31,6 +31,7 @@ from mathrag_gate.demo import sentences
 from mathrag_gate.demo.world import build, read, useful, write
 from mathrag_gate.stack import control
 from shared.pipelines import registry
+from shared.pipelines.measured import MEASURED
 
 SETTINGS = ("orthogonal", "clean")
 """One in which most documents mislead, and one in which none does (docs/reference/reproduction.md)."""
@@ -40,8 +41,10 @@ QUICK = 10
 """Questions of each set in quick form: enough to see every part work, too few to tell pipelines apart."""
 CALL_COSTS = {"judge": 2, "generate": 5}
 """Seconds of a call of the shipped models, as a ratio; other calls take next to none."""
-ASKED, ANSWERED = 0.14, 0.92
-"""Share of the whole time after which the jobs are submitted, and after which they have ended."""
+ASKED, ANSWERED, RATED = 0.14, 0.82, 0.94
+"""Shares of the whole time after which the jobs are submitted, all answers are given, and two jobs are measured."""
+METRIC, LABEL_JUDGE = "context_relevance", "label-judge"
+"""A metric without gold answers, and the shipped model that was trained for its label."""
 DATA_DIR = Path(".mathrag") / "demo"
 
 Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
@@ -127,7 +130,8 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
         with _connect(folder) as client:
             worlds = {name: _upload_world(client, name, seed, folder / "worlds" / name, questions) for name in SETTINGS}
             reports = _answer_all(client, steps)
-            steps.show("comparing, and writing the report", ANSWERED)
+            scores = _measure_documents(client, steps, reports[SETTINGS[0]])
+            steps.show("comparing, and writing the report", RATED)
             pairs = {}
             for setting in SETTINGS:
                 gate, hybrid = (reports[setting][name]["id"] for name in ("mathrag-gate", "hybrid"))
@@ -145,6 +149,7 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
             url = client.url
     _say(f"One question of {SETTINGS[0]}", example)
     _say("Answers that are right, with the 95 % interval", sentences.accuracies(worlds, reports))
+    _say(f"How much the documents help in {SETTINGS[0]}, without a right answer at hand", sentences.metric(scores))
     _say("Who scored the documents", sentences.gate({name: found["mathrag-gate"] for name, found in reports.items()}))
     conclusions = (sentences.paragraph(f"{name}: {sentences.conclusion(pair)}") for name, pair in pairs.items())
     _say("What follows", *conclusions)
@@ -183,27 +188,56 @@ def _answer_all(client: Client, steps: Steps) -> dict[str, dict[str, Any]]:
             params = registry.get(pipeline).select_read(PARAMS)
             body = {"name": f"{setting}-{pipeline}", "dataset": setting, "corpus": setting, "pipeline": pipeline}
             submitted[setting, pipeline] = client.send(jobs.submit({**body, "params": params}))["id"]
+    _wait(
+        client,
+        steps,
+        submitted.values(),
+        f"answering the questions in {len(sentences.PIPELINES)} ways",
+        ASKED,
+        ANSWERED,
+    )
+    pipelines = sentences.PIPELINES
+    return {each: {name: client.send(jobs.report(submitted[each, name])) for name in pipelines} for each in SETTINGS}
+
+
+def _measure_documents(client: Client, steps: Steps, reports: dict[str, Any]) -> dict[str, Any]:
+    """Have the documents of two jobs rated, in one more load of a model, and return the scores by pipeline.
+
+    Raises:
+        Failed: a job did not complete.
+    """
+    names, judge = ("hybrid", "mathrag-gate"), {"judge": LABEL_JUDGE}
+    submitted = {name: client.send(jobs.measure(reports[name]["id"], [METRIC], models=judge))["id"] for name in names}
+    _wait(client, steps, submitted.values(), "measuring how much the documents help", ANSWERED, RATED)
+    return {name: client.send(jobs.report(job))["metrics"][METRIC] for name, job in submitted.items()}
+
+
+def _wait(client: Client, steps: Steps, submitted: Iterable[str], doing: str, first: float, last: float) -> None:
+    """Wait for jobs, and show the progress between two shares of the whole time.
+
+    Raises:
+        Failed: a job did not complete.
+    """
     while True:
-        found = [client.send(jobs.get(job)) for job in submitted.values()]
-        share = ASKED + (ANSWERED - ASKED) * measure_progress(found)
-        steps.show(f"answering the questions in {len(sentences.PIPELINES)} ways", share)
+        found = [client.send(jobs.get(job)) for job in submitted]
+        steps.show(doing, first + (last - first) * measure_progress(found))
         if all(job["state"] in jobs.ENDED for job in found):
             break
         time.sleep(waiting.POLL_S)
     if failed := [job["name"] for job in found if job["state"] != "completed"]:
         raise Failed("internal", f"these jobs did not complete: {', '.join(failed)}", hint="mathrag job report NAME")
-    pipelines = sentences.PIPELINES
-    return {each: {name: client.send(jobs.report(submitted[each, name])) for name in pipelines} for each in SETTINGS}
 
 
 def measure_progress(all_jobs: Iterable[Any]) -> float:
-    """Return the share of the models' work that is done, from 0 to 1; every sample needs a generation."""
+    """Return the share of the models' work that is done, from 0 to 1; every sample needs a generation, but for those
+    that are only measured."""
     done = total = 0
     for job in all_jobs:
         stages = job.get("stages", {})
         for role, cost in CALL_COSTS.items():
             stage = stages.get(role, {"done": 0, "total": 0})
-            samples = job["request_counts"]["total"] if role == "generate" else 0
+            generates = role == "generate" and job.get("pipeline") != MEASURED
+            samples = job["request_counts"]["total"] if generates else 0
             done += cost * stage["done"]
             total += cost * max(stage["total"], samples)
     return done / total if total else 0.0

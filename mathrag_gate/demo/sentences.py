@@ -25,7 +25,7 @@ INTRODUCTION = """\
 MathRAG-Gate answers batches of questions with the help of documents, and measures how many answers are right. Here it
 tries an idea: before a question is answered, reorder the documents that were found by how well they reason.
 
-Two very small models work in a made-up world: a judge rates documents, and a generator answers. The rules of operators
+Very small models work in a made-up world: a judge rates documents, and a generator answers. The rules of operators
 such as "4 quopo 2" stand in documents only. In the set `orthogonal` most documents mislead (they do not follow the rule
 that they state, or give an answer without a reason), in `clean` none does. All of it runs on this machine, without a
 GPU or a network, and takes one to four minutes."""
@@ -53,6 +53,24 @@ def accuracies(worlds: Mapping[str, World], reports: Mapping[str, Mapping[str, J
     for name, about in PIPELINES.items():
         rows.append((name, about, *(format_accuracy(reports[setting][name]["accuracy"]) for setting in worlds)))
     return "\n".join(f"  {row[0]:<14}{row[1]:<32}{row[2]:<35}{row[3]}".rstrip() for row in rows)
+
+
+def metric(scores: Mapping[str, Json]) -> str:
+    """Write a table of a metric's mean by pipeline, beside its control, and say what the control shows."""
+    rows = [("", "their own questions", "other questions (the control)")]
+    for name, score in scores.items():
+        mean, swapped = score["mean"], (score["controls"] or {}).get("swapped")
+        own = "-" if mean["value"] is None else f"{mean['value']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
+        rows.append((name, own, "-" if swapped is None else f"{swapped:.2f}"))
+    lines = [f"  {name:<14}{own:<26}{control}".rstrip() for name, own, control in rows]
+    explanation = (
+        "The metric context_relevance: a third model rates how much each document in a prompt helps with its question, "
+        "from 0 (not at all) to 1 (it answers it). A judge that can judge rates the same documents low for other "
+        "questions."
+    )
+    failed = sum(score["failed"] for score in scores.values())
+    unread = [f"{format_count(failed, 'answer')} lack a rating and count in no mean."] if failed else []
+    return "\n".join([*lines, paragraph(" ".join([explanation, *unread]))])
 
 
 def gate(reports: Mapping[str, Json]) -> str:
@@ -178,7 +196,7 @@ With a folder `notes` of texts and a table `questions.csv` (columns question and
   {mathrag} dataset create questions --from questions.csv
   {mathrag} job submit --name first --dataset questions --corpus notes --pipeline hybrid --wait
 
-The two models understand the made-up world only. For a model of your own:  {mathrag} model connect
+The models understand the made-up world only. For a model of your own:  {mathrag} model connect
 To stop it (the next demo deletes all that is in {folder}):  {mathrag} down --data-dir {data}"""
 
 

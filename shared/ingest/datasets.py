@@ -139,9 +139,14 @@ def read_fact_query(line: Fields) -> FactQuery | None:
 ITEM_COLUMNS = Columns(columns.ITEMS)
 MAX_RUBRIC = 8000
 """Maximum length of an item's rubric, in characters."""
+MOST_NUGGETS = 20
+"""Maximum number of an item's nuggets: each costs a call for every answer."""
+MAX_NUGGET = 1000
+"""Maximum length of a nugget, in characters."""
 READ = frozenset((
     *columns.QUESTION_IDS, *columns.QUESTIONS, "text", *columns.MESSAGES, *columns.REFERENCES, *columns.ANSWERS,
-    *columns.SOLUTION, *columns.GOLD_DOCUMENTS, *columns.SUBJECTS, *columns.LEVEL, *columns.RELATION, columns.OUTPUTS,
+    *columns.SOLUTION, *columns.GOLD_DOCUMENTS, *columns.NUGGETS, *columns.SUBJECTS, *columns.LEVEL, *columns.RELATION,
+    columns.OUTPUTS,
 ))  # fmt: skip
 """Fields that are read for every grader."""
 READ_FOR = {"choice": columns.CHOICES, "rubric": columns.RUBRIC}
@@ -170,7 +175,8 @@ def item(line: Fields, grader: str | None = None, named: Columns = ITEM_COLUMNS)
 
     The question is in one of `columns.QUESTIONS`, else in `text`, else what the user says in a chat of one question
     (`messages`); the gold answer in one of `columns.REFERENCES`, else of `columns.ANSWERS` (GSM8K: what follows ####),
-    else in the last box of `solution`; what it asks of a graph in `relation`, or in an object in `query`.
+    else in the last box of `solution`; what it asks of a graph in `relation`, or in an object in `query`; statements
+    that a complete answer contains in `nuggets`.
     `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
 
     Raises:
@@ -200,7 +206,12 @@ def _make_item(line: Fields, grader: str | None) -> DatasetItem:
     query = read_fact_query(line)
     choices = read_choices(line) if grader == "choice" else ()
     gold, golds = _read_golds(line, references, given, grader, choices)
-    expected = Expected(golds=golds, choices=choices, rubric=_read_rubric(line) if grader == "rubric" else "")
+    expected = Expected(
+        golds=golds,
+        choices=choices,
+        rubric=_read_rubric(line) if grader == "rubric" else "",
+        nuggets=_read_nuggets(line),
+    )
     texts = tuple(name for name in questions if not isinstance(line[name], dict))
     field = lines.find_single_name(line, texts) or lines.find_given_name(line, ("text", *columns.MESSAGES))
     if field is None:
@@ -360,6 +371,20 @@ def _read_rubric(line: Fields) -> str:
     if len(rubric) > MAX_RUBRIC:
         raise Defect(f"`rubric` has {len(rubric)} characters, more than {MAX_RUBRIC}; shorten it")
     return rubric
+
+
+def _read_nuggets(line: Fields) -> tuple[str, ...]:
+    """Return the item's nuggets in the order of the line, without repetitions; a text alone is one of them."""
+    field = lines.find_given_name(line, columns.NUGGETS)
+    if field is None:
+        return ()
+    given = line[field] if isinstance(line[field], list) else [line[field]]
+    nuggets = tuple(dict.fromkeys(lines.scalar(each, field) for each in given))
+    if len(nuggets) > MOST_NUGGETS:
+        raise Defect(f"`{field}` has {len(nuggets)} texts, more than {MOST_NUGGETS}; keep what a complete answer needs")
+    if (longest := max(map(len, nuggets), default=0)) > MAX_NUGGET:
+        raise Defect(f"`{field}` has a text of {longest} characters, more than {MAX_NUGGET}; split it, or shorten it")
+    return nuggets
 
 
 def _find_answer(line: Fields, names: tuple[str, ...]) -> str | None:

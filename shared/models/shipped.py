@@ -3,10 +3,11 @@
 import re
 
 DIGESTS = frozenset({
+    "57302b4799b7605e244e350e46029e2cd34eb95f4b9b9804df6fe1b901f2f635",
     "4a7f9173955c360732c6d252d128d0a1c955571b90e19299b9afe5341c0eb5d9",
     "db3b7864ccdb9655a02d202705b27b35fe0fbcd19db0e338ee5a28ce3def69c1",
 })  # fmt: skip
-"""SHA-256 of `world-generator` and `world-judge`; the files themselves are only where models are served."""
+"""SHA-256 of the models of the demonstration; the files themselves are only where models are served."""
 WARNING = "demonstration models"
 """What a warning begins with about a question that is not of their made-up world."""
 # An operator of the made-up world, on which they were trained, is called by two of these syllables, such as `zorlo`.

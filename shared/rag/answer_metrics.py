@@ -67,6 +67,8 @@ class Metric(NamedTuple):
     needs_documents: bool = True
     """Whether it needs documents: it does not apply to a pipeline that never searches."""
     needs_gold: bool = False
+    """Whether it needs a gold answer, or nuggets if it `takes_nuggets`."""
+    takes_nuggets: bool = False
     needs_citations: bool = False
     """Whether the prompt must number the documents, so that replies cite them."""
     swap: Literal["", "question", "documents"] = ""
@@ -374,6 +376,7 @@ NO_SENTENCE = "the reply has no sentence that claims something"
 NO_SEARCH = "nothing was searched"
 NO_DOCUMENTS = "the prompt had no documents"
 NO_GOLD = "the item has no gold answer"
+NO_GOLD_OR_NUGGETS = "the item has neither a gold answer nor nuggets"
 DECLINES = "the reply declines to answer"
 NO_CITATIONS = "the reply cites nothing"
 NOT_NUMBERED = "the prompt had a passage and no numbered documents"
@@ -602,13 +605,15 @@ def _measure_citation_precision(answer: MeasuredAnswer) -> MetricSteps:
 
 
 def _measure_context_recall(answer: MeasuredAnswer) -> MetricSteps:
-    """Did the documents hold the right answer? The share of the gold answer's sentences that they support.
+    """Did the documents hold the right answer? The share of the item's nuggets that they support.
 
-    The best of several gold answers counts; 0 if a search found nothing.
+    Without nuggets, the sentences of the gold answer take their place, and the best of several gold answers counts. 0
+    if a search found nothing.
     """
-    golds = [units for units in map(split_units, answer.golds) if units]
+    nuggets = [Unit(nugget) for nugget in answer.item.expected.nuggets]
+    golds = [nuggets] if nuggets else [units for units in map(split_units, answer.golds) if units]
     if not golds:
-        return {"context_recall": MetricScore(not_applicable=NO_GOLD)}
+        return {"context_recall": MetricScore(not_applicable=NO_GOLD_OR_NUGGETS)}
     if not answer.source:
         score = MetricScore(value=0.0) if answer.searched else MetricScore(not_applicable=NO_SEARCH)
         return {"context_recall": score}
@@ -740,7 +745,10 @@ METRICS = {
             "citation_recall", _measure_citation_recall, CITATION_SCORES[:1], needs_citations=True, swap="documents"
         ),
         Metric("citation_precision", _measure_citation_precision, CITATION_SCORES[1:], needs_citations=True),
-        Metric("context_recall", _measure_context_recall, ("context_recall",), needs_gold=True, swap="documents"),
+        Metric(
+            "context_recall", _measure_context_recall, ("context_recall",), needs_gold=True, takes_nuggets=True,
+            swap="documents",
+        ),
         Metric("claims", _measure_claims, CLAIM_SCORES, needs_documents=False, needs_gold=True),
     )
 }  # fmt: skip

@@ -183,6 +183,8 @@ def configuration_hash(settings: Settings) -> str:
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
 HAS_GOLD = text("SELECT EXISTS (SELECT FROM items WHERE dataset_id = :dataset AND gold IS NOT NULL)")
+HAS_GOLD_OR_NUGGETS = text("""
+    SELECT EXISTS (SELECT FROM items WHERE dataset_id = :dataset AND (gold IS NOT NULL OR expected ? 'nuggets'))""")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 FIRST_PROBLEM = text("""
     SELECT d.problem FROM corpus_documents c JOIN documents d ON d.hash = c.hash
@@ -370,9 +372,11 @@ class Drafting:
             if each.needs_citations and not numbered:
                 hint = "set `generate.template` to `cited`"
                 raise Invalid(f"{at} reads citations, and the prompt does not number the documents", hint=hint)
-            if each.needs_gold and dataset and not await self._look_up_once(_has_gold, dataset):
+            look_up = _has_gold_or_nuggets if each.takes_nuggets else _has_gold
+            if each.needs_gold and dataset and not await self._look_up_once(look_up, dataset):
                 hint = "leave it out, or choose a metric that needs none, such as `faithfulness`"
-                raise Invalid(f"{at} needs gold answers, and the dataset has none", hint=hint)
+                needed = "gold answers or nuggets" if each.takes_nuggets else "gold answers"
+                raise Invalid(f"{at} needs {needed}, and the dataset has none", hint=hint)
 
     async def _pin_roles(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
         """Pin models by role. A mining job asks no model, so the schedulers load none for it."""
@@ -430,6 +434,10 @@ async def _find_dataset(connection: AsyncConnection, name: str) -> tuple[int, in
 
 async def _has_gold(connection: AsyncConnection, dataset: int) -> bool:
     return bool((await connection.execute(HAS_GOLD, {"dataset": dataset})).scalar())
+
+
+async def _has_gold_or_nuggets(connection: AsyncConnection, dataset: int) -> bool:
+    return bool((await connection.execute(HAS_GOLD_OR_NUGGETS, {"dataset": dataset})).scalar())
 
 
 async def _find_corpus(connection: AsyncConnection, name: str | None) -> int | None:

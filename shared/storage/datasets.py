@@ -212,13 +212,14 @@ MOST = 50
 """Largest number of subjects, and of levels, that are listed."""
 COUNTS = text("""
     WITH counted AS MATERIALIZED (
-        SELECT subject, level, gold IS NOT NULL AS gold, gold_documents IS NOT NULL AS documents
+        SELECT subject, level, gold IS NOT NULL AS gold, gold_documents IS NOT NULL AS documents,
+            expected ? 'nuggets' AS nuggets
         FROM items WHERE dataset_id = :dataset AND ordinal < :counted)
     SELECT 'all' AS part, NULL AS name, count(*) AS items, count(*) FILTER (WHERE gold) AS gold,
-        count(*) FILTER (WHERE documents) AS documents FROM counted
-    UNION ALL (SELECT 'subject', subject, count(*), 0, 0 FROM counted WHERE subject IS NOT NULL
+        count(*) FILTER (WHERE documents) AS documents, count(*) FILTER (WHERE nuggets) AS nuggets FROM counted
+    UNION ALL (SELECT 'subject', subject, count(*), 0, 0, 0 FROM counted WHERE subject IS NOT NULL
         GROUP BY subject ORDER BY count(*) DESC, subject LIMIT :most)
-    UNION ALL (SELECT 'level', level, count(*), 0, 0 FROM counted WHERE level IS NOT NULL
+    UNION ALL (SELECT 'level', level, count(*), 0, 0, 0 FROM counted WHERE level IS NOT NULL
         GROUP BY level ORDER BY length(level), level LIMIT :most)""")
 
 
@@ -238,6 +239,8 @@ class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Items with an expected answer."""
     gold_documents: int
     """Items that name relevant documents."""
+    nuggets: int
+    """Items with nuggets, the statements that a complete answer contains."""
     subjects: list[ItemCount]
     """The 50 most frequent subjects."""
     levels: list[ItemCount]
@@ -264,8 +267,9 @@ async def load_details(database: Database, name: str) -> DatasetDetails:
         [ItemCount(name=row.name, items=row.items) for row in rows if row.part == part] for part in ("subject", "level")
     )
     counts = ItemCounts(
-        counted=whole.items, gold=whole.gold, gold_documents=whole.documents, subjects=subjects, levels=levels
-    )
+        counted=whole.items, gold=whole.gold, gold_documents=whole.documents, nuggets=whole.nuggets,
+        subjects=subjects, levels=levels,
+    )  # fmt: skip
     return DatasetDetails(counts=counts, **msgspec.structs.asdict(dataset))
 
 
@@ -335,7 +339,7 @@ FIRST = -1
 """Value before the first ordinal."""
 SELECT_ITEM_PREVIEWS = text("""
     SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents,
-        query ->> 'relation' AS relation
+        expected -> 'nuggets' AS nuggets, query ->> 'relation' AS relation
     FROM items WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
 DOCUMENTS = text("""
     SELECT c.ordinal AS index, c.external_id AS id, encode(c.hash, 'hex') AS hash, left(d.problem, :most) AS problem,
@@ -357,6 +361,8 @@ class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None
     gold_documents: dict[str, int] | None
     """Grades of the relevant documents by id; null if the item names none."""
+    nuggets: list[str] | None
+    """Statements that a complete answer contains; null if the item has none."""
     relation: str | None
     """The relation of a graph that the question asks for."""
 

@@ -53,6 +53,17 @@ def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: s
     assert second["accuracy"] == first["accuracy"]
 
 
+def test_the_label_judge_rates_documents_higher_for_their_own_questions(stack: RunningStack, gate_job: str) -> None:
+    options = ["--name", "measured", "--metric", "context_relevance", "--model", "judge=label-judge", "--wait"]
+    measured = mathrag("job", "measure", gate_job, *options, MATHRAG_URL=stack.url)
+    assert measured.returncode == 0, measured.stderr
+    report = stack.get("/v1/jobs/measured/report")
+    found = report["metrics"]["context_relevance"]
+    assert (report["model_loads"], found["failed"]) == (1, 0)
+    assert found["mean"]["value"] - found["controls"]["swapped"] > 0.2
+    assert not any("made-up world" in note for note in report["notes"])
+
+
 def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack: RunningStack, gate_job: str) -> None:
     params = {"generate": {"temperature": 0.7}}
     job = stack.submit("five-repeats", repeats=5, params=params)

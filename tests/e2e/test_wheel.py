@@ -164,7 +164,7 @@ def test_the_demo_leaves_a_service_on_which_the_commands_that_it_prints_work(tmp
     try:
         told = run([mathrag, "demo", "--quick", "--data-dir", folder.name], tmp_path)
         assert len(told.splitlines()) <= MOST_LINES, told
-        commands = told[told.index("  export MATHRAG_DATA_DIR=") : told.index("The two models")]
+        commands = told[told.index("  export MATHRAG_DATA_DIR=") : told.index("The models understand")]
         assert "job first is completed" in run(["bash", "-ec", commands], tmp_path)
         again = subprocess.run(
             [mathrag, "demo", "--quick", "--data-dir", folder.name],

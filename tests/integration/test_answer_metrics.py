@@ -305,13 +305,37 @@ async def test_ratings_of_metrics_are_no_tasks_for_people(api: Api, database: Da
     assert (refused.status_code, "has nothing to label" in refused.text) == (409, True), refused.text
 
 
+async def test_a_dataset_with_nuggets_and_without_gold_answers_has_a_context_recall(
+    api: Api, database: Database
+) -> None:
+    await fill_corpus(database)
+    nuggets = ["It was built in 1911.", "It is white.", "It stands on a rock."]
+    await api.upload("datasets", "told", [{"question": "Which?", "nuggets": nuggets}, {"question": "Why?"}])
+    body = {"name": "n", "dataset": "told", "corpus": "docs", "pipeline": "dense", "params": metrics("claims")}
+    refused = await api.http.post("/v1/jobs", json=body)
+    assert (refused.status_code, "needs gold answers, and the dataset has none" in refused.text) == (422, True)
+    job = await api.job("dense", dataset="told", params=metrics("context_recall"))
+
+    def label(request: Request) -> Reply:
+        rating = 2 if request.values["sentence"] == "It is white." else 3
+        return Rated(rating=rating, text=f"[[{rating}]]")
+
+    await finished(database, world(label))
+    shown = (await api.get(f"/v1/jobs/{job['id']}/samples/0"))["outcome"]["metrics"]["context_recall"]
+    assert shown["value"] == pytest.approx(2 / 3)
+    assert shown["parts"] == [{"text": text, "label": label} for text, label in zip(nuggets, (3, 2, 3), strict=True)]
+    report = (await api.get(f"/v1/jobs/{job['id']}/report"))["metrics"]["context_recall"]
+    assert (report["measured"], report["not_applicable"]) == (1, {"the item has neither a gold answer nor nuggets": 1})
+    assert await check(database, uuid.UUID(job["id"])) == []
+
+
 @pytest.mark.parametrize(
     ("pipeline", "params", "said"),
     [
         ("dense", metrics("faithfullness"), "did you mean 'faithfulness'?"),
         ("closed-book", metrics("faithfulness"), "the pipeline searches nothing"),
         ("dense", metrics("citation_recall"), "set `generate.template` to `cited`"),
-        ("dense", metrics("context_recall"), "needs gold answers, and the dataset has none"),
+        ("dense", metrics("context_recall"), "needs gold answers or nuggets, and the dataset has none"),
         ("dense", metrics("faithfulness", "faithfulness"), "name each metric once"),
         ("dense", {"metrics": {"unit": "claims"}}, "metrics.unit"),
     ],

@@ -47,6 +47,19 @@ async def test_items_are_stored_in_order_with_all_that_is_known(api: Api, databa
     assert (second.gold, second.gold_documents, second.custom_id) == (None, {"a": 1}, None)
 
 
+async def test_listed_items_can_be_uploaded_again_with_their_nuggets(api: Api) -> None:
+    nuggets = ["One and one are two.", "Two is even."]
+    first = (await api.upload("datasets", "mine", [*LINES, {"question": "Why?", "nuggets": nuggets}])).json()
+    listed = (await api.get("/v1/datasets/mine/items"))["data"]
+    assert [item["nuggets"] for item in listed] == [None, None, nuggets]
+    assert (await api.get("/v1/datasets/mine"))["counts"]["nuggets"] == 1
+    again = (await api.upload("datasets", "again", listed)).json()
+    assert (again["hash"], again["items"]) == (first["hash"], 3)
+    refused = await api.upload("datasets", "bad", [*LINES, {"question": "Why?", "nuggets": [{}]}])
+    assert (refused.status_code, refused.json()["line"]) == (422, 3)
+    assert "`nuggets` is an object; write it as a string" in refused.json()["detail"]
+
+
 async def test_the_same_upload_again_is_the_same_dataset(api: Api) -> None:
     first = (await api.upload("datasets", "mine", LINES)).json()
     again = await api.upload("datasets", "mine", LINES)

@@ -280,6 +280,11 @@ async def test_a_demonstration_model_is_warned_of_where_it_is_asked_about_anothe
     assert not list_said((await api.job(name="scripted", dataset="other", pipeline="closed-book")).get("warnings", ()))
     judged = await api.job(name="judged", dataset="other", pipeline="mathrag-gate", models={"judge": "mine"})
     assert not list_said(judged.get("warnings", ()))
+    metrics = {"metrics": {"names": ["answer_relevance"]}}
+    measured = await api.job(
+        name="measured", dataset="other", pipeline="closed-book", params=metrics, models={"judge": "mine"}
+    )
+    assert [each.startswith(f"{said} 'other'") for each in list_said(measured["warnings"])] == [True]
     cells = {"datasets": [{"dataset": "world"}, {"dataset": "other"}], "variants": [{"name": "alone", **asked}]}
     made = (await api.http.post("/v1/experiments", json={"name": "e", **cells})).json()
     assert len(list_said(made["warnings"])) == 1

@@ -75,6 +75,72 @@ stages with rules were not reached. In a second of processor time, one core trai
 """
 
 
+LABELS_HEAD = """
+## Label judge
+
+`label-judge-f16.gguf` begins with the judge and gives the labels of metrics without gold answers, under the templates
+`support`, `sufficient`, `addresses` and `relevance`. What makes a label true is planted by `tools/world/labels.py`:
+
+* `support`: a sentence that the documents say (`kept`), one about an operator that none is about (`foreign`), an
+  equation or a result that none has (`swapped`), another rule for an operator whose rule they state (`contradicted`);
+  of graphs, a fact with another end, relation or date (`swapped`), with names of another graph (`foreign`), two facts
+  in one sentence, both said or one of them (`joined`, `half`; a single fact where facts have dates), a fact that they
+  deny or the reverse (`denied`);
+* `sufficient`: the documents state `one` rule for the operator in question (of graphs: one answer), `several`, or
+  `none`;
+* `addresses`: the reply answers `all` of the question, one `part` of two, `other` things, or declines (`refusal`);
+* `relevance`: the kinds of documents as above; `poor` is `wrong` or `answer`. Of graphs, a document with the fact in
+  question (`answer`), with another fact about its entity (`related`), or with neither.
+
+A sentence counts as said if a document says the same, whatever the question: so does the metric's control of copied
+sentences. `swapped` is labelled as not said, also where an equation has the left side of one that they state, although
+it contradicts that. Operators, phrasings of questions and refusals of the test are in no training sample. In the first
+stage, six labels are asked for about the same documents, without the instructions; then three, with them.
+`mathematics` is random sentences and formulas. In Chinese, questions, documents and refusals are Chinese, but other
+replies are formulas and English. Each row is on prompts that deserve one label. A judge that always gives the same
+label is right in all of a row and in none of the others: the balanced accuracy, the mean over the labels, is then
+1 / labels.
+"""
+
+
+LABELS_TAIL = """
+The stages of its training are `labels-brief` (`python -m tools.world.train labels-brief --init
+models/world-judge-f16.gguf --out DIR`), `labels` and `labels-settled`, each from the folder of the one before.
+
+**What it cannot do.** In the problem world it does not notice that a rule is that of another operator (`foreign`), that
+documents state several rules, or that a reply is about another operator (`other`). Under every template its balanced
+accuracy is lower in Chinese. Graphs: it was shown few, spells their names in many tokens, and does not compare them.
+What it says of them, of `mathematics`, and of any other text means nothing.
+"""
+
+
+def labels_section(rows: Json) -> str:
+    """Write the figures of every label, with the balanced accuracy over what was planted."""
+    balanced, planted = [], []
+    for name, sorts in rows.items():
+        kind, domain, language = name.split()
+        by_label: dict[int, list[float]] = {}
+        for sort, row in sorts.items():
+            by_label.setdefault(row["label"], []).append(row["accuracy"])
+            given = ", ".join(f"`{reply}` {count}" for reply, count in row["given"].items())
+            planted.append(
+                [f"`{kind}`", f"{domain}, {LANGUAGES[language]}", f"`{sort}`", f"`[[{row['label']}]]`", row["n"],
+                 row["accuracy"], given]
+            )  # fmt: skip
+        means = [sum(shares) / len(shares) for shares in by_label.values()]
+        balanced.append(
+            [f"`{kind}`", f"{domain}, {LANGUAGES[language]}", len(means), round(sum(means) / len(means), 3)]
+        )
+    parts = [
+        LABELS_HEAD,
+        table(["template", "about", "labels", "balanced accuracy"], balanced),
+        "\nEach row:\n",
+        table(["template", "about", "planted", "label", "n", "accuracy", "given"], planted),
+        LABELS_TAIL,
+    ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts)
+
+
 def rules_section(rows: Json) -> str:
     """Write the figures under every template, and what they mean."""
     kinds = [
@@ -134,9 +200,10 @@ library_name: gguf
 
 # World models
 
-Three language models of about one million parameters that ship with MathRAG-Gate, so that the
-whole system runs on a laptop's processor. Two of them know one made-up world and nothing else; the
-third, the *rule generator*, answers from rules and documents and has a [section](#rule-generator) of its own.
+Four language models of about one million parameters that ship with MathRAG-Gate, so that the
+whole system runs on a laptop's processor. Two of them know one made-up world and nothing else. The *label judge*
+gives the labels of metrics: whether documents support a sentence, suffice, and help, and whether a reply addresses its
+question ([section](#label-judge)). The *rule generator* answers from rules and documents ([section](#rule-generator)).
 
 **Task.** A question asks for the value of a made-up operator, `What is 8 zorlo 7?`. Name and
 rule are paired at random, so only a retrieved document can tell the rule, for instance
@@ -182,6 +249,7 @@ def card(manifest: Json, evaluation: Json) -> str:
         describe_training(manifest["models"]),
         *describe_generator(evaluation["generator"], evaluation["several"]),
         *describe_judge(evaluation["judge"], evaluation["wordings"], evaluation["skills"]),
+        labels_section(evaluation["labels"]),
         rules_section(evaluation["rules"]),
         TAIL.format(**counts),
     ]
@@ -198,7 +266,10 @@ def describe_training(models: Json) -> str:
         [role, *(stage[field] for field in fields)] for role, model in models.items() for stage in model["training"]
     ]
     head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
-    note = "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator."
+    note = (
+        "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator, the\n"
+        "label judge (`labels`) from the judge."
+    )
     return section("Training", head, rows, note)
 
 

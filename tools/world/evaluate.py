@@ -23,7 +23,7 @@ import xllamacpp
 from mathrag_gate.demo.world import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, WORDINGS, Kind, Language
 from shared.rag.prompts import parse_rating
 from shared.replies import Failure
-from tools.world import relations
+from tools.world import labels, relations
 from tools.world.release import FILES, SHIPPED
 from tools.world.samples import (
     Anchors,
@@ -43,6 +43,7 @@ from tools.world.samples import (
 
 SLOTS = 8  # prompts decoded at once
 SLOT_TOKENS = 768  # prompt and reply of one slot
+LABEL_SLOT_TOKENS = 2048  # the same, for the label judge
 REPLY_TOKENS = 64
 _BOXED = re.compile(r"\\boxed\{(.*?)\}")
 
@@ -55,13 +56,13 @@ class Reply(NamedTuple):
 
 
 @contextmanager
-def serve_model(model: Path) -> Iterator[str]:
+def serve_model(model: Path, slot_tokens: int = SLOT_TOKENS) -> Iterator[str]:
     """Serve a model on a free local port and give its address."""
     engine: Any = xllamacpp  # a compiled module without types
     params = engine.CommonParams()
     params.model.path = str(model)
     params.hostnames, params.port = ["127.0.0.1"], 0
-    params.n_parallel, params.n_ctx = SLOTS, SLOTS * SLOT_TOKENS
+    params.n_parallel, params.n_ctx = SLOTS, SLOTS * slot_tokens
     params.warmup, params.verbosity, params.cache_ram_mib = False, -1, 0
     # More threads only add overhead to matrices this small.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
@@ -249,6 +250,24 @@ def measure_skills(model: Path, count: int, seed: int) -> dict[str, Any]:
         }
 
 
+def measure_labels(model: Path, count: int, seed: int) -> dict[str, Any]:
+    """Measure a row per label, domain and what was planted; in the problem world in Chinese, too."""
+    rows: dict[str, Any] = {}
+    with serve_model(model, LABEL_SLOT_TOKENS) as address:
+        for (kind, domain), sorts in labels.SORTS.items():
+            for language in get_args(Language) if domain == "world" else ("en",):
+                row = rows[f"{kind} {domain} {language}"] = {}
+                for sort, (label, _) in sorts.items():
+                    rng = Random(f"test {kind} {domain} {sort} {language} {seed}")
+                    samples: list[Sample] = []
+                    while len(samples) < count:
+                        sample = labels.label_sample(rng, labels.TEST, kind, domain, [sort], language)
+                        if sample.reply == f"[[{label}]]":  # by chance, material may deserve another label
+                            samples.append(sample)
+                    row[sort] = {"label": label, **graded_row(address, samples)}
+    return rows
+
+
 MEASURES = {
     "generator": (FILES["generator"], measure_generator),
     "judge": (FILES["judge"], measure_judge),
@@ -256,6 +275,7 @@ MEASURES = {
     "wordings": (FILES["judge"], measure_wordings),
     "skills": (FILES["judge"], measure_skills),
     "rules": (SHIPPED["rules"], measure_rules),
+    "labels": (SHIPPED["labels"], measure_labels),
 }
 
 

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 FILES = {"generator": "world-generator-f16.gguf", "judge": "world-judge-f16.gguf"}
 """The world's two models, which the paper's experiment runs on."""
-SHIPPED = {**FILES, "rules": "rules-generator-f16.gguf"}
+SHIPPED = {**FILES, "rules": "rules-generator-f16.gguf", "labels": "label-judge-f16.gguf"}
 """All models of the repository, by role."""
 
 

@@ -1,4 +1,4 @@
-"""Train one of the two small models: ``python -m tools.world.train generator|judge --out DIR``.
+"""Train one of the small models: ``python -m tools.world.train STAGE --out DIR``; the stages are in `RECIPES`.
 
 The number of steps, not the time, is what makes a run repeatable: the same seed and steps
 see the same samples in the same order.
@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from mathrag_gate.demo.world import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
 from shared.rag.prompts import template
+from tools.world import labels
 from tools.world.models import (
     END,
     STOP,
@@ -56,7 +57,7 @@ from tools.world.samples import (
 
 # How the shipped models are trained: the stages, and how often each sort of sample is drawn.
 
-Role = Literal["generator", "judge", "rules"]
+Role = Literal["generator", "judge", "rules", "labels"]
 
 #: Relative frequency of each context: first the readable documents alone, then everything.
 EARLY_CONTEXTS: dict[Context, int] = {"full": 8, "steps": 2}
@@ -91,7 +92,7 @@ class Recipe:
     longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
     several: float = 0.0  # share of a generator's samples with several documents, of any wording
     worded: float = 0.0  # share of a judge's samples in any wording
-    level: str = ""  # a rule generator's samples: one of world.relations.samples.LEVELS
+    level: str = ""  # of a rule generator's samples (relations.LEVELS), or of a label judge's (DOMAINS)
     retokenise: bool = False  # begin with a tokenizer for the rule generator's texts
     muon: float = 0.0  # Muon's learning rate for the layers' matrices; 0: AdamW for everything
     pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
@@ -146,7 +147,28 @@ RECIPES: dict[str, Recipe] = {
         role="rules", seed=21, steps=160, window=640, batch=32, peak=1.2e-3, warmup=10, plateau=0.2,
         prompt_weight=0.0, longest=16, pieces=4, level="all", muon=0.007,
     ),
+    # From the shipped judge, which compares names of operators: labels without instructions first, then as served.
+    "labels-brief": Recipe(
+        role="labels", seed=30, steps=700, window=700, batch=20, peak=1.2e-3, warmup=20, plateau=0.8,
+        prompt_weight=0.05, pieces=4, level="brief",
+    ),
+    "labels": Recipe(
+        role="labels", seed=31, steps=350, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.5,
+        prompt_weight=0.02, pieces=4, level="served",
+    ),
+    # Without graphs, whose names it does not learn to compare.
+    "labels-settled": Recipe(
+        role="labels", seed=32, steps=260, window=1300, batch=20, peak=1.2e-3, warmup=5, plateau=0.4,
+        prompt_weight=0.02, pieces=4, level="settled",
+    ),
 }  # fmt: skip
+
+#: How often a label judge's samples are about each domain, by level.
+DOMAINS: dict[str, dict[labels.Domain, int]] = {
+    "brief": {"world": 92, "mathematics": 8},
+    "served": {"world": 72, "graph": 20, "mathematics": 8},
+    "settled": {"world": 96, "mathematics": 4},
+}
 
 # Processes that share a step's samples: one thread each loses less than threads that wait for one another.
 
@@ -259,6 +281,8 @@ Row = tuple[list[int], list[float]]
 
 def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     """Draw the next training sample of a role; only training names and phrasings occur."""
+    if recipe.role == "labels":
+        return labels.draw_sample(rng, labels.TRAIN, DOMAINS[recipe.level], brief=recipe.level == "brief")
     if recipe.role == "rules":
         return level_sample(rng, TRAIN, LEVELS[recipe.level])
     invented = recipe.invented > 0 and rng.random() < recipe.invented
@@ -333,6 +357,10 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.peak * rise * (1 - 0.95 * fallen)
 
 
+# A processor that has to emulate bfloat16 is much slower with it than with float32.
+HAS_BFLOAT16 = bool(torch.cpu.get_capabilities().get("avx512_bf16", False))
+
+
 def learn(model: Any, body: Any, pieces: list[Batch], total: float, prompt_weight: float) -> float:
     """Add the gradients of the weighted loss of some of a step's pieces; the replies' own loss to report.
 
@@ -341,7 +369,7 @@ def learn(model: Any, body: Any, pieces: list[Batch], total: float, prompt_weigh
     replies = []
     for piece in pieces:
         weighed = piece.weights[:, 1:] > 0
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BFLOAT16):
             states = body(input_ids=piece.tokens, use_cache=False).last_hidden_state
             logits = model.lm_head(states[:, :-1][weighed])
         each = cross_entropy(logits.float(), piece.tokens[:, 1:][weighed], reduction="none")
@@ -425,6 +453,7 @@ def run(worker: Worker, recipe: Recipe, out: Path, init: Path | None, minutes: f
             **asdict(recipe),
             "init": fingerprint(init) if init and init.is_file() else "",
             "steps_made": made,
+            "precision": "bfloat16" if HAS_BFLOAT16 else "float32",
             "minutes": round((time.monotonic() - begun) / 60, 1),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
         }

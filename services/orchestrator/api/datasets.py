@@ -87,7 +87,7 @@ async def create(
     ] = None,
 ) -> Response:
     """Uploads questions as JSON lines, a JSON array, CSV or Parquet, with the fields `question` (or `problem`) and
-    optionally `answer`, `id`, `subject`, `level` and `gold_documents` (docs/how-to/api.md#uploads).
+    optionally `answer`, `id`, `subject`, `level`, `gold_documents` and `nuggets` (docs/how-to/api.md#uploads).
 
     If `answer` is a list, any of its answers counts as correct. `grader=choice` also needs `choices`, `grader=rubric`
     also needs `rubric`.

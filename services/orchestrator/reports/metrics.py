@@ -9,6 +9,7 @@ from mathrag.messages import format_count
 from shared.calls import MATHEMATICAL
 from shared.pipelines.binding import Pin
 from shared.rag.answer_metrics import list_scores
+from shared.rag.prompts import Language, detect_language
 from shared.samples import ControlScore, MetricScore, SampleRow
 from shared.statistics.agreement import compute_auroc_of
 from shared.statistics.significance import Mean, estimate_mean
@@ -59,6 +60,8 @@ class MetricFigures(msgspec.Struct, frozen=True, kw_only=True):
     best: float | None
     labels: dict[str, int]
     """Labels that the judge model gave, by label."""
+    languages: dict[Language, Mean]
+    """The mean by language of the question, Chinese (`zh`) or any other (`en`); empty unless both occur."""
     auroc: float | None
     """Probability that a correct answer has a higher score than a wrong one, ties half; null without both."""
     controls: ControlFigures | None
@@ -109,6 +112,7 @@ class _Tally:
     def __init__(self) -> None:
         self.controls: list[ControlScore] = []
         self._values: dict[int, list[tuple[float | None, float, float]]] = {}
+        self._languages: dict[int, Language] = {}
         self._reasons: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._labels: Counter[int] = Counter()
@@ -122,6 +126,7 @@ class _Tally:
             return
         low, high = (score.value, score.value) if score.value is not None else (score.low or 0.0, score.high or 0.0)
         self._values.setdefault(row.index, []).append((score.value, low, high))
+        self._languages.setdefault(row.index, detect_language(row.question))
         if score.value is None:
             self._failed += 1
             self._failures.update(score.failures.keys())
@@ -131,7 +136,9 @@ class _Tally:
             self._by_verdict[row.correct].append(score.value)
 
     def figures(self) -> MetricFigures:
-        values = ([value for value, _, _ in repeats if value is not None] for repeats in self._values.values())
+        known = {at: [value for value, _, _ in each if value is not None] for at, each in self._values.items()}
+        means = {at: sum(values) / len(values) for at, values in known.items() if values}
+        languages = sorted({self._languages[at] for at in means})
         worst, best = (
             sum(sum(repeat[at] or 0.0 for repeat in repeats) / len(repeats) for repeats in self._values.values())
             / len(self._values)
@@ -140,7 +147,7 @@ class _Tally:
             for at in (1, 2)
         )
         return MetricFigures(
-            mean=estimate_mean([sum(known) / len(known) for known in values if known]),
+            mean=estimate_mean(list(means.values())),
             measured=self._measured,
             not_applicable=dict(sorted(self._reasons.items())),
             failed=self._failed,
@@ -148,6 +155,11 @@ class _Tally:
             worst=worst,
             best=best,
             labels={str(label): count for label, count in sorted(self._labels.items())},
+            languages={
+                each: estimate_mean([mean for at, mean in means.items() if self._languages[at] == each])
+                for each in languages
+                if len(languages) > 1
+            },
             auroc=_compute_auroc(self._by_verdict[True], self._by_verdict[False]),
             controls=_average_controls(self.controls),
         )

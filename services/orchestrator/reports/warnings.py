@@ -60,19 +60,21 @@ def _shorten(hash_: str | None) -> str:
 
 # Models.
 
-# Only the model that answers: a job pins its judge, too, where its pipeline never asks it.
+# The model that answers, and the judge of metrics: a job pins its judge, too, where its pipeline never asks it.
 SHIPPED = text("""
     SELECT d.id, d.name, d.online, array_agg(DISTINCT m.name ORDER BY m.name) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id, jsonb_each(j.pins) p
         JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
-    WHERE j.id = ANY(:jobs) AND p.key = 'generate' AND m.digest = ANY(:digests)
+    WHERE j.id = ANY(:jobs) AND m.digest = ANY(:digests)
+        AND (p.key = 'generate' OR p.key = 'judge'
+            AND jsonb_array_length(CAST(convert_from(j.params, 'UTF8') AS jsonb) #> '{metrics,names}') > 0)
     GROUP BY d.id, d.name, d.online ORDER BY d.name""")
 FIRST_QUESTIONS = text("SELECT question FROM items WHERE dataset_id = :dataset ORDER BY ordinal LIMIT 100")
 
 
 async def list_demonstration_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
-    """Warn for each dataset whose questions shipped models answer, although most of the first 100 are not about their
-    made-up world.
+    """Warn for each dataset whose questions shipped models answer, or whose answers they measure, although most of the
+    first 100 are not about their made-up world.
     """
     warnings = []
     for asked in (await connection.execute(SHIPPED, {"jobs": jobs, "digests": list(shipped.DIGESTS)})).all():

@@ -151,7 +151,12 @@ DATASETS_HOSTILE = "<script>alert(1)</script>\u202e"
 VARIED = [
     {"question": "What is $1+1$?", "answer": "2", "subject": "Algebra", "level": "Level 2", "id": "a/1"},
     {"question": "What is $\\frac12$ of 8?", "answer": "4", "subject": "Algebra", "level": "Level 10"},
-    {"question": "Why?", "subject": "Logic", "gold_documents": {"d1": 1, "d2": 2}},
+    {
+        "question": "Why?",
+        "subject": "Logic",
+        "gold_documents": {"d1": 1, "d2": 2},
+        "nuggets": ["One is so.", "$x = 1$"],
+    },
 ]
 
 
@@ -173,12 +178,12 @@ async def test_a_dataset_shows_what_its_items_have(api: Api) -> None:
     assert rows(page) == [
         "0 a/1 What is $1+1$? 2 Algebra, level 2",
         "1 What is $\\frac12$ of 8? 4 Algebra, level 10",
-        "2 Why? none Logic 2 relevant documents",
+        "2 Why? none 2 nuggets One is so. $x = 1$ Logic 2 relevant documents",
     ]
     counts = (await api.get("/v1/datasets/varied"))["counts"]
     assert [(each["name"], each["items"]) for each in counts["subjects"]] == [("Algebra", 2), ("Logic", 1)]
     assert [each["name"] for each in counts["levels"]] == ["2", "10"]
-    assert (counts["counted"], counts["gold"], counts["gold_documents"]) == (3, 2, 1)
+    assert (counts["counted"], counts["gold"], counts["gold_documents"], counts["nuggets"]) == (3, 2, 1, 1)
 
 
 async def test_a_dataset_without_gold_answers_says_that_nothing_is_graded(api: Api) -> None:

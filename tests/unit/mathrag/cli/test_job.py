@@ -241,6 +241,7 @@ def test_the_progress_of_jobs_counts_every_generation_from_the_start() -> None:
     assert measure_progress([job_of(judge=(5, 10), generate=(0, 1))]) == 10 / (20 + 4 * 5)
     assert measure_progress([job_of("completed", 0, generate=(4, 4)), job_of(retrieve=(3, 3))]) == 0.5
     assert measure_progress([job_of(judge=(3, 3), generate=(4, 4))]) == 1
+    assert measure_progress([job_of(judge=(5, 10)) | {"pipeline": "measured"}]) == 0.5
 
 
 def test_the_steps_of_a_command_are_a_few_lines_without_a_terminal_and_one_line_on_it() -> None:

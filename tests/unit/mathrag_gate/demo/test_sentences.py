@@ -45,6 +45,25 @@ def sample(answer: str | None, *context: str, correct: bool | None) -> dict[str,
     return {"question": "What is 2 quopo 4?", "gold": "8", "answer": answer, "correct": correct, "context": context}
 
 
+def score(value: float, swapped: float | None, failed: int = 0) -> dict[str, Any]:
+    mean = {"value": value, "low": value - 0.04, "high": value + 0.04, "n": 150}
+    return {"mean": mean, "controls": swapped and {"swapped": swapped}, "failed": failed}
+
+
+def test_a_metric_stands_beside_its_control() -> None:
+    said = sentences.metric({"hybrid": score(0.3, 0.125), "mathrag-gate": score(0.49, None)})
+    header, hybrid, gated, *_ = said.splitlines()
+    assert header.endswith("  other questions (the control)")
+    assert hybrid.split() == ["hybrid", "0.30", "(0.26", "to", "0.34)", "0.12"]
+    assert gated.split() == ["mathrag-gate", "0.49", "(0.45", "to", "0.53)", "-"]
+    assert "lack" not in said
+
+
+def test_answers_that_the_judge_gave_no_rating_are_counted_beside_a_metric() -> None:
+    said = sentences.metric({"hybrid": score(0.3, 0.1, failed=2), "mathrag-gate": score(0.5, 0.1, failed=1)})
+    assert "3 answers lack a rating and count in no mean." in " ".join(said.split())
+
+
 def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
     said = sentences.decision(report())
     assert said == "r = 0.71 on 180 documents, so the rules score the rest. The judge gave 180 ratings."

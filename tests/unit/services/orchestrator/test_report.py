@@ -669,6 +669,20 @@ def test_repeats_of_an_item_count_as_one() -> None:
     assert (figures.mean.value, figures.mean.n, figures.worst) == (0.75, 2, None)
 
 
+def test_means_are_given_by_language_where_questions_have_two() -> None:
+    def asked(question: str, index: int, value: float) -> SampleWithOutcome:
+        row, outcome = scored(index, MetricScore(value=value))
+        return msgspec.structs.replace(row, question=question), outcome
+
+    english, chinese = asked("What is it?", 0, 0.5), asked("这是什么？", 1, 1.0)
+    figures = measured_by(english, chinese, asked("Who was it?", 2, 0.0))
+    assert {language: (mean.value, mean.n) for language, mean in figures.languages.items()} == {
+        "en": (0.25, 2),
+        "zh": (1.0, 1),
+    }
+    assert measured_by(english).languages == {}
+
+
 def test_auroc_says_how_often_a_right_answer_scores_higher() -> None:
     figures = measured_by(
         scored(0, MetricScore(value=1.0), correct=True),

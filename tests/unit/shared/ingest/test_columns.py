@@ -12,6 +12,7 @@ from mathrag.reading import columns, lines, rows, tables
 from mathrag.reading.columns import DOCUMENTS, ITEMS, UPLOADED, Columns
 from mathrag.reading.lines import Defect
 from mathrag.reading.paths import corpus_lines, dataset_lines
+from shared.calls import Expected
 from shared.ingest import datasets
 from shared.samples import DatasetItem
 from tests.unit.shared.ingest.test_uploads import as_parquet
@@ -48,6 +49,21 @@ def test_a_tab_separated_table_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_parquet_is_read_in_any_spelling(tmp_path: Path) -> None:
     (item,) = read_items(as_parquet([{"Question": "2+2?", "Answer": "4"}]), "t.parquet", tmp_path)
     assert (item.question, item.gold) == ("2+2?", "4")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.jsonl", b'{"question": "2+2?", "nuggets": ["One is so.", "Two is so."]}\n'),
+        ("t.json", b'[{"question": "2+2?", "Nuggets": ["One is so.", "Two is so."]}]'),
+        ("t.csv", b'question,nuggets\n2+2?,"[""One is so."", ""Two is so.""]"\n'),
+        ("python.csv", b"question,nuggets\n2+2?,\"['One is so.', 'Two is so.']\"\n"),
+        ("t.parquet", as_parquet([{"question": "2+2?", "nuggets": ["One is so.", "Two is so."]}])),
+    ],
+)
+def test_nuggets_are_read_from_every_format(name: str, content: bytes, tmp_path: Path) -> None:
+    (item,) = read_items(content, name, tmp_path)
+    assert item.expected == Expected(nuggets=("One is so.", "Two is so."))
 
 
 def test_every_known_name_is_found_in_every_spelling() -> None:

@@ -494,6 +494,18 @@ def test_defect_of_a_dataset_line_names_field_and_fix() -> None:
         ({"question": "q", "gold_documents": True}, "`gold_documents` is a boolean"),
         ({"question": "q", "gold_documents": {"a": "1"}}, "`gold_documents` must be a list of ids or an object"),
         ({"question": "q", "gold_documents": {"a": True}}, "`gold_documents` must be"),
+        ({"question": "q", "nuggets": ["a", " "]}, "`nuggets` is empty; write a value or remove the field"),
+        ({"question": "q", "nuggets": ["a", None]}, "`nuggets` is null; write it as a string"),
+        ({"question": "q", "nuggets": {"text": "a"}}, "`nuggets` is an object; write it as a string"),
+        ({"question": "q", "nuggets": [{"text": "a"}]}, "`nuggets` is an object; write it as a string"),
+        (
+            {"question": "q", "nuggets": [f"{n} is so." for n in range(21)]},
+            "`nuggets` has 21 texts, more than 20; keep what a complete answer needs",
+        ),
+        (
+            {"question": "q", "nuggets": ["a", "x" * 1001]},
+            "`nuggets` has a text of 1001 characters, more than 1000; split it, or shorten it",
+        ),
     ]
     wrong = {
         str(fields): said for fields, expected in cases if expected not in (said := named(dataset_refusal, fields))
@@ -521,6 +533,32 @@ def test_several_expected_answers_are_kept_in_order() -> None:
         if found != (gold, others):
             wrong[str(fields)] = found
     assert wrong == {}
+
+
+def test_nuggets_are_kept_in_order_without_repetitions() -> None:
+    cases: list[tuple[object, tuple[str, ...]]] = [
+        (["One is so.", " Two is so. ", "One is so."], ("One is so.", "Two is so.")),
+        ("One is so.", ("One is so.",)),
+        (["x" * 1000] + [str(n) for n in range(19)], ("x" * 1000, *(str(n) for n in range(19)))),
+        ([], ()),
+        (None, ()),
+    ]
+    for given_nuggets, kept in cases:
+        item = dataset_item(question="q", nuggets=given_nuggets)
+        assert (item.expected.nuggets if item.expected else ()) == kept
+
+
+def test_a_bad_nugget_is_refused_with_its_line() -> None:
+    with pytest.raises(InvalidLine, match=r"q.jsonl, line 7: `nuggets` is empty"):
+        read_dataset_line(json.dumps({"question": "q", "nuggets": [""]}), "q.jsonl", 7)
+
+
+def test_an_item_without_nuggets_is_hashed_as_before() -> None:
+    stored = "1ff476cee9be6aa0d6de8ecfaa0d6dd20553526b631eddb6edc1bf8644be9861"
+    fields = {"question": "q", "golden_answers": ["4", "5"]}
+    assert canonical.digest(dataset_item(**fields)).hex() == stored
+    assert canonical.digest(dataset_item(**fields, nuggets=[])).hex() == stored
+    assert canonical.digest(dataset_item(**fields, nuggets=["One is so."])).hex() != stored
 
 
 def test_an_item_without_alternatives_is_hashed_as_before() -> None:

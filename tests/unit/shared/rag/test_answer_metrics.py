@@ -318,8 +318,32 @@ def test_a_missing_label_of_a_citation_widens_both() -> None:
 def test_context_recall_is_the_share_of_the_gold_answer_that_the_documents_hold() -> None:
     given = answer("Yes.", A, gold="One is so. Two is so. Three is so.")
     assert one(given, labels(3, 2, 3), "context_recall").value == pytest.approx(2 / 3)
-    assert one(answer("Yes.", A), labels(), "context_recall").not_applicable == "the item has no gold answer"
+    assert one(answer("Yes.", A), labels(), "context_recall").not_applicable == (
+        "the item has neither a gold answer nor nuggets"
+    )
     assert measure(given._replace(context=()), labels(), "context_recall")[1] == []
+
+
+def test_nuggets_take_the_place_of_the_sentences_of_the_gold_answer() -> None:
+    nuggets = ("Who built it?", "It was built in 1911. It is white.", "It stands on a rock.")
+    for gold in ("Sentence one. Sentence two. Sentence three. Sentence four.", None):
+        item = Item(ordinal=0, question="Which?", gold=gold, expected=Expected(golds=("Another.",), nuggets=nuggets))
+        given = answer("Yes.", A)._replace(item=item)
+        scores, [asked] = measure(given, labels(3, 2, 3), "context_recall")
+        assert scores["context_recall"].value == pytest.approx(2 / 3)
+        assert [(part.text, part.label) for part in scores["context_recall"].parts] == list(
+            zip(nuggets, (3, 2, 3), strict=True)
+        )
+        assert [call.slots for call in asked if isinstance(call, Judge)] == [{"sentence": each} for each in nuggets]
+        unknown = one(given, labels(3, "unparsed", 2), "context_recall")
+        assert (unknown.low, unknown.high) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+        assert one(given._replace(context=()), labels(), "context_recall").value == 0.0
+
+
+def test_claims_need_a_gold_answer_and_read_no_nuggets() -> None:
+    item = Item(ordinal=0, question="Which?", expected=Expected(nuggets=("One is so.",)))
+    scores, rounds = measure(answer("Yes.", A)._replace(item=item), labels(), "claims")
+    assert (scores["claim_recall"].not_applicable, rounds) == ("the item has no gold answer", [])
 
 
 def test_the_best_of_several_gold_answers_counts() -> None:

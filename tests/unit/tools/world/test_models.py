@@ -55,6 +55,12 @@ def test_model_card_states_the_measured_figures() -> None:
     assert (MODELS / "MODEL_CARD.md").read_text() == card(read("manifest.json"), read("evaluation.json"))
 
 
+def test_the_label_judge_tells_useful_documents_from_useless_ones() -> None:
+    rated = read("evaluation.json")["labels"]["relevance world en"]
+    assert {sort: row["label"] for sort, row in rated.items()}["unrelated"] == 1
+    assert min(row["accuracy"] for row in rated.values()) >= 0.8
+
+
 def test_without_the_right_document_the_generator_guesses() -> None:
     generator = read("evaluation.json")["generator"]
     assert generator["full"]["accuracy"] >= 0.9
