@@ -197,8 +197,8 @@ def list_retrieval(found: Any) -> Iterator[tuple[str, object]]:
     yield "retrieval", f"{means}; {found['items']} items"
     if found["absent"]:
         yield "not in corpus", f"{found['absent']} relevant documents"
-    name = next(iter(found["final"]))
-    if (test := found["reranking"].get(name)) and (test["value"] or test["low"]):
+    name, test = next(iter(found["reranking"].items()), ("", None))
+    if test and (test["value"] or test["low"]):
         yield "reranking", f"{name} {describe_difference(test)}"
 
 

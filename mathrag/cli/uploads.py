@@ -121,8 +121,13 @@ def show(request: Request[Json], following: str, as_json: AsJson) -> None:
 
     def print_counts(found: Json) -> None:
         typer.echo(found["name"])
+        counts = found.get("counts", {})
+        given = (("gold answers", "gold"), ("relevant documents", "gold_documents"), ("nuggets", "nuggets"))
         print_facts(
-            (key, found[key]) for key in ("items", "documents", "indexed", "hash", "created_at") if key in found
+            [
+                *((key, found[key]) for key in ("items", "documents", "indexed", "hash", "created_at") if key in found),
+                *((name, f"for {counts[key]} of {counts['counted']} items") for name, key in given if counts.get(key)),
+            ]
         )
         typer.echo(f"  next: {following}")
 

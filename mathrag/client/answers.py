@@ -844,7 +844,7 @@ class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     gold: int
     gold_documents: int
-    nuggets: int
+    nuggets: int = 0
     subjects: tuple[ItemCount, ...] = ()
     levels: tuple[ItemCount, ...] = ()
 

@@ -130,14 +130,15 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
         with _connect(folder) as client:
             worlds = {name: _upload_world(client, name, seed, folder / "worlds" / name, questions) for name in SETTINGS}
             reports = _answer_all(client, steps)
-            scores = _measure_documents(client, steps, reports[SETTINGS[0]])
+            measured = _measure_documents(client, steps, reports[SETTINGS[0]])
             steps.show("comparing, and writing the report", RATED)
             pairs = {}
             for setting in SETTINGS:
                 gate, hybrid = (reports[setting][name]["id"] for name in ("mathrag-gate", "hybrid"))
                 pairs[setting] = client.send(jobs.compare([gate, hybrid], baseline=hybrid))["pairs"][0]
-            made = [each for found in reports.values() for each in found.values()]
-            violations = {each["name"]: client.send(jobs.audit(each["id"]))["violations"] for each in made}
+            made, measuring = [each for found in reports.values() for each in found.values()], [*measured.values()]
+            checked = [*made, *measuring]
+            violations = {each["name"]: client.send(jobs.audit(each["id"]))["violations"] for each in checked}
             # The first job is the baseline of all others.
             names = sorted(sentences.PIPELINES, key=lambda name: name != "hybrid")
             compared = [reports[SETTINGS[0]][name]["id"] for name in names]
@@ -147,13 +148,14 @@ def _demonstrate(seed: int, folder: Path, questions: int | None) -> str:
             index = report.write(out, folders, None, compare_with_first(client, compared), relevant=relevant)
             example = _show_example(client, reports[SETTINGS[0]])
             url = client.url
+    scores = {name: found["metrics"][METRIC] for name, found in measured.items()}
     _say(f"One question of {SETTINGS[0]}", example)
     _say("Answers that are right, with the 95 % interval", sentences.accuracies(worlds, reports))
     _say(f"How much the documents help in {SETTINGS[0]}, without a right answer at hand", sentences.metric(scores))
     _say("Who scored the documents", sentences.gate({name: found["mathrag-gate"] for name, found in reports.items()}))
     conclusions = (sentences.paragraph(f"{name}: {sentences.conclusion(pair)}") for name, pair in pairs.items())
     _say("What follows", *conclusions)
-    print(sentences.paragraph(f"{sentences.loads(made)} {sentences.audits(violations)}"))
+    print(sentences.paragraph(f"{sentences.loads(made, measuring)} {sentences.audits(violations)}"))
     print(sentences.paragraph(f"Every answer, with figures, in a report that needs no server: {index}"))
     return url
 
@@ -201,7 +203,7 @@ def _answer_all(client: Client, steps: Steps) -> dict[str, dict[str, Any]]:
 
 
 def _measure_documents(client: Client, steps: Steps, reports: dict[str, Any]) -> dict[str, Any]:
-    """Have the documents of two jobs rated, in one more load of a model, and return the scores by pipeline.
+    """Have the documents of two jobs rated, in one more load of a model, and return their reports by pipeline.
 
     Raises:
         Failed: a job did not complete.
@@ -209,7 +211,7 @@ def _measure_documents(client: Client, steps: Steps, reports: dict[str, Any]) ->
     names, judge = ("hybrid", "mathrag-gate"), {"judge": LABEL_JUDGE}
     submitted = {name: client.send(jobs.measure(reports[name]["id"], [METRIC], models=judge))["id"] for name in names}
     _wait(client, steps, submitted.values(), "measuring how much the documents help", ANSWERED, RATED)
-    return {name: client.send(jobs.report(job))["metrics"][METRIC] for name, job in submitted.items()}
+    return {name: client.send(jobs.report(job)) for name, job in submitted.items()}
 
 
 def _wait(client: Client, steps: Steps, submitted: Iterable[str], doing: str, first: float, last: float) -> None:

@@ -60,7 +60,9 @@ def metric(scores: Mapping[str, Json]) -> str:
     rows = [("", "their own questions", "other questions (the control)")]
     for name, score in scores.items():
         mean, swapped = score["mean"], (score["controls"] or {}).get("swapped")
-        own = "-" if mean["value"] is None else f"{mean['value']:.2f} ({mean['low']:.2f} to {mean['high']:.2f})"
+        own = "-" if mean["value"] is None else f"{mean['value']:.2f}"
+        if mean["low"] is not None:
+            own += f" ({mean['low']:.2f} to {mean['high']:.2f})"
         rows.append((name, own, "-" if swapped is None else f"{swapped:.2f}"))
     lines = [f"  {name:<14}{own:<26}{control}".rstrip() for name, own, control in rows]
     explanation = (
@@ -69,7 +71,7 @@ def metric(scores: Mapping[str, Json]) -> str:
         "questions."
     )
     failed = sum(score["failed"] for score in scores.values())
-    unread = [f"{format_count(failed, 'answer')} lack a rating and count in no mean."] if failed else []
+    unread = [f"Without a rating, and in no mean: {format_count(failed, 'answer')}."] if failed else []
     return "\n".join([*lines, paragraph(" ".join([explanation, *unread]))])
 
 
@@ -159,14 +161,19 @@ def example(samples: Mapping[str, Json], documents: Mapping[str, Json]) -> str:
     return "\n".join([*lines, paragraph(f"Answers: {', '.join(answers)}.")])
 
 
-def loads(jobs: Sequence[Json]) -> str:
-    """Count the loads of all jobs, which share residencies."""
-    answers = sum(job["request_counts"]["completed"] for job in jobs)
-    epochs = {(each["device"], each["epoch"]): len(each["models"]) for job in jobs for each in job["residencies"]}
+def loads(answering: Sequence[Json], measuring: Sequence[Json]) -> str:
+    """Count the loads of the jobs that answered and of those that measured answers; jobs share residencies."""
+    answers = sum(job["request_counts"]["completed"] for job in answering)
     return (
-        f"The {answers:,} answers took {format_count(sum(epochs.values()), 'model load')}: judge and generator do not "
-        "fit on the device together, so all documents are judged first and all answers are generated afterwards."
+        f"The {answers:,} answers took {format_count(_count_loads(answering), 'model load')}: judge and generator do "
+        "not fit on the device together, so all documents are judged first and all answers are generated afterwards. "
+        f"The metric took {_count_loads(measuring)} more."
     )
+
+
+def _count_loads(jobs: Sequence[Json]) -> int:
+    residencies = {(each["device"], each["epoch"]): each["models"] for job in jobs for each in job["residencies"]}
+    return sum(map(len, residencies.values()))
 
 
 def audits(violations: Mapping[str, Sequence[Any]]) -> str:

@@ -239,7 +239,7 @@ class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Items with an expected answer."""
     gold_documents: int
     """Items that name relevant documents."""
-    nuggets: int
+    nuggets: int = 0
     """Items with nuggets, the statements that a complete answer contains."""
     subjects: list[ItemCount]
     """The 50 most frequent subjects."""

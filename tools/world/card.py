@@ -82,20 +82,15 @@ LABELS_HEAD = """
 `support`, `sufficient`, `addresses` and `relevance`. What makes a label true is planted by `tools/world/labels.py`:
 
 * `support`: a sentence that the documents say (`kept`), one about an operator that none is about (`foreign`), an
-  equation or a result that none has (`swapped`), another rule for an operator whose rule they state (`contradicted`);
-  of graphs, a fact with another end, relation or date (`swapped`), with names of another graph (`foreign`), two facts
-  in one sentence, both said or one of them (`joined`, `half`; a single fact where facts have dates), a fact that they
-  deny or the reverse (`denied`);
-* `sufficient`: the documents state `one` rule for the operator in question (of graphs: one answer), `several`, or
-  `none`;
+  equation or a result that none has (`swapped`), another rule for an operator whose rule they state, or another result
+  of an equation that they have (`contradicted`);
+* `sufficient`: the documents state `one` rule for the operator in question, `several`, or `none`;
 * `addresses`: the reply answers `all` of the question, one `part` of two, `other` things, or declines (`refusal`);
-* `relevance`: the kinds of documents as above; `poor` is `wrong` or `answer`. Of graphs, a document with the fact in
-  question (`answer`), with another fact about its entity (`related`), or with neither.
+* `relevance`: the kinds of documents as above; `poor` is `wrong` or `answer`.
 
 A sentence counts as said if a document says the same, whatever the question: so does the metric's control of copied
-sentences. `swapped` is labelled as not said, also where an equation has the left side of one that they state, although
-it contradicts that. Operators, phrasings of questions and refusals of the test are in no training sample. In the first
-stage, six labels are asked for about the same documents, without the instructions; then three, with them.
+sentences. Operators, phrasings of questions and refusals of the test are in no training sample. In the first stage, up
+to six labels are asked for about the same documents, without the instructions; then up to three, with them.
 `mathematics` is random sentences and formulas. In Chinese, questions, documents and refusals are Chinese, but other
 replies are formulas and English. Each row is on prompts that deserve one label. A judge that always gives the same
 label is right in all of a row and in none of the others: the balanced accuracy, the mean over the labels, is then
@@ -105,26 +100,28 @@ label is right in all of a row and in none of the others: the balanced accuracy,
 
 LABELS_TAIL = """
 The stages of its training are `labels-brief` (`python -m tools.world.train labels-brief --init
-models/world-judge-f16.gguf --out DIR`), `labels` and `labels-settled`, each from the folder of the one before.
+models/world-judge-f16.gguf --out DIR`), `labels`, `labels-settled` and `labels-sufficient`, each from the folder of the
+one before.
 
-**What it cannot do.** In the problem world it does not notice that a rule is that of another operator (`foreign`), that
-documents state several rules, or that a reply is about another operator (`other`). Under every template its balanced
-accuracy is lower in Chinese. Graphs: it was shown few, spells their names in many tokens, and does not compare them.
-What it says of them, of `mathematics`, and of any other text means nothing.
+**What it cannot do.** It takes most equations that no document has for ones that they have (`swapped`), overlooks half
+of the contradictions, and says of most documents with several rules that they state one. It overlooks two in five
+replies about another operator (`other`). In Chinese it is worse at `support` and `relevance`, and of no use at
+`sufficient`. Graphs: an earlier label judge, which was shown some, did not learn to compare their names, so none are
+among the samples of this one. What it says of `mathematics` and of any other text means nothing.
 """
 
 
 def labels_section(rows: Json) -> str:
     """Write the figures of every label, with the balanced accuracy over what was planted."""
     balanced, planted = [], []
-    for name, sorts in rows.items():
+    for name, cases in rows.items():
         kind, domain, language = name.split()
         by_label: dict[int, list[float]] = {}
-        for sort, row in sorts.items():
+        for case, row in cases.items():
             by_label.setdefault(row["label"], []).append(row["accuracy"])
             given = ", ".join(f"`{reply}` {count}" for reply, count in row["given"].items())
             planted.append(
-                [f"`{kind}`", f"{domain}, {LANGUAGES[language]}", f"`{sort}`", f"`[[{row['label']}]]`", row["n"],
+                [f"`{kind}`", f"{domain}, {LANGUAGES[language]}", f"`{case}`", f"`[[{row['label']}]]`", row["n"],
                  row["accuracy"], given]
             )  # fmt: skip
         means = [sum(shares) / len(shares) for shares in by_label.values()]

@@ -254,17 +254,17 @@ def measure_labels(model: Path, count: int, seed: int) -> dict[str, Any]:
     """Measure a row per label, domain and what was planted; in the problem world in Chinese, too."""
     rows: dict[str, Any] = {}
     with serve_model(model, LABEL_SLOT_TOKENS) as address:
-        for (kind, domain), sorts in labels.SORTS.items():
+        for (kind, domain), cases in labels.CASES.items():
             for language in get_args(Language) if domain == "world" else ("en",):
                 row = rows[f"{kind} {domain} {language}"] = {}
-                for sort, (label, _) in sorts.items():
-                    rng = Random(f"test {kind} {domain} {sort} {language} {seed}")
+                for case, (label, _) in cases.items():
+                    rng = Random(f"test {kind} {domain} {case} {language} {seed}")
                     samples: list[Sample] = []
                     while len(samples) < count:
-                        sample = labels.label_sample(rng, labels.TEST, kind, domain, [sort], language)
+                        sample = labels.label_sample(rng, labels.TEST, kind, domain, [case], language)
                         if sample.reply == f"[[{label}]]":  # by chance, material may deserve another label
                             samples.append(sample)
-                    row[sort] = {"label": label, **graded_row(address, samples)}
+                    row[case] = {"label": label, **graded_row(address, samples)}
     return rows
 
 

@@ -92,7 +92,10 @@ class Recipe:
     longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
     several: float = 0.0  # share of a generator's samples with several documents, of any wording
     worded: float = 0.0  # share of a judge's samples in any wording
-    level: str = ""  # of a rule generator's samples (relations.LEVELS), or of a label judge's (DOMAINS)
+    level: str = ""  # of a rule generator's samples (relations.LEVELS)
+    brief: bool = False  # a label judge's samples leave the instructions out
+    support: float = 0.0  # share of a label judge's samples that are of `support` whatever kind is drawn
+    sufficient: float = 0.0  # the same of `sufficient`
     retokenise: bool = False  # begin with a tokenizer for the rule generator's texts
     muon: float = 0.0  # Muon's learning rate for the layers' matrices; 0: AdamW for everything
     pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
@@ -150,25 +153,23 @@ RECIPES: dict[str, Recipe] = {
     # From the shipped judge, which compares names of operators: labels without instructions first, then as served.
     "labels-brief": Recipe(
         role="labels", seed=30, steps=700, window=700, batch=20, peak=1.2e-3, warmup=20, plateau=0.8,
-        prompt_weight=0.05, pieces=4, level="brief",
+        prompt_weight=0.05, pieces=4, brief=True,
     ),
     "labels": Recipe(
-        role="labels", seed=31, steps=350, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.5,
-        prompt_weight=0.02, pieces=4, level="served",
+        role="labels", seed=31, steps=500, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.45,
+        prompt_weight=0.02, pieces=4,
     ),
-    # Without graphs, whose names it does not learn to compare.
+    # After that stage it still takes every sentence for one that the documents say.
     "labels-settled": Recipe(
-        role="labels", seed=32, steps=260, window=1300, batch=20, peak=1.2e-3, warmup=5, plateau=0.4,
-        prompt_weight=0.02, pieces=4, level="settled",
+        role="labels", seed=32, steps=450, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.45,
+        prompt_weight=0.02, pieces=4, support=0.3,
+    ),
+    # And most documents for sufficient.
+    "labels-sufficient": Recipe(
+        role="labels", seed=33, steps=300, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.4,
+        prompt_weight=0.02, pieces=4, support=0.25, sufficient=0.35,
     ),
 }  # fmt: skip
-
-#: How often a label judge's samples are about each domain, by level.
-DOMAINS: dict[str, dict[labels.Domain, int]] = {
-    "brief": {"world": 92, "mathematics": 8},
-    "served": {"world": 72, "graph": 20, "mathematics": 8},
-    "settled": {"world": 96, "mathematics": 4},
-}
 
 # Processes that share a step's samples: one thread each loses less than threads that wait for one another.
 
@@ -282,7 +283,9 @@ Row = tuple[list[int], list[float]]
 def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     """Draw the next training sample of a role; only training names and phrasings occur."""
     if recipe.role == "labels":
-        return labels.draw_sample(rng, labels.TRAIN, DOMAINS[recipe.level], brief=recipe.level == "brief")
+        return labels.draw_sample(
+            rng, labels.TRAIN, brief=recipe.brief, support=recipe.support, sufficient=recipe.sufficient
+        )
     if recipe.role == "rules":
         return level_sample(rng, TRAIN, LEVELS[recipe.level])
     invented = recipe.invented > 0 and rng.random() < recipe.invented

@@ -27,7 +27,7 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     fused: dict[str, Mean]
     """Measures of the candidates in the order of fusion, before any reranking; empty if nothing was fused."""
     final: dict[str, Mean]
-    """Measures of the candidates in their final order."""
+    """Measures of the candidates in their final order; empty if no sample has any, as with answers of another job."""
     reranking: dict[str, Difference | None]
     """Differences of the final order to the fused one."""
     context: Mean
@@ -43,7 +43,7 @@ class Findings:
     def __init__(self) -> None:
         self._values: defaultdict[tuple[str, str], _Items] = defaultdict(_Items)
         self._absent = _Items()
-        self._any_fused = False
+        self._any_found = self._any_fused = False
 
     def add(self, batch: Sequence[SampleWithOutcome], gold: Mapping[int, Mapping[str, int]]) -> None:
         """Count these samples; `gold` has the relevant documents of their items with their grades."""
@@ -55,6 +55,7 @@ class Findings:
             final[str(place)] = [each.document for each in candidates]
             scored = [(-each.fused, each.document) for each in candidates if each.fused is not None]
             fused[str(place)] = [document for _, document in sorted(scored)]
+        self._any_found |= any(final.values())
         self._any_fused |= any(fused.values())
         moved = {place: fused[place] for place in fused if fused[place] != final[place]}
         after = metrics.measure_per_query(relevant, final, RANKED)
@@ -85,7 +86,7 @@ class Findings:
             items=len(absent),
             absent=round(sum(absent)),
             fused=self._estimate_means(FUSED) if self._any_fused else {},
-            final=self._estimate_means(FINAL),
+            final=self._estimate_means(FINAL) if self._any_found else {},
             reranking=dict(zip(RANKED, significance.correct_family(tests), strict=False)),
             context=significance.estimate_mean(self._values[CONTEXT, ""].values()),
         )

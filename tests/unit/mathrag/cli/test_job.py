@@ -334,6 +334,8 @@ def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_we
     same = {**changed, "value": 0, "low": 0, "high": 0}
     assert "reranking" not in dict(list_retrieval({**found, "reranking": {"nDCG@10": same}}))
     assert "reranking" not in dict(list_retrieval({**found, "reranking": {}}))
+    searched_nothing = {**found, "absent": 0, "final": {}, "reranking": {}}
+    assert dict(list_retrieval(searched_nothing)) == {"retrieval": "Recall@context 0.5000; 80 items"}
     assert format_stage_counts({"crag": {"ambiguous": 1, "correct": 4}, "rewrite": {"timeout": 2}}) == (
         "crag: ambiguous 1, correct 4; rewrite: timeout 2"
     )

@@ -56,12 +56,20 @@ def test_a_metric_stands_beside_its_control() -> None:
     assert header.endswith("  other questions (the control)")
     assert hybrid.split() == ["hybrid", "0.30", "(0.26", "to", "0.34)", "0.12"]
     assert gated.split() == ["mathrag-gate", "0.49", "(0.45", "to", "0.53)", "-"]
-    assert "lack" not in said
+    assert "Without a rating" not in said
+
+
+def test_a_metric_of_one_answer_has_no_interval_and_one_of_none_no_mean() -> None:
+    alone, none = score(0.3, None), score(0.5, None)
+    alone["mean"] |= {"low": None, "high": None}
+    none["mean"] |= {"value": None, "low": None, "high": None}
+    _, first, second, *_ = sentences.metric({"hybrid": alone, "mathrag-gate": none}).splitlines()
+    assert (first.split(), second.split()) == (["hybrid", "0.30", "-"], ["mathrag-gate", "-", "-"])
 
 
 def test_answers_that_the_judge_gave_no_rating_are_counted_beside_a_metric() -> None:
     said = sentences.metric({"hybrid": score(0.3, 0.1, failed=2), "mathrag-gate": score(0.5, 0.1, failed=1)})
-    assert "3 answers lack a rating and count in no mean." in " ".join(said.split())
+    assert "Without a rating, and in no mean: 3 answers." in " ".join(said.split())
 
 
 def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
@@ -184,7 +192,9 @@ def test_without_documents_that_made_the_difference_only_the_answers_are_shown()
 
 def test_loads_are_counted_over_jobs_that_share_residencies() -> None:
     jobs = [report(), report(residencies=[residency(2), residency(3, "a", "b")])]
-    assert sentences.loads(jobs).startswith("The 200 answers took 4 model loads:")
+    said = sentences.loads(jobs, [report(residencies=[residency(4)]), report(residencies=[residency(4)])])
+    assert said.startswith("The 200 answers took 4 model loads:")
+    assert said.endswith("The metric took 1 more.")
 
 
 def test_violations_are_named_with_their_job() -> None:

@@ -212,7 +212,18 @@ def test_samples_that_failed_or_whose_item_names_no_document_are_in_no_figure() 
     findings.add([answered(8, "")], {8: {"a": 1}})
     figures = findings.figures()
     assert figures is not None
-    assert (figures.items, figures.final["nDCG@10"].value) == (1, 0)
+    assert figures.items == 1
+
+
+def test_a_search_that_finds_nothing_counts_as_zero_among_others() -> None:
+    figures = found([answered(0, ""), answered(1, "bc")])
+    assert (figures.final["Recall@10"].value, figures.final["Recall@10"].n) == (0.5, 2)
+
+
+def test_a_job_that_searched_nothing_has_figures_of_its_prompts_alone() -> None:
+    figures = found([answered(0, "", context="a"), answered(1, "", context="bx")])
+    assert (figures.final, figures.fused, figures.reranking) == ({}, {}, {})
+    assert figures.context.value == 0.75
 
 
 # What a report says of rules.
