@@ -164,6 +164,7 @@ async def find_endings(
     extract = get_grader(name if name in grader_names() else "").extract
     made = {row["id"]: _AnswerHistory() for _, row, _ in undecided}
     answers = {row["id"]: outcome.answer if outcome else None for row, outcome in samples}
+    given = {row["id"]: _find_given_text(outcome) for row, outcome in samples if outcome}
     async for call in await connection.stream(CALLS, {"samples": list(made)}):
         if call.role == "retrieve":
             made[call.sample_id].searched = True
@@ -174,13 +175,19 @@ async def find_endings(
     def decide() -> None:
         for place, row, known in undecided:
             history, gold = made[row["id"]], relevant.get(row["ordinal"])
-            refuted = _find_refuted_equations(history.text or "")
+            refuted = _find_refuted_equations(history.text or given.get(row["id"], ""))
             documents = None if gold is None else frozenset(gold)
             complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
             endings[place] = classify_ending(complete)
 
     await to_thread.run_sync(decide)  # parsing equations takes a while
     return endings
+
+
+def _find_given_text(outcome: Outcome) -> str:
+    """Return the reply of another system, or of a job that is measured; "" if the job generated its own."""
+    texts = (each.detail.get("text") for each in outcome.trace.decisions if each.action == "given")
+    return str(next(texts, None) or "")
 
 
 @lru_cache(maxsize=KEPT)

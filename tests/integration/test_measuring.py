@@ -90,6 +90,18 @@ async def test_an_import_is_measured_by_the_documents_of_its_file(api: Api, data
     assert "Nothing else." in page
 
 
+async def test_a_wrong_equation_in_a_given_answer_is_found_there_and_when_it_is_measured(
+    api: Api, database: Database
+) -> None:
+    lines = [{"index": 1, "text": "1+1=3, so it is \\boxed{3}."}, {"index": 2, "text": "It is \\boxed{5}."}]
+    assert (await import_answers(api, lines)).status_code == 202
+    await finished(database, judge)
+    assert (await measure(api, "theirs", "answer_relevance")).status_code == 202
+    await finished(database, judge)
+    for job in ("theirs", "theirs-measured"):
+        assert (await api.get(f"/v1/jobs/{job}/report"))["endings"] == {"arithmetic": 1, "logic": 1}
+
+
 async def test_files_of_ragas_and_deepeval_are_measured_as_they_are(api: Api, database: Database) -> None:
     ragas = {
         "user_input": "What is 1 plus 1?",
@@ -227,6 +239,7 @@ async def test_a_job_is_measured_later_as_it_would_have_been_in_its_run(api: Api
     assert await scalar(database, JUDGED) == asked
     assert await list_scores(api, "a-job-measured") == await list_scores(api, "measured-in-its-run")
     report = await api.get("/v1/jobs/a-job-measured/report")
+    assert report["endings"] == (await api.get("/v1/jobs/a-job/report"))["endings"]
     assert report["accuracy"] == (await api.get("/v1/jobs/a-job/report"))["accuracy"]
     (note,) = (each for each in report["notes"] if "these are the answers" in each)
     assert (before["id"] in note, before["chain"] in note) == (True, True)
