@@ -105,9 +105,9 @@ one before.
 
 **What it cannot do.** It takes most equations that no document has for ones that they have (`swapped`), overlooks half
 of the contradictions, and says of most documents with several rules that they state one. It overlooks two in five
-replies about another operator (`other`). In Chinese it is worse at `support` and `relevance`, and of no use at
-`sufficient`. Graphs: an earlier label judge, which was shown some, did not learn to compare their names, so none are
-among the samples of this one. What it says of `mathematics` and of any other text means nothing.
+replies about another operator (`other`). In Chinese it is worse at `support` and `relevance`, and takes all documents
+with one rule for insufficient. Graphs: an earlier label judge, which was shown some, did not learn to compare their
+names, so none are among the samples of this one. What it says of `mathematics` and of any other text means nothing.
 """
 
 
