@@ -31,7 +31,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-pilot reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ $(DEMO_VENV)/installed: requirements/base.txt requirements/embedded.txt requirem
 reproduce-world: SCALE ?= full
 reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reference/reproduction.md; SCALE=quick
 	@$(BIN)/python -m tools.reproduction.world --scale $(SCALE)
+
+reproduce-pilot: $(STAMP) ## What a pilot recommends on ten data sets, and the truth afterwards: docs/reference/pilot.md
+	@$(BIN)/python -m tools.reproduction.pilot
 
 reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures, docs/reference/rule-reproduction.md; DATA=folder of both
 	@$(BIN)/python -m tools.reproduction.rules --data "$(or $(DATA),$(error DATA=DIR: docs/reference/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mathrag.cli import uploads
-from mathrag.cli.api import list_and_print, save
+from mathrag.cli.api import list_and_print, save, send_and_print
 from mathrag.cli.command_groups import LocalCommand, Mutation
 from mathrag.cli.job_check import describe_failed_job
 from mathrag.cli.output import AsJson, DataDir, Force, Yes, print_facts, print_json, report_errors
@@ -113,6 +113,25 @@ def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: A
     """Delete a dataset that no job uses, as the database owner."""
     with report_errors(as_json=as_json):
         import_server("mathrag_gate.cli.purge").delete("dataset", name, data_dir, yes=yes, as_json=as_json)
+
+
+@dataset.command(cls=Mutation)
+def draw(
+    name: Dataset,
+    drawn: Annotated[str, typer.Option("--to", help="Name of the dataset of the drawn items.")],
+    size: Annotated[int, typer.Option(min=1, help="Number of items to draw.")],
+    rest: Annotated[str | None, typer.Option(help="Name of a dataset of all other items (default: none).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Store items drawn at random as a dataset of their own. Repeating it changes nothing."""
+
+    def print_drawn(made: Json) -> None:
+        for each in filter(None, (made["drawn"], made["rest"])):
+            typer.echo(f"dataset {each['name']}: {format_count(each['items'], 'item')}")
+        typer.echo(f"  next: mathrag dataset preview {drawn}")
+
+    send_and_print(texts.draw(name, drawn, size, seed=seed, rest=rest), print_drawn, as_json)
 
 
 GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the facts are held out from.")]

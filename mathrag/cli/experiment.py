@@ -1,5 +1,7 @@
 """`mathrag experiment`: grids of jobs from a YAML file, and their comparison."""
 
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,9 +11,21 @@ import typer
 from mathrag.cli.api import list_and_print, send_and_print
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.job import Key, Wait, measure_heads
-from mathrag.cli.output import AsJson, Exit, print_facts, print_json, print_table, print_warnings, report_errors
+from mathrag.cli.output import (
+    AsJson,
+    Exit,
+    Model,
+    Set,
+    parse_parameters,
+    print_facts,
+    print_json,
+    print_table,
+    print_warnings,
+    report_errors,
+    split_pairs,
+)
 from mathrag.cli.plan import print_plan as print_loads
-from mathrag.cli.references import Measure
+from mathrag.cli.references import CorpusOption, Measure
 from mathrag.client import experiments
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -97,6 +111,8 @@ def print_report(found: Any) -> None:
         print_table((title, "AGAINST", "ITEMS", "VERDICT"), [
             (pair["left"], pair["right"], pair["items"], pair["words"]) for pair in compared["pairs"]
         ])  # fmt: skip
+    if found["recommendation"]:
+        typer.echo(f"\nrecommendation: {found['recommendation']['words']}")
     print_facts([("calls made", format_counts(found["calls_made"]) or "none"), ("model loads", found["model_loads"])])
     pooled = comparisons["pooled"]["notes"] if comparisons else []
     for note in [*found["notes"], *pooled]:
@@ -174,6 +190,68 @@ def watch(name: Name, as_json: AsJson = False) -> None:
     """Follow an experiment until all its jobs have ended; exits with 1 unless all completed."""
     with report_errors(as_json=as_json), Client() as client:
         _watch(client, name, as_json)
+
+
+Questions = Annotated[int, typer.Option(min=1, help="Number of questions to draw.")]
+DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")]
+PilotName = Annotated[
+    str | None, typer.Option("--name", help="Name of the experiment and of its dataset (default: pilot-DATASET).")
+]
+Pipelines = Annotated[
+    list[str] | None,
+    typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to try; repeat it (default: all that can run)."),
+]
+
+
+def pilot(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Questions with gold answers.")],
+    corpus: CorpusOption = None,
+    questions: Questions = 40,
+    pipeline: Pipelines = None,
+    name: PilotName = None,
+    seed: DrawSeed = 0,
+    settings: Set = None,
+    model: Model = None,
+    measure: Measure = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a few questions by several pipelines, and recommend one (docs/how-to/experiments.md#pilot)."""
+    with report_errors(as_json=as_json), Client() as client:
+        request = experiments.pilot(
+            dataset, corpus, name=name, questions=questions, seed=seed, key=key,
+            variants=[{"name": each, "pipeline": each} for each in pipeline or ()],
+            params=parse_parameters(settings or []), models=split_pairs(model, "--model"),
+        )  # fmt: skip
+        made = client.send(request)
+        for left_out, why in made["left_out"].items() if not as_json else ():
+            typer.echo(f"  left out: {left_out}: {why}")
+        found = follow(client, made["id"], silent=as_json)
+        report = client.send(experiments.report(made["id"], measure=measure))
+        print_json(report) if as_json else print_report(report)
+        if found["state"] != "completed":
+            raise typer.Exit(Exit.FINDING)
+        if report["recommendation"] and not as_json:
+            typer.echo(f"  next: {_compose_submission(report['recommendation'], made['rest'] or dataset, corpus)}")
+
+
+def _compose_submission(found: Json, dataset: str, corpus: str | None) -> str:
+    """Return the command that runs the recommended variant on a dataset."""
+    words = ["mathrag", "job", "submit", "--name", f"{found['variant']}-{dataset}", "--dataset", dataset]
+    words += ["--corpus", corpus] if corpus else []
+    words += ["--pipeline", found["pipeline"]]
+    for path, value in flatten(found["params"]):
+        words += ["--set", f"{path}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+    return shlex.join([*words, "--wait"])
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values of nested parameters with their paths, such as ("gate.tau", 0.3)."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 @experiment.command(cls=Mutation)

@@ -5,7 +5,7 @@ import gc
 import typer
 
 from mathrag.cli import version
-from mathrag.cli.command_groups import CommandEntry, Commands, PlainCommand
+from mathrag.cli.command_groups import CommandEntry, Commands, Mutation, PlainCommand
 from mathrag.installation import SERVER
 
 # Imported modules stay alive: collecting garbage among them costs 5 % of a command's time.
@@ -59,6 +59,9 @@ ENTRIES = (
     CommandEntry(
         "plan",
         "Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed.",
+    ),
+    CommandEntry(
+        "pilot", "Answer a few questions by several pipelines, and recommend one.", Mutation, module="experiment"
     ),
     CommandEntry(
         "search", "Search a corpus for documents that match a question; nothing is stored.", module="search_and_chat"

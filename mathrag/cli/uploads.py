@@ -117,7 +117,7 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
 
 
 def show(request: Request[Json], following: str, as_json: AsJson) -> None:
-    """Print the counts and the content hash of a corpus or dataset, and the command to run next."""
+    """Print the counts and the content hash of a corpus or dataset, and the commands to run next."""
 
     def print_counts(found: Json) -> None:
         typer.echo(found["name"])
@@ -130,6 +130,8 @@ def show(request: Request[Json], following: str, as_json: AsJson) -> None:
             ]
         )
         typer.echo(f"  next: {following}")
+        if counts.get("gold"):
+            typer.echo(f"  next: mathrag pilot {found['name']} --corpus C")
 
     send_and_print(request, print_counts, as_json)
 

@@ -530,6 +530,13 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     since: str
 
 
+class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
+    """The datasets of a draw."""
+
+    drawn: Dataset
+    rest: Dataset | None = None
+
+
 class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True):
     """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
 
@@ -613,6 +620,7 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     model_loads: int
     rows: tuple[Row, ...] = ()
     comparisons: Comparisons | None = None
+    recommendation: Recommendation | None = None
     measures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -1508,6 +1516,17 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
 
 
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+    """The variant to use after an experiment with a baseline: the best of those that are separably better than the
+    baseline, or else the baseline."""
+
+    variant: str
+    pipeline: str
+    params: dict[str, object] = {}
+    separable: bool
+    words: str
+
+
 class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a model as a guard registered it."""
 
@@ -2196,6 +2215,19 @@ class ModelDetails(ModelView, frozen=True, kw_only=True):
 
     server: str
     records: ModelRecords
+
+
+class PilotView(Entry, frozen=True, kw_only=True):
+    """A pilot: the experiment that it runs, and what it leaves aside."""
+
+    baseline: str | None = None
+    request_counts: RequestCounts
+    eta_seconds: int | None = None
+    grid: tuple[Cell, ...] = ()
+    links: ExperimentLinks
+    warnings: tuple[str, ...] = ()
+    rest: str | None = None
+    left_out: dict[str, str] = {}
 
 
 class PipelineDetails(PipelineView, frozen=True, kw_only=True):

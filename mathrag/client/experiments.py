@@ -1,6 +1,6 @@
 """Requests for experiments, which are grids of jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mathrag.client.request import Json, Page, Request, once, segment
 
@@ -26,6 +26,38 @@ def submit(document: Mapping[str, object], *, key: str | None = None) -> Request
         key: idempotency key; the same key returns the same experiment, None submits a new one.
     """
     return Request(method="POST", path=PATH, body=document, headers=once(key))
+
+
+def pilot(
+    dataset: str,
+    corpus: str | None = None,
+    *,
+    name: str | None = None,
+    questions: int = 40,
+    seed: int = 0,
+    variants: Sequence[Mapping[str, object]] = (),
+    params: Mapping[str, object] | None = None,
+    models: Mapping[str, str] | None = None,
+    key: str | None = None,
+) -> Request[Json]:
+    """Answer some questions of a dataset by several pipelines; the report of this experiment recommends one of them.
+
+    Args:
+        dataset: the questions; those that are not drawn are stored as another dataset, named in `rest`.
+        corpus: what the pipelines search.
+        name: name of the experiment and of the dataset of the drawn questions; None: `pilot-DATASET`.
+        questions: number of questions to draw.
+        seed: seed of the draw.
+        variants: what to try, as in an experiment; by default the pipelines that this installation can run.
+        params: parameters of every job that reads them.
+        models: model names by role.
+        key: idempotency key; the same key returns the same experiment, None submits a new one.
+    """
+    body = {
+        "dataset": dataset, "corpus": corpus, "name": name, "questions": questions, "seed": seed,
+        "variants": [*variants], "params": params or {}, "models": models or {},
+    }  # fmt: skip
+    return Request(method="POST", path=f"{PATH}/pilot", body=body, headers=once(key))
 
 
 def list_experiments() -> Request[Page[Json]]:

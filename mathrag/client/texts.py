@@ -104,6 +104,13 @@ def items(name: str) -> Request[Page[Json]]:
     return Request(path=f"/v1/datasets/{segment(name)}/items")
 
 
+def draw(dataset: str, name: str, size: int, *, seed: int = 0, rest: str | None = None) -> Request[Json]:
+    """Store items drawn from a dataset as the dataset `name`, and all others as `rest` unless that is None."""
+    body = {"name": name, "size": size, "seed": seed, "rest": rest}
+    path = f"/v1/datasets/{segment(dataset)}/draw"
+    return Request(method="POST", path=path, body=body, timeout_s=INDEXED_S, is_idempotent=True)
+
+
 def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value | None) -> Request[Json]:
     """Store questions for held-out facts; `options`: `rules`, `limit`, `seed`, `side`, `grader`, `unanswered`."""
     query = {"name": name, "graph": graph, **options}

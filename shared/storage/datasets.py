@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncResult
 
 from mathrag.errors import Conflict, Invalid
 from shared import canonical
@@ -148,6 +148,55 @@ def item_row(dataset: int, ordinal: int, item: DatasetItem) -> tuple[Any, ...]:
 def _json(said: object | None) -> str | None:
     """Encode a value for a JSON column; None stays NULL."""
     return None if said is None else msgspec.json.encode(said).decode()
+
+
+class Drawn(NamedTuple):
+    """Two datasets with the items of a third."""
+
+    drawn: CreatedDataset
+    rest: CreatedDataset | None
+    """The items that were not drawn; None if that was not asked for."""
+
+
+DRAW = text("""
+    SELECT ordinal FROM items WHERE dataset_id = :dataset
+    ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :size""")
+READ = text("""
+    SELECT question, gold, gold_documents, subject, level, custom_id, COALESCE(alternatives, 0) AS alternatives,
+        expected, query
+    FROM items WHERE dataset_id = :dataset AND (ordinal = ANY(:drawn)) = :kept ORDER BY ordinal""")
+BATCH = 500
+
+
+async def draw(database: Database, source: str, name: str, size: int, seed: int, rest: str | None = None) -> Drawn:
+    """Store `size` items of the dataset `source` as the dataset `name`, in their order, and all others as `rest`.
+
+    Which items are drawn depends on their content and the seed alone. Repeating a draw returns the existing datasets.
+
+    Raises:
+        NotFound: there is no dataset `source`.
+        Conflict: a dataset with one of the names has other items.
+        Invalid: a name cannot be used, or `source` has too few items.
+    """
+    found = await get(database, source)
+    if size + (rest is not None) > found.items:
+        hint = "draw fewer, or use the dataset as it is"
+        raise Invalid(f"`size`: dataset {source!r} has {found.items} items, of which {size} cannot be drawn", hint=hint)
+    seeded = {"dataset": found.id, "seed": str(seed).encode(), "size": size}
+    ordinals = await database.column(DRAW, seeded)
+
+    async def store(called: str, *, drawn: bool) -> CreatedDataset:
+        async with database.snapshot() as connection:
+            values = {"dataset": found.id, "drawn": ordinals, "kept": drawn}
+            async with connection.stream(READ, values, execution_options={"yield_per": BATCH}) as rows:
+                return await create(database, called, _read_items(rows), found.grader)
+
+    return Drawn(await store(name, drawn=True), None if rest is None else await store(rest, drawn=False))
+
+
+async def _read_items(rows: AsyncResult[Any]) -> AsyncIterator[list[DatasetItem]]:
+    async for batch in rows.mappings().partitions():
+        yield [msgspec.convert(dict(row), DatasetItem) for row in batch]
 
 
 INSERT_UNLISTED = text("""

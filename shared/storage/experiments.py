@@ -205,6 +205,12 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
     )
 
 
+async def load_document(connection: AsyncConnection, experiment: int) -> dict[str, Any]:
+    """Load the experiment with this row id as it was submitted."""
+    row = (await connection.execute(ONE, {"experiment": experiment})).one()
+    return dict(msgspec.json.decode(row.document))
+
+
 async def load_members(connection: AsyncConnection, experiment: int) -> dict[int, Member]:
     """Load the jobs of the experiment's cells by row id."""
     found = (await connection.execute(STANDING, {"experiment": experiment})).all()

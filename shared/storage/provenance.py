@@ -14,8 +14,6 @@ from shared import records
 from shared.calls import DocumentRef, Request, seed_of, text_of
 from shared.mathtext.equations import arithmetic
 from shared.params import Params
-from shared.pipelines.imported import IMPORTED
-from shared.pipelines.measured import MEASURED
 from shared.rag.grading import Extract, grader_of_results
 from shared.rag.prompts import LABELS, Template, TemplateChanged, TemplateError, list_references, render_request
 from shared.rag.provenance import find_scorer
@@ -26,7 +24,7 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
 from shared.storage.notes import load_notes
 from shared.storage.prompts import find_templates
-from shared.storage.samples import find_sample, make_not_found, read_gold_documents
+from shared.storage.samples import find_given_text, find_sample, make_not_found, read_gold_documents
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 CAPACITY = 50_000
@@ -201,10 +199,8 @@ def find_extractor(params: Params | None) -> Extract:
 
 def find_answering_text(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
     """Return the last generated text with the sample's answer; without an outcome, the last text."""
-    if outcome is not None:
-        details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage in (IMPORTED, MEASURED))
-        if (imported := next((text for text in details if isinstance(text, str)), None)) is not None:
-            return imported
+    if outcome is not None and (given := find_given_text(outcome)) is not None:
+        return given
     newest = list(reversed(texts))
     answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)
     return next(answering, newest[0] if newest else None)

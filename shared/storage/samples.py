@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Invalid, NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
+from shared.pipelines.measured import MEASURED
 from shared.rag import provenance
 from shared.rag.grading import Extract, get_grader, grader_names
 from shared.rag.provenance import EndedSample, Ending, SampleFacts, classify_ending
@@ -164,7 +165,7 @@ async def find_endings(
     extract = get_grader(name if name in grader_names() else "").extract
     made = {row["id"]: _AnswerHistory() for _, row, _ in undecided}
     answers = {row["id"]: outcome.answer if outcome else None for row, outcome in samples}
-    given = {row["id"]: _find_given_text(outcome) for row, outcome in samples if outcome}
+    given = {row["id"]: find_given_text(outcome) for row, outcome in samples if outcome}
     async for call in await connection.stream(CALLS, {"samples": list(made)}):
         if call.role == "retrieve":
             made[call.sample_id].searched = True
@@ -175,7 +176,7 @@ async def find_endings(
     def decide() -> None:
         for place, row, known in undecided:
             history, gold = made[row["id"]], relevant.get(row["ordinal"])
-            refuted = _find_refuted_equations(history.text or given.get(row["id"], ""))
+            refuted = _find_refuted_equations(history.text or given.get(row["id"]) or "")
             documents = None if gold is None else frozenset(gold)
             complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
             endings[place] = classify_ending(complete)
@@ -184,10 +185,10 @@ async def find_endings(
     return endings
 
 
-def _find_given_text(outcome: Outcome) -> str:
-    """Return the reply of another system, or of a job that is measured; "" if the job generated its own."""
-    texts = (each.detail.get("text") for each in outcome.trace.decisions if each.action == "given")
-    return str(next(texts, None) or "")
+def find_given_text(outcome: Outcome) -> str | None:
+    """Return the text of another system, or of the job that is measured; None if the job generated its own."""
+    texts = (each.detail.get("text") for each in outcome.trace.decisions if each.stage in (IMPORTED, MEASURED))
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 @lru_cache(maxsize=KEPT)

@@ -78,13 +78,20 @@ CONFIG = SchemathesisConfig.from_dict(
                 }
                 for path in ("/v1/chat", "/v1/search")
             ),
-            # Nor how many cells and jobs an operator allows, or how long a prompt with its examples is.
+            # Nor how many cells and jobs an operator allows, how long a prompt with its examples is, or how many items
+            # a dataset has.
             *(
                 {
                     "include-path": path,
                     "checks": {"positive_data_acceptance": {"expected-statuses": [*ACCEPTED, "400", "413", "422"]}},
                 }
-                for path in ("/v1/experiments", "/v1/experiments/plan", "/v1/prompts")
+                for path in (
+                    "/v1/experiments",
+                    "/v1/experiments/plan",
+                    "/v1/experiments/pilot",
+                    "/v1/prompts",
+                    "/v1/datasets/{name}/draw",
+                )
             ),
         ],
     }

@@ -60,6 +60,48 @@ async def test_listed_items_can_be_uploaded_again_with_their_nuggets(api: Api) -
     assert "`nuggets` is an object; write it as a string" in refused.json()["detail"]
 
 
+async def draw(api: Api, name: str, size: int, *, of: str = "mine", status: int = 201, **fields: Any) -> Any:
+    reply = await api.http.post(f"/v1/datasets/{of}/draw", json={"name": name, "size": size, **fields})
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+async def test_drawn_items_keep_all_that_is_known_and_their_order(api: Api) -> None:
+    choices = {**LINES[0], "answer": "A", "choices": {"A": "red", "B": "blue"}, "gold_documents": {"a": 2}}
+    several = {"id": "q2", "question": "Who?", "answer": ["I", "me"], "nuggets": ["It is I."]}
+    for name, lines, grader in (("mine", [choices], "choice"), ("worded", [*LINES, several], "text")):
+        made = (await api.upload("datasets", name, lines, grader=grader)).json()
+        assert (await draw(api, f"all-{name}", len(lines), of=name))["drawn"]["hash"] == made["hash"]
+    lines = [{"question": f"What is {n}?", "answer": n} for n in range(60)]
+    await api.upload("datasets", "many", lines)
+    found = await draw(api, "some", 20, of="many", rest="others", seed=7)
+    assert (found["drawn"]["items"], found["rest"]["items"]) == (20, 40)
+    some, others = [
+        [int(item["gold"]) for item in (await api.get(f"/v1/datasets/{name}/items", limit=60))["data"]]
+        for name in ("some", "others")
+    ]
+    assert sorted(some + others) == list(range(60))
+    assert (some, others) == (sorted(some), sorted(others))
+    assert some != list(range(20))
+
+
+async def test_a_draw_again_is_the_same_and_another_seed_draws_others(api: Api) -> None:
+    await api.upload("datasets", "many", [{"question": f"What is {n}?", "answer": n} for n in range(60)])
+    first = await draw(api, "some", 20, of="many", rest="others")
+    assert await draw(api, "some", 20, of="many", rest="others", status=200) == first
+    assert (await draw(api, "other", 20, of="many", seed=1))["drawn"]["hash"] != first["drawn"]["hash"]
+    assert "exists with other items" in (await draw(api, "some", 20, of="many", seed=1, status=409))["detail"]
+
+
+async def test_what_cannot_be_drawn_is_refused(api: Api) -> None:
+    await api.upload("datasets", "mine", LINES)
+    assert "has 2 items, of which 3 cannot be drawn" in (await draw(api, "some", 3, status=422))["detail"]
+    assert "cannot be drawn" in (await draw(api, "some", 2, rest="none", status=422))["detail"]
+    assert "`size`" in (await draw(api, "some", 0, status=422))["detail"]
+    assert "nobody" in (await draw(api, "some", 1, of="nobody", status=404))["detail"]
+    assert (await draw(api, "so/me", 1, status=422))["title"] == "Invalid"
+
+
 async def test_the_same_upload_again_is_the_same_dataset(api: Api) -> None:
     first = (await api.upload("datasets", "mine", LINES)).json()
     again = await api.upload("datasets", "mine", LINES)

@@ -292,6 +292,86 @@ async def test_experiments_are_listed_page_by_page(api: Api) -> None:
     assert (await api.http.get(f"{PATH}/nobody")).status_code == 404
 
 
+# Pilots: an experiment over questions drawn from a dataset, whose report recommends a variant.
+
+
+async def pilot(api: Api, *, status: int = 202, **fields: Any) -> Any:
+    reply = await api.http.post(f"{PATH}/pilot", json={"dataset": "items", "corpus": "docs", **fields})
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+async def test_a_pilot_asks_drawn_questions_and_keeps_the_others_apart(api: Api, database: Database) -> None:
+    await scene.add_dataset(database, 50, "many")
+    made = await pilot(api, dataset="many", questions=20, variants=[{"name": "closed", "pipeline": "closed-book"}])
+    assert (made["name"], made["rest"], made["baseline"]) == ("pilot-many", "pilot-many-rest", "hybrid")
+    assert [(cell["variant"], cell["dataset"]) for cell in made["grid"]] == [
+        ("hybrid", "pilot-many"), ("closed", "pilot-many"),
+    ]  # fmt: skip
+    assert made["request_counts"]["total"] == 40
+    parts = [(await api.get(f"/v1/datasets/{name}/items", limit=50))["data"] for name in ("pilot-many", made["rest"])]
+    drawn, rest, whole = ([each["question"] for each in part] for part in (*parts, await items_of(api, "many")))
+    assert (len(drawn), set(drawn) | set(rest)) == (20, set(whole))
+    assert [each for each in whole if each in drawn] == drawn != whole[:20]
+
+
+async def items_of(api: Api, dataset: str) -> Any:
+    return (await api.get(f"/v1/datasets/{dataset}/items", limit=100))["data"]
+
+
+async def test_a_pilot_asks_a_small_dataset_as_a_whole_and_recommends_a_variant_at_its_end(
+    api: Api, database: Database
+) -> None:
+    made = await pilot(api, variants=[{"name": "closed", "pipeline": "closed-book"}])
+    assert (made["rest"], {cell["dataset"] for cell in made["grid"]}) == (None, {"items"})
+    report = f"{PATH}/pilot-items/report"
+    assert (await api.get(report))["recommendation"] is None
+    await finished(database)
+    found = (await api.get(report))["recommendation"]
+    assert (found["variant"], found["pipeline"], found["separable"]) == ("hybrid", "hybrid", False)
+    assert found["words"].startswith("no variant is separable from hybrid on 5 questions: use hybrid")
+    assert found["words"].endswith("Model calls for each question: hybrid 1 generate")
+    assert found["words"].rstrip(".") in (await api.http.get("/experiments/pilot-items")).text
+
+
+async def test_candidates_that_cannot_run_here_are_left_out_with_the_reason(
+    api: Api, database: Database, redis_url: str
+) -> None:
+    made = await pilot(api)
+    assert {"hybrid", "dense", "quality-rules", "relevance"} <= {cell["variant"] for cell in made["grid"]}
+    settings = scene.SETTINGS.model_copy(update={"roles": {"generate": "a-generator"}})
+    async with serving(database, redis_url, settings) as without_judge:
+        made = await pilot(without_judge, name="other")
+        assert {"quality-judge", "relevance", "crag"} <= made["left_out"].keys()
+        assert "judge" in made["left_out"]["crag"]
+        tried = [cell["variant"] for cell in made["grid"]]
+        assert ("hybrid" in tried, tried) == (True, [name for name in tried if name not in made["left_out"]])
+        wanted = [{"name": "gate", "pipeline": "mathrag-gate"}]
+        assert "judge" in (await pilot(without_judge, name="third", variants=wanted, status=422))["detail"]
+
+
+async def test_a_pilot_that_cannot_be_run_is_refused(api: Api, database: Database) -> None:
+    await scene.add_dataset(database, 50, "many")
+    assert "`params.nonsense`" in (await pilot(api, dataset="many", params={"nonsense": 1}, status=422))["detail"]
+    assert "nobody" in (await pilot(api, dataset="many", corpus="nobody", status=404))["detail"]
+    assert (await api.http.get("/v1/datasets/pilot-many")).status_code == 404, "nothing is drawn for it"
+    refused = await pilot(api, models={"judge": "nobody"}, status=422)
+    assert "`models.judge`: no guard serves a model 'nobody'" in refused["detail"]
+    assert "`questions`" in (await pilot(api, questions=19, status=422))["detail"]
+    assert "nobody" in (await pilot(api, dataset="nobody", status=404))["detail"]
+    await scene.without_gold(database)
+    assert "has no gold answers to compare pipelines by" in (await pilot(api, status=422))["detail"]
+    assert (await pilot(api, params={"metrics": {"names": ["answer_relevance"]}}))["name"] == "pilot-items"
+
+
+async def test_a_pilot_with_the_same_key_is_made_once(api: Api) -> None:
+    body = {"dataset": "items", "corpus": "docs", "variants": [{"name": "closed", "pipeline": "closed-book"}]}
+    replies = [await api.http.post(f"{PATH}/pilot", json=body, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [reply.status_code for reply in replies] == [202, 202]
+    assert replies[0].json()["id"] == replies[1].json()["id"]
+    assert (await api.http.post(f"{PATH}/pilot", json=body)).status_code == 409
+
+
 async def planned(api: Api, body: Any, status: int = 200) -> Any:
     reply = await api.http.post(f"{PATH}/plan", json=body)
     assert reply.status_code == status, reply.text

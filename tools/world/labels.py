@@ -175,7 +175,7 @@ def _world_support(rng: Random, split: Split, language: world.Language, cases: S
     question = material.ask(material.operators[0])
     prompts = []
     for case in cases:
-        sentence = _say_of_operators(rng, material, case)
+        sentence = _write_sentence(rng, material, case)
         values: dict[str, Value] = {"question": question, "documents": material.documents, "sentence": sentence}
         if rng.random() < 0.3:
             before = rng.choice(split_units(rng.choice(material.documents).text)).text
@@ -184,7 +184,7 @@ def _world_support(rng: Random, split: Split, language: world.Language, cases: S
     return prompts
 
 
-def _say_of_operators(rng: Random, material: Material, case: str) -> str:
+def _write_sentence(rng: Random, material: Material, case: str) -> str:
     """Write a sentence of a reply: a rule, an equation or a result."""
     if case == "kept" and rng.random() < 0.35:  # as it stands there
         return rng.choice(split_units(rng.choice(material.documents).text)).text

@@ -164,7 +164,7 @@ RECIPES: dict[str, Recipe] = {
         role="labels", seed=32, steps=450, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.45,
         prompt_weight=0.02, pieces=4, support=0.3,
     ),
-    # And most documents for sufficient.
+    # The last stage asks most often whether documents suffice.
     "labels-sufficient": Recipe(
         role="labels", seed=33, steps=300, window=1300, batch=20, peak=1.2e-3, warmup=10, plateau=0.4,
         prompt_weight=0.02, pieces=4, support=0.25, sufficient=0.35,

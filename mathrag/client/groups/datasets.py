@@ -7,7 +7,15 @@ from os import PathLike
 from pathlib import Path
 
 from mathrag.client import texts
-from mathrag.client.answers import Dataset, DatasetDetails, DatasetUpload, Generation, ItemPreview, QuestionUpload
+from mathrag.client.answers import (
+    Dataset,
+    DatasetDetails,
+    DatasetUpload,
+    DrawnDatasets,
+    Generation,
+    ItemPreview,
+    QuestionUpload,
+)
 from mathrag.client.operations import C, Group, Lines, Listing, Operation
 from mathrag.client.request import Json, Request
 from mathrag.client.uploads import Format, Progress, Source, Unusable, Upload, file_of, list_pairs, rows_of
@@ -109,6 +117,7 @@ class Datasets(Group[C]):
     list = Listing(texts.list_datasets, Dataset)
     get = Operation(texts.get_dataset, DatasetDetails)
     items = Listing(texts.items, ItemPreview)
+    draw = Operation(texts.draw, DrawnDatasets)
     from_graph = Operation(from_graph, QuestionUpload)
     generate = Operation(texts.generate, Generation)
     training_data = Lines(texts.training_data, dict[str, object])

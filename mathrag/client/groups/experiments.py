@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, overload
 
 from mathrag.client import experiments
-from mathrag.client.answers import Entry, ExperimentPlan, ExperimentReport, ExperimentView
+from mathrag.client.answers import Entry, ExperimentPlan, ExperimentReport, ExperimentView, PilotView
 from mathrag.client.operations import C, Group, Listing, Operation, is_async
 from mathrag.client.waiting import Waiting, await_end, wait_for_end
 
@@ -18,6 +18,7 @@ class Experiments(Group[C]):
 
     plan = Operation(experiments.plan, ExperimentPlan)
     submit = Operation(experiments.submit, ExperimentView)
+    pilot = Operation(experiments.pilot, PilotView)
     list = Listing(experiments.list_experiments, Entry)
     get = Operation(experiments.get, ExperimentView)
     report = Operation(experiments.report, ExperimentReport)

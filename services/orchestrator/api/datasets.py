@@ -131,6 +131,46 @@ async def items(deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, c
     return json(await datasets.list_items(deps.database, name, limit, cursor))
 
 
+class Draw(BaseModel):
+    """Items to draw from a dataset."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"example": {"name": "math-40", "size": 40, "rest": "math-460"}}
+    )
+
+    name: str
+    """Name of the dataset of the drawn items."""
+    size: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE]
+    """Number of items to draw."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
+    rest: str | None = None
+    """Name of a dataset of all other items; by default none is made."""
+
+
+class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
+    """The datasets of a draw."""
+
+    drawn: datasets.Dataset
+    rest: datasets.Dataset | None
+    """The items that were not drawn; null if no name was given for them."""
+
+
+@route(
+    router, "POST", "/{name}/draw", Scope.SUBMIT, "Draw items of a dataset",
+    answers(DrawnDatasets) | answers(DrawnDatasets, status=201),
+    refuses=(404, 409, 429), status_code=201,
+)  # fmt: skip
+async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
+    """Stores items that are drawn at random as a dataset of their own, for instance to choose a pipeline on them and to
+    measure it on the `rest`. The same seed draws the same items.
+
+    Answers 201, or 200 if the datasets exist with the same items.
+    """
+    made = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
+    answer = DrawnDatasets(drawn=made.drawn.dataset, rest=made.rest.dataset if made.rest else None)
+    return json(answer, 201 if made.drawn.new else 200, {"Location": f"/v1/datasets/{request.name}"})
+
+
 # Serves `POST /v1/datasets/from-graph`: makes a dataset of questions from a graph and facts held out from it.
 
 questions_router = APIRouter(prefix="/v1/datasets", tags=["datasets"])

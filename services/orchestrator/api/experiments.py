@@ -23,6 +23,7 @@ from services.orchestrator.api.routes import (
 )
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import lifecycle, planning
+from services.orchestrator.experiments.pilot import Pilot, submit_pilot
 from services.orchestrator.experiments.report import ExperimentReport, report
 from services.orchestrator.reports.comparison import parse_measure
 from services.orchestrator.reports.warnings import list_edit_warnings, list_warnings
@@ -65,6 +66,15 @@ class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanView
     """Loads and seconds for that many calls, and where the figures come from."""
     notes: list[str]
+
+
+class PilotView(ExperimentView, frozen=True, kw_only=True):
+    """A pilot: the experiment that it runs, and what it leaves aside."""
+
+    rest: str | None
+    """Dataset of the questions that were not drawn, to measure the chosen pipeline on; null if all are asked."""
+    left_out: dict[str, str]
+    """Why default candidates are not tried, by name."""
 
 
 ONE = answers(ExperimentView)
@@ -110,6 +120,26 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
                     notes=planning.list_notes(request, grid),
                 )
             )
+
+
+@route(
+    router, "POST", "/pilot", Scope.SUBMIT, "Run a pilot", answers(PilotView, status=202),
+    refuses=(404, 409, 429), status_code=202,
+)  # fmt: skip
+async def pilot(request: Pilot, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
+    """Draws some questions of a dataset and submits an experiment that answers them by several pipelines
+    (docs/how-to/experiments.md#pilot). The experiment's report then has a `recommendation`.
+
+    Questions, the others (`rest`) and the experiment are named after the pilot. The same key with the same body answers
+    with the same experiment.
+    """
+    once = make_keyed_request(key, "POST /v1/experiments/pilot", request.model_dump())
+    async with deps.drafting:
+        made = await submit_pilot(deps.database, deps.settings, request, caller.name, once)
+    view = await _view_submitted(deps, made.experiment.experiment, [])
+    fields = {**msgspec.structs.asdict(view), "rest": made.rest, "left_out": dict(made.left_out)}
+    headers = {REPLAYED: "true"} if made.experiment.replayed else {}
+    return respond_with_tag(PilotView(**fields), status=202, headers={**_locate(view), **headers})
 
 
 @route(router, "GET", "", Scope.READ, "List experiments", answers(database.Page[experiments.Entry]), name="listed")
@@ -174,11 +204,18 @@ async def _check_owns(deps: Deps, experiment: str, caller: Caller) -> None:
 async def _answer(
     deps: Deps, number: int, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
 ) -> Response:
+    found = await _view_submitted(deps, number, warnings)
+    return respond_with_tag(found, status=202, headers={**_locate(found), **(headers or {})})
+
+
+async def _view_submitted(deps: Deps, number: int, warnings: Sequence[str]) -> ExperimentView:
     deps.wake()
     async with deps.database.snapshot() as connection:
-        found = await experiments.view(connection, number)
-    location = {"Location": f"/v1/experiments/{found.id}", "Retry-After": POLL_S}
-    return respond_with_tag(_make_view(found, warnings), status=202, headers={**location, **(headers or {})})
+        return _make_view(await experiments.view(connection, number), warnings)
+
+
+def _locate(found: ExperimentView) -> dict[str, str]:
+    return {"Location": f"/v1/experiments/{found.id}", "Retry-After": POLL_S}
 
 
 def _make_view(found: experiments.Standing, warnings: Sequence[str] = ()) -> ExperimentView:

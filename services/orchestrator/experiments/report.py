@@ -19,13 +19,17 @@ from services.orchestrator.reports.comparison import (
     check_scores,
     compare,
     compute_mean,
+    get_difference,
     list_measures,
 )
+from services.orchestrator.reports.report import MODEL_ROLES
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load_facts
 from services.orchestrator.reports.warnings import list_demonstration_warnings
+from shared.pipelines import registry
 from shared.shapes import Measure
 from shared.statistics.significance import Mean
 from shared.storage import experiments, jobs
+from shared.storage.configurations import merge
 from shared.storage.database import Database
 from shared.storage.experiments import Cell, Member, Standing
 from shared.storage.jobs import Costs, load_costs
@@ -135,6 +139,19 @@ class Row(Cell, frozen=True, kw_only=True):
     """Results; null if the cell has no job, or its job was purged."""
 
 
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+    """The variant to use after an experiment with a baseline: the best of those that are separably better than the
+    baseline, or else the baseline."""
+
+    variant: str
+    pipeline: str
+    params: dict[str, Any]
+    """Parameters of the variant, those of the experiment included."""
+    separable: bool
+    """Whether it is separably better than the baseline; false if it is the baseline itself."""
+    words: str
+
+
 class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of an experiment."""
 
@@ -152,6 +169,9 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     """Every cell, in the order of the document."""
     comparisons: Comparisons | None
     """Comparisons of the systems; null if there is nothing to compare, or too much."""
+    recommendation: Recommendation | None
+    """Which variant to use; null while jobs run, without a baseline, with several points or seeds, and if nothing is
+    measured."""
     measures: list[str]
     """Measures by which its cells may be compared."""
     notes: list[str]
@@ -176,6 +196,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         readings = await jobs.load_values(connection, list(members), measure)
         measured = await jobs.count_shares(connection, readings)
         warnings = await list_demonstration_warnings(connection, list(members))
+        asked = await experiments.load_document(connection, number)
     # In a thread: the first interval imports scipy, which takes a second.
     results = await to_thread.run_sync(_make_results, members, cost, graded, measured, readings)
     compared = await compare_systems(database, found, members, measure)
@@ -192,10 +213,62 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         model_loads=len(set[tuple[int, int, int]]().union(*cost.loads.values())),
         rows=rows,
         comparisons=compared,
+        recommendation=recommend(compared.pooled, rows, asked) if compared and found.ended else None,
         measures=list_measures(facts),
         notes=[*warnings, *notes(found, members)],
         **{field: getattr(found, field) for field in ("id", "name", "state", "baseline", "request_counts")},
     )
+
+
+def recommend(compared: Comparison, rows: Sequence[Row], asked: Mapping[str, Any]) -> Recommendation | None:
+    """Recommend a variant by comparisons with the baseline.
+
+    None without a baseline, with several points or seeds, and if nothing is measured.
+
+    Args:
+        rows: all cells.
+        asked: the experiment as it was submitted.
+    """
+    baseline, variants = asked["baseline"], {each["name"]: each for each in asked["variants"]}
+    n = max((each.items for each in compared.pairs), default=0)
+    if baseline is None or n == 0 or {each.name for each in compared.jobs} - variants.keys():
+        return None
+    means = {each.name: each.measured.value or 0.0 for each in compared.jobs}
+    better = [each for each in compared.pairs if each.separable and get_difference(each) > 0]
+    calls = {name: _count_calls([row for row in rows if row.variant == name]) for name in variants}
+    if better:
+        best = max(better, key=lambda each: (means[each.left], -sum(calls[each.left].values())))
+        name, words = best.left, f"use {best.left}, which is {best.words.replace(':', f' than {baseline}:', 1)}"
+    else:
+        verdict = "beats" if any(each.separable for each in compared.pairs) else "is separable from"
+        name, words = baseline, f"no variant {verdict} {baseline} on {n} questions: use {baseline}"
+        if ahead := [(each.needed, each.left) for each in compared.pairs if each.needed and get_difference(each) > 0]:
+            needed, leader = min(ahead)
+            words += f"; about {needed:,} questions would tell a lead like that of {leader} from chance"
+    costs = [f"{each} {_format_calls(calls[each])}" for each in dict.fromkeys((name, baseline))]
+    chosen = variants[name]
+    params = merge(asked["params"], chosen["params"])
+    if chosen["pipeline"] in registry.names():
+        params = registry.get(chosen["pipeline"]).select_read(params)
+    return Recommendation(
+        variant=name,
+        pipeline=chosen["pipeline"],
+        params=params,
+        separable=bool(better),
+        words=f"{words}. Model calls for each question: {', '.join(costs)}",
+    )
+
+
+def _count_calls(rows: Sequence[Row]) -> dict[str, float]:
+    """Count the model calls for each sample by role, whichever job made them."""
+    results = [row.result for row in rows if row.result]
+    samples = sum(each.request_counts.total for each in results)
+    calls = sum((Counter(each.calls_made) + Counter(each.calls_reused) for each in results), Counter[str]())
+    return {role: calls[role] / samples for role in sorted(calls) if role in MODEL_ROLES and samples}
+
+
+def _format_calls(calls: Mapping[str, float]) -> str:
+    return " + ".join(f"{count:.3g} {role}" for role, count in calls.items()) or "none"
 
 
 def _make_results(

@@ -132,9 +132,9 @@ def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline
     if not known or first is None:
         return "Nothing can be compared yet: no item has been measured in two systems"
     if baseline is not None:
-        ordered = sorted(known, key=_get_difference, reverse=True)
-        better = [each for each in ordered if each.separable and _get_difference(each) > 0]
-        worse = [each for each in reversed(ordered) if each.separable and _get_difference(each) < 0]
+        ordered = sorted(known, key=get_difference, reverse=True)
+        better = [each for each in ordered if each.separable and get_difference(each) > 0]
+        worse = [each for each in reversed(ordered) if each.separable and get_difference(each) < 0]
         n = _format_items(known)
         if better:
             beats = _choose_verb(better, "beats", "beat")
@@ -145,7 +145,7 @@ def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline
             sentence += f"; {_join_names(worse)} {_choose_verb(worse, 'is', 'are')} worse, by {_format_points(worse)}"
         return sentence
     of_first = [swap_sides(each) if each.left == first else each for each in known if first in (each.left, each.right)]
-    others = sorted(of_first, key=_get_difference, reverse=True)
+    others = sorted(of_first, key=get_difference, reverse=True)
     beaten = [each for each in others if each.separable]
     n = _format_items(known)
     if beaten and len(beaten) == len(others):
@@ -160,12 +160,13 @@ def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline
     return sentence + (_describe_lead(swap_sides(others[0])) if others else "")
 
 
-def _get_difference(each: Versus) -> float:
+def get_difference(each: Versus) -> float:
+    """Return left minus right; 0 if no item has a value on both sides."""
     return each.difference.value or 0.0 if each.difference else 0.0
 
 
 def _describe_lead(each: Versus) -> str:
-    return f"; {each.left} leads by {_format_points([each])}, not separable" if _get_difference(each) > 0 else ""
+    return f"; {each.left} leads by {_format_points([each])}, not separable" if get_difference(each) > 0 else ""
 
 
 def _join_names(found: Sequence[Versus]) -> str:
@@ -182,7 +183,7 @@ def _choose_verb(found: Sequence[Versus], one: str, several: str) -> str:
 
 def _format_points(found: Sequence[Versus]) -> str:
     """Return the range of differences, such as "10 points" or "2.5 to 10 points"."""
-    sizes = sorted({f"{100 * abs(_get_difference(each)):.1f}".removesuffix(".0") for each in found}, key=float)
+    sizes = sorted({f"{100 * abs(get_difference(each)):.1f}".removesuffix(".0") for each in found}, key=float)
     return f"{' to '.join(dict.fromkeys((sizes[0], sizes[-1])))} {'point' if sizes == ['1'] else 'points'}"
 
 

@@ -151,7 +151,7 @@ async def test_a_log_of_another_program_is_sent_as_lines(server: Server, tmp_pat
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
 MUTATIONS = {
     "index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "measure", "drain", "release", "retry",
-    "generate",
+    "generate", "draw",
 }  # fmt: skip
 NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 

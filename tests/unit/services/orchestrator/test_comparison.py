@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from mathrag.intervals import Repeats
+from services.orchestrator.experiments.report import Recommendation, recommend
 from services.orchestrator.reports.comparison import (
     MOST_CHARACTERS,
     MOST_LINES,
     Compared,
+    Comparison,
     Versus,
     compare_prompts,
     find_best,
@@ -88,6 +90,60 @@ def test_with_a_baseline_only_what_is_separable_beats_it(found: list[Versus], sa
 )  # fmt: skip
 def test_without_one_the_best_is_held_against_the_others(found: list[Versus], said: str) -> None:
     assert write_finding(SYSTEMS, found, None) == said
+
+
+ASKED: dict[str, Any] = {
+    "baseline": "dense",
+    "params": {"context_size": 2, "gate": {"tau": 0.3}},
+    "variants": [
+        {"name": name, "pipeline": pipeline, "params": params}
+        for name, pipeline, params in (
+            ("dense", "dense", {}), ("hybrid", "hybrid", {}), ("sparse", "sparse", {}),
+            ("gate", "mathrag-gate", {"gate": {"items": 20}}),
+        )
+    ],
+}  # fmt: skip
+
+
+def recommended(*pairs: Versus, asked: dict[str, Any] = ASKED) -> Recommendation:
+    systems = [*SYSTEMS, system("gate", 0.7)]
+    compared = Comparison(measure="accuracy", baseline="dense", finding="", jobs=systems, pairs=[*pairs], measures=[],
+                          notes=[])  # fmt: skip
+    found = recommend(compared, [], asked)
+    assert found is not None
+    return found
+
+
+def test_the_best_of_what_is_separably_better_is_recommended_with_the_parameters_that_it_reads() -> None:
+    found = recommended(
+        versus("hybrid", "dense", 12, 0), versus("gate", "dense", 13, 1), versus("sparse", "dense", 0, 20)
+    )
+    assert (found.variant, found.pipeline, found.separable) == ("gate", "mathrag-gate", True)
+    assert found.params == {"context_size": 2, "gate": {"tau": 0.3, "items": 20}}
+    assert found.words.startswith("use gate, which is better than dense: +30.0 points (")
+
+
+def test_the_baseline_is_recommended_if_no_lead_is_separable() -> None:
+    found = recommended(versus("hybrid", "dense", 6, 2), versus("gate", "dense", 4, 4))
+    assert (found.variant, found.separable, found.params) == ("dense", False, {"context_size": 2})
+    needed = versus("hybrid", "dense", 6, 2).needed
+    assert f"no variant is separable from dense on 40 questions: use dense; about {needed:,} questions" in found.words
+    worse = recommended(versus("sparse", "dense", 0, 20))
+    assert worse.words.startswith("no variant beats dense on 40 questions: use dense. Model calls")
+
+
+def test_nothing_is_recommended_without_a_baseline_or_a_value_or_with_several_points() -> None:
+    def nothing(names: Sequence[str], pair: Versus, asked: dict[str, Any]) -> bool:
+        systems = [system(name, 0.5) for name in names]
+        compared = Comparison(measure="accuracy", baseline="dense", finding="", jobs=systems, pairs=[pair],
+                              measures=[], notes=[])  # fmt: skip
+        return recommend(compared, [], asked) is None
+
+    better, empty = versus("hybrid", "dense", 12, 0), versus("hybrid", "dense", 0, 0, items=0)
+    assert not nothing(["dense", "hybrid"], better, ASKED)
+    assert nothing(["dense", "hybrid"], better, {**ASKED, "baseline": None})
+    assert nothing(["dense", "hybrid"], empty, ASKED)
+    assert nothing(["dense context_size=1", "hybrid context_size=1"], better, ASKED)
 
 
 def test_where_nothing_is_graded_the_headline_says_so() -> None:

@@ -1,0 +1,140 @@
+"""A pilot runs candidate pipelines on a few questions, to choose the one that answers all of them.
+
+A pilot is an experiment with `hybrid` as its baseline, over questions drawn from a dataset. The others are kept as a
+dataset of their own, because the best of several candidates looks better on the questions that chose it.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mathrag.errors import Invalid, MathragError
+from services.orchestrator.experiments.lifecycle import (
+    SubmittedExperiment,
+    draft_jobs,
+    expand_in_thread,
+    submit_once,
+)
+from shared.experiments import Experiment, ExperimentDataset, Name, Variant
+from shared.fields import WHOLE, Key, Stored
+from shared.settings import Settings
+from shared.storage import datasets
+from shared.storage.database import Database, KeyedRequest
+
+BASELINE = "hybrid"
+CANDIDATES = (
+    Variant(name="closed-book", pipeline="closed-book"),
+    Variant(name="sparse", pipeline="sparse"),
+    Variant(name="dense", pipeline="dense"),
+    Variant(name=BASELINE, pipeline="hybrid"),
+    # By both scorers of quality, of which the gate would choose one without knowing what is right.
+    Variant(name="quality-rules", pipeline="mathrag-gate", params={"quality": "rules"}),
+    Variant(name="quality-judge", pipeline="mathrag-gate", params={"quality": "judge"}),
+    # Documents that the judge model finds irrelevant to the question come last; quality reorders nothing.
+    Variant(
+        name="relevance", pipeline="mathrag-gate",
+        params={"quality": "rules", "rated": 1, "rerank": {"by": "rating", "floor": 0.5}},
+    ),
+    Variant(name="crag", pipeline="crag"),
+    Variant(name="hyde", pipeline="hyde"),
+)  # fmt: skip
+"""The pipelines that a pilot tries by default; those that ask the judge model are left out if there is none."""
+FEWEST, MOST = 20, 1000
+"""Questions of a pilot: of fewer than 20, McNemar's test separates next to nothing."""
+
+
+class Pilot(BaseModel):
+    """A pilot to run."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, use_attribute_docstrings=True,
+        json_schema_extra={"example": {"dataset": "math-500", "corpus": "math", "questions": 40}},
+    )  # fmt: skip
+
+    dataset: Stored
+    corpus: Stored | None = None
+    name: Name | None = None
+    """Name of the experiment and of the dataset of its questions; by default `pilot-DATASET`."""
+    questions: Annotated[int, Field(ge=FEWEST, le=MOST), WHOLE] = 40
+    """Number of questions, drawn at random; a dataset that has no more is asked as a whole."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
+    """Seed of the draw."""
+    variants: Annotated[list[Variant], Field(max_length=20)] = []
+    """What to try instead of the default candidates; `hybrid` is added, unless one of them is called so."""
+    params: dict[str, Any] = {}
+    """Parameters of every job that reads them, such as {"context_size": 3}."""
+    models: dict[Key, Stored] = {}
+    """Model names by role, for every job."""
+
+
+class SubmittedPilot(NamedTuple):
+    """What a pilot runs."""
+
+    experiment: SubmittedExperiment
+    rest: str | None
+    """Dataset of the questions that were not drawn; None if all are asked."""
+    left_out: Mapping[str, str]
+    """Why default candidates are not tried, by name."""
+
+
+async def submit_pilot(
+    database: Database, settings: Settings, asked: Pilot, submitted_by: str | None, keyed: KeyedRequest | None
+) -> SubmittedPilot:
+    """Draw the questions and submit the jobs of all candidates, or return what the same request made before.
+
+    Raises:
+        Invalid, NotFound: a field cannot be used; the message names it.
+        Conflict: the name is taken.
+        TooLarge, TooMany: a limit of the operator is exceeded.
+        IdempotencyMismatch, InProgress: see `idempotency.run_once`.
+    """
+    name = asked.name or f"pilot-{asked.dataset}"[:60]
+    variants = asked.variants or list(CANDIDATES)
+    if BASELINE not in [each.name for each in variants]:
+        variants = [Variant(name=BASELINE, pipeline="hybrid"), *variants]
+    found = await datasets.load_details(database, asked.dataset)
+    if not found.counts.gold and not asked.params.get("metrics"):
+        hint = "name a metric that needs none, such as `params.metrics.names: [faithfulness]`"
+        raise Invalid(f"`dataset`: {asked.dataset!r} has no gold answers to compare pipelines by", hint=hint)
+    experiment = Experiment(
+        name=name, datasets=[ExperimentDataset(dataset=asked.dataset, corpus=asked.corpus)], variants=variants,
+        baseline=BASELINE, params=asked.params, models=asked.models,
+    )  # fmt: skip
+    left_out = {} if asked.variants else await _find_impossible(database, settings, experiment)
+    experiment.variants = [each for each in variants if each.name not in left_out]
+    if len(experiment.variants) == 1:
+        reasons = "; ".join(dict.fromkeys(left_out.values()))
+        raise Invalid(f"there is nothing to compare {BASELINE} with: {reasons}")
+    await _check(database, settings, experiment)  # before questions are stored
+    rest = None
+    if found.items > asked.questions:
+        rest = f"{name}-rest"
+        await datasets.draw(database, asked.dataset, name, asked.questions, asked.seed, rest)
+        experiment.datasets = [ExperimentDataset(dataset=name, corpus=asked.corpus)]
+    return SubmittedPilot(await submit_once(database, settings, experiment, submitted_by, keyed), rest, left_out)
+
+
+async def _find_impossible(database: Database, settings: Settings, asked: Experiment) -> dict[str, str]:
+    """Return why default candidates cannot be submitted here, such as for want of a judge model.
+
+    Raises:
+        MathragError: the baseline cannot be submitted.
+    """
+    reasons = {}
+    for variant in asked.variants:
+        alone = asked.model_copy(update={"variants": [variant], "baseline": None, "params": {}})
+        try:
+            await _check(database, settings, alone)
+        except MathragError as error:
+            if variant.name == BASELINE:
+                raise
+            reasons[variant.name] = error.message
+    return reasons
+
+
+async def _check(database: Database, settings: Settings, asked: Experiment) -> None:
+    """Raise what its submission would raise."""
+    grid = await expand_in_thread(database, settings, asked)
+    async with database.transaction() as connection:
+        await draft_jobs(connection, settings, grid.jobs)
