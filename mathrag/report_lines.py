@@ -58,6 +58,7 @@ def build_lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls reused", format_counts(found["calls_reused"]) or "none"
     yield "calls lapsed", describe_lapses(found["calls_lapsed"])
     yield "seconds", format_seconds(found["stages"])
+    yield "latency", format_latency(found["stages"], counts["completed"] + counts["failed"])
     yield "tokens", format_tokens(found["stages"])
     yield "cost", format_cost(found["cost"])
 
@@ -205,6 +206,17 @@ def list_retrieval(found: Any) -> Iterator[tuple[str, object]]:
 def format_seconds(stages: Any) -> str:
     """Return the seconds by stage, of the calls that this job made."""
     return ", ".join(f"{role} {stage['seconds']:.1f}" for role, stage in stages.items() if stage["seconds"] is not None)
+
+
+def format_latency(stages: Any, samples: int) -> str | None:
+    """Return a sample's share of the calls' time by stage, reused calls included; None if no time is known."""
+    known = {role: stage["device_s"] / samples for role, stage in stages.items() if samples and stage.get("device_s")}
+    by_stage = ", ".join(f"{role} {seconds:.2g}" for role, seconds in known.items())
+    return (
+        f"{sum(known.values()):.2g} s a sample: {by_stage} [its share of the calls' time, reused ones included]"
+        if known
+        else None
+    )
 
 
 def format_tokens(stages: Any) -> str:

@@ -26,7 +26,8 @@ PIPELINES = {
     "critic-loop": "repeated search", "dense": "search by meaning", "enhanced": "reworded questions",
     "enhanced-crag": "reworded questions and corrected search results", "hybrid": "search by meaning and words",
     "hyde": "search by drafted answers", "imported": "imported answers", "mathrag-gate": "reordered search results",
-    "measured": "measured answers", "rulerag": "search by rules", "self-consistency": "a vote over several answers",
+    "measured": "measured answers", "program-aided": "computed answers", "rulerag": "search by rules",
+    "self-consistency": "a vote over several answers",
     "self-rag": "search on demand", "sparse": "search by words",
 }  # fmt: skip
 """What stands after "with" in a sentence, by pipeline."""

@@ -282,6 +282,12 @@ class Verify(msgspec.Struct, frozen=True, kw_only=True, tag="verify"):
     """Hash of the document."""
 
 
+class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
+    """Run a program that a model wrote (`shared/mathtext/programs.py`)."""
+
+    program: str
+
+
 class Estimate(msgspec.Struct, frozen=True, kw_only=True, tag="estimate"):
     """Estimate how hard a question is, from its text alone."""
 
@@ -324,7 +330,10 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True, tag="mine"):
     mining: StoredMining
 
 
-Call = Retrieve | Rerank | Embed | Judge | Write | Generate | Converse | Grade | Verify | Estimate | FindRules | Mine
+Call = (
+    Retrieve | Rerank | Embed | Judge | Write | Generate | Converse | Grade | Verify | Execute | Estimate | FindRules
+    | Mine
+)  # fmt: skip
 
 
 class CallKind(NamedTuple):
@@ -344,6 +353,7 @@ CALL_KINDS: Mapping[str, CallKind] = {
     "verify": CallKind(Lane.JUDGE, replies.Verified),
     "write": CallKind(Lane.JUDGE, replies.Generated),
     "generate": CallKind(Lane.GENERATE, replies.Generated),
+    "execute": CallKind(Lane.JUDGE, replies.Executed),
     "grade": CallKind(Lane.JUDGE, replies.Graded | replies.Marked),
     "rules": CallKind(Lane.JUDGE, replies.FoundRules),
     "mine": CallKind(Lane.JUDGE, replies.Mined),

@@ -115,6 +115,11 @@ class FailureKind(StrEnum):
     """The call lapsed three times: each time the process that ran it died."""
     GRADER_TIMEOUT = "grader_timeout"
     VERIFIER_TIMEOUT = "verifier_timeout"
+    PROGRAM_ERROR = "program_error"
+    """A program that a model wrote ended with an error, or without an answer."""
+    PROGRAM_TIMEOUT = "program_timeout"
+    PROGRAM_MEMORY = "program_memory"
+    """It needed more memory than a program may use."""
     OUT_OF_MEMORY = "out_of_memory"
     """Mining needed more memory than each mining process may use."""
     MINER_TIMEOUT = "miner_timeout"
@@ -265,6 +270,12 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
         return (self.verified + 0.5) / (decided + 1) if decided else None
 
 
+class Executed(msgspec.Struct, frozen=True, kw_only=True, tag="executed"):
+    """Reply to `Execute`: what the program assigned to `answer`, as LaTeX."""
+
+    output: str
+
+
 class Estimated(msgspec.Struct, frozen=True, kw_only=True, tag="estimated"):
     """Reply to `Estimate`: the probability that the question is hard."""
 
@@ -303,13 +314,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
 
 
 Value = (
-    Retrieved | Scored | Embedded | Rated | Relevance | Generated | Graded | Marked | Verified | Estimated | FoundRules
-    | Mined
+    Retrieved | Scored | Embedded | Rated | Relevance | Generated | Graded | Marked | Verified | Executed | Estimated
+    | FoundRules | Mined
 )  # fmt: skip
 Reply = Value | Failure
 V = TypeVar(
-    "V", Retrieved, Scored, Embedded, Rated, Relevance, Generated, Graded, Marked, Verified, Estimated, FoundRules,
-    Mined,
+    "V", Retrieved, Scored, Embedded, Rated, Relevance, Generated, Graded, Marked, Verified, Executed, Estimated,
+    FoundRules, Mined,
 )  # fmt: skip
 
 

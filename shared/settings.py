@@ -592,6 +592,11 @@ class Workers(SettingsGroup):
     """Number of processes that check equations of documents; they start with the first document."""
     verify_deadline_s: float = Field(default=20.0, gt=0)
     """Maximum CPU time to check one document, in seconds; at most ten times that in real time."""
+    programs: int = Field(default=1, ge=0)
+    """Number of processes that run the programs of `program-aided`, which start with the first program; 0: none is
+    run."""
+    program_deadline_s: float = Field(default=10.0, gt=0)
+    """Maximum CPU time of one program, in seconds; at most ten times that in real time."""
     miners: int = Field(default=2, gt=0, le=64)
     """Number of processes of each judge worker that mine rules, one relation each; they start with the first
     relation."""

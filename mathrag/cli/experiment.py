@@ -192,7 +192,7 @@ def watch(name: Name, as_json: AsJson = False) -> None:
         _watch(client, name, as_json)
 
 
-Questions = Annotated[int, typer.Option(min=1, help="Number of questions to draw.")]
+Questions = Annotated[int, typer.Option(min=20, max=1000, help="Number of questions to draw.")]
 DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw.")]
 PilotName = Annotated[
     str | None, typer.Option("--name", help="Name of the experiment and of its dataset (default: pilot-DATASET).")
@@ -216,7 +216,10 @@ def pilot(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a few questions by several pipelines, and recommend one (docs/how-to/experiments.md#pilot)."""
+    """Answer a few questions by several pipelines, and recommend one.
+
+    The questions that are not drawn are kept as a dataset of their own (docs/how-to/experiments.md#pilot).
+    """
     with report_errors(as_json=as_json), Client() as client:
         request = experiments.pilot(
             dataset, corpus, name=name, questions=questions, seed=seed, key=key,
@@ -224,32 +227,40 @@ def pilot(
             params=parse_parameters(settings or []), models=split_pairs(model, "--model"),
         )  # fmt: skip
         made = client.send(request)
-        for left_out, why in made["left_out"].items() if not as_json else ():
-            typer.echo(f"  left out: {left_out}: {why}")
+        if not as_json:
+            print_warnings(made)
+            for left_out, why in made["left_out"].items():
+                typer.echo(f"  left out: {left_out}: {why}")
         found = follow(client, made["id"], silent=as_json)
         report = client.send(experiments.report(made["id"], measure=measure))
-        print_json(report) if as_json else print_report(report)
+        if as_json:
+            print_json({**report, "rest": made["rest"], "left_out": made["left_out"]})
+        else:
+            print_report(report)
         if found["state"] != "completed":
             raise typer.Exit(Exit.FINDING)
         if report["recommendation"] and not as_json:
-            typer.echo(f"  next: {_compose_submission(report['recommendation'], made['rest'] or dataset, corpus)}")
+            following = _compose_submission(report["recommendation"], made["rest"] or dataset, corpus, model or [])
+            typer.echo(f"  next: {following}")
 
 
-def _compose_submission(found: Json, dataset: str, corpus: str | None) -> str:
+def _compose_submission(found: Json, dataset: str, corpus: str | None, models: list[str]) -> str:
     """Return the command that runs the recommended variant on a dataset."""
     words = ["mathrag", "job", "submit", "--name", f"{found['variant']}-{dataset}", "--dataset", dataset]
     words += ["--corpus", corpus] if corpus else []
     words += ["--pipeline", found["pipeline"]]
-    for path, value in flatten(found["params"]):
-        words += ["--set", f"{path}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+    for path, value in _flatten(found["params"]):
+        words += ["--set", f"{path}={msgspec.json.encode(value).decode()}"]
+    for model in models:
+        words += ["--model", model]
     return shlex.join([*words, "--wait"])
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield the values of nested parameters with their paths, such as ("gate.tau", 0.3)."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

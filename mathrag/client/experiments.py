@@ -46,9 +46,9 @@ def pilot(
         dataset: the questions; those that are not drawn are stored as another dataset, named in `rest`.
         corpus: what the pipelines search.
         name: name of the experiment and of the dataset of the drawn questions; None: `pilot-DATASET`.
-        questions: number of questions to draw.
+        questions: number of questions to draw, 20 to 1000.
         seed: seed of the draw.
-        variants: what to try, as in an experiment; by default the pipelines that this installation can run.
+        variants: what to try, as in an experiment; by default the candidates that this installation can run.
         params: parameters of every job that reads them.
         models: model names by role.
         key: idempotency key; the same key returns the same experiment, None submits a new one.

@@ -9,13 +9,14 @@ from services.judge.executors import (
     EstimateExecutor,
     GradeExecutor,
     MineExecutor,
+    ProgramExecutor,
     RerankExecutor,
     RetrieveExecutor,
     RulesExecutor,
     UnconfiguredExecutor,
     VerifyExecutor,
 )
-from services.judge.pools import MiningPool, VerificationPool
+from services.judge.pools import MiningPool, ProgramPool, VerificationPool
 from shared.calls import Lane
 from shared.processes.grading_pool import GradingPool
 from shared.runtime.pins import WEIGHTS
@@ -31,6 +32,8 @@ async def make_executors(tools: Tools) -> Mapping[str, Executor]:
     make_graders = partial(GradingPool, limits.graders, limits.grade_deadline_s)
     verifiers = VerificationPool(limits.verifiers, deadline_s=limits.verify_deadline_s)
     no_estimator = UnconfiguredExecutor("no difficulty classifier is installed")
+    no_programs = UnconfiguredExecutor("`workers.programs` is 0: programs are not run here")
+    programs = ProgramPool(limits.programs, deadline_s=limits.program_deadline_s)
     return {
         "retrieve": RetrieveExecutor(database, settings),
         "rerank": RerankExecutor(database, settings),
@@ -39,6 +42,7 @@ async def make_executors(tools: Tools) -> Mapping[str, Executor]:
         "write": prompting,
         "grade": GradeExecutor(make_graders(), make_graders),
         "verify": VerifyExecutor(database, verifiers),
+        "execute": ProgramExecutor(programs) if limits.programs else no_programs,
         "estimate": EstimateExecutor() if WEIGHTS.exists() else no_estimator,
         "rules": RulesExecutor(database),
     }

@@ -32,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Refused, Unavailable
 from mathrag.messages import redact
 from services.judge import graphs
-from services.judge.pools import MiningPool, VerificationPool
+from services.judge.pools import MiningPool, ProgramPool, VerificationPool
 from shared.calls import MATH, Request, RuleChoice, Rules, TemporalSimple
 from shared.headers import add_trace_headers, authorization
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
@@ -246,6 +246,25 @@ class VerifyExecutor:
             return end_calls([call], [reply], started)[0]
 
         async with aclosing(as_completed(map(verify, calls, requests))) as answers:
+            async for answer in answers:
+                yield answer
+
+
+class ProgramExecutor:
+    """The executor of execute calls, with a pool of processes that can be killed."""
+
+    def __init__(self, pool: ProgramPool) -> None:
+        self._pool = pool
+
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncGenerator[CallEnd, None]:  # noqa: ARG002 - no lease
+        """Yield the outputs as they come; the pool bounds how many programs run at once."""
+
+        async def execute(call: ClaimedCall) -> CallEnd:
+            started = datetime.now(UTC)
+            program = str(_REQUEST.decode(call.request).values["program"])
+            return end_calls([call], [await self._pool.execute(program)], started)[0]
+
+        async with aclosing(as_completed(map(execute, calls))) as answers:
             async for answer in answers:
                 yield answer
 

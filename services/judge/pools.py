@@ -1,6 +1,7 @@
-"""Pools of processes for verification and mining."""
+"""Pools of processes for verification, programs and mining."""
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import msgspec
 
 from shared.calls import Mining
 from shared.processes.children import ChildPool
-from shared.replies import Failure, FailureKind, Mined, Rule, Verified
+from shared.replies import Executed, Failure, FailureKind, Mined, Rule, Verified
 
 
 class VerificationPool(ChildPool):
@@ -29,6 +30,27 @@ class VerificationPool(ChildPool):
         """
         reply = await self.ask({"text": text})
         return reply if isinstance(reply, Failure) else Verified(**reply)
+
+
+class ProgramPool(ChildPool):
+    """Runs at most `size` programs at once, each for at most `deadline_s` seconds of processor time."""
+
+    def __init__(self, size: int, deadline_s: float) -> None:
+        # Nothing of the worker's environment but what Python needs to start; sets have the same order in every process.
+        kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
+        super().__init__(
+            "services.judge.program_process", "interpreter", FailureKind.PROGRAM_TIMEOUT, size=size,
+            deadline_s=deadline_s, environment={**kept, "PYTHONHASHSEED": "0"},
+        )  # fmt: skip
+
+    async def execute(self, program: str) -> Executed | Failure:
+        """Run a program and return its output; a program that is refused or gives none is a failure that says why.
+
+        Raises:
+            RuntimeError: if the pool is closed.
+        """
+        reply = await self.ask({"program": program})
+        return reply if isinstance(reply, Failure) else msgspec.convert(reply, type=Executed | Failure)
 
 
 MIB = 1 << 20

@@ -104,6 +104,7 @@ def _split(separator: re.Pattern[str], text: str, start: int, end: int) -> Itera
 # here of those; nor of what cannot be read. Precision matters more than completeness: a step that is called wrong has
 # to be wrong.
 
+_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
 MOST_EQUATIONS = 500
 """Of one text; those behind them are not looked at."""
@@ -140,12 +141,12 @@ class Checked(NamedTuple):
 
 
 def arithmetic(text: str) -> list[Checked]:
-    """The equations of a text, each decided as far as exact arithmetic of rational numbers goes.
+    """The equations of a text but for its code, each decided as far as exact arithmetic of rational numbers goes.
 
     An equation is meant modulo a number if it names one, else in ordinary arithmetic. Takes time in proportion to the
     text's length, and raises nothing.
     """
-    return [Checked(each.text, holds(each)) for each in equations(text)]
+    return [Checked(each.text, holds(each)) for each in equations(_CODE.sub(" ", text))]
 
 
 def equations(text: str) -> list[Equation]:

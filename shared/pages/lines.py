@@ -76,6 +76,9 @@ SENTENCES = {
     "vote no answer": "None of {draws} draws has an answer.",
     "votes count": "Votes for the answer {answer}: {votes}.",
     "draw leave out": "A draw failed and was left out.",
+    "program run": "The generator's program was run and gave {output}.",
+    "program failed": "The generator's program gave no answer ({said}): the question was asked as in `hybrid`.",
+    "program none": "The generator wrote no program: the question was asked as in `hybrid`.",
     "compare keep apart": "These answers could not be compared, so they were counted as different: {answers}.",
 }
 """Sentences by stage and action; a name in braces stands for a value of the decision's detail."""

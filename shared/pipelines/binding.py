@@ -19,6 +19,7 @@ from shared.calls import (
     DocumentRef,
     Embed,
     Estimate,
+    Execute,
     FindRules,
     Generate,
     Grade,
@@ -51,7 +52,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the models, parameters and nonce with which a job's calls become requests."""
 
     pins: dict[str, Pin]
-    """By role: dense, sparse, fallback, rerank, embed, judge, generate, grade, verify, estimate, mine, rules."""
+    """By role: dense, sparse, fallback, rerank, embed, judge, generate, grade, verify, execute, estimate, mine,
+    rules."""
     params: Params
     nonce: str = ""
     """Set for `reuse: none`, so that no reply of another job is reused."""
@@ -169,7 +171,7 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return request.role, request
 
 
-def _measurement(call: Rerank | Embed | Verify | Estimate | FindRules | Mine) -> Request:
+def _measurement(call: Rerank | Embed | Verify | Execute | Estimate | FindRules | Mine) -> Request:
     """Build the request of a call without a prompt; its role is also the name of its pin."""
     match call:
         case Rerank():
@@ -179,6 +181,8 @@ def _measurement(call: Rerank | Embed | Verify | Estimate | FindRules | Mine) ->
             return Request(role="embed", model="", values={"text": call.text})
         case Verify():
             return Request(role="verify", model="", values={"document": DocumentRef(call.document)})
+        case Execute():
+            return Request(role="execute", model="", values={"program": call.program})
         case Estimate():
             return Request(role="estimate", model="", values={"question": call.question})
         case FindRules():

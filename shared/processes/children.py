@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self, TextIO
@@ -46,10 +46,11 @@ class ChildPool:
         size: int,
         deadline_s: float,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`module` is what a child runs and must call `child_process.serve`; `name` stands for it in failures.
 
-        `arguments` are appended to its command line.
+        `arguments` are appended to its command line. It inherits the environment unless one is given.
         """
         self.size = size
         self.deadline_s = deadline_s
@@ -57,6 +58,7 @@ class ChildPool:
         self._name = name
         self._timeout = timeout
         self._arguments = tuple(arguments)
+        self._environment = environment
         self._free = asyncio.Semaphore(size)
         self._idle: list[Process] = []
         self._all: set[Process] = set()
@@ -131,7 +133,9 @@ class ChildPool:
         self._refuse_if_closed()
         command = (sys.executable, "-P", "-m", self._module, str(os.getpid()), str(self.deadline_s), *self._arguments)
         # Its own session, so that Ctrl-C reaches only the worker, which then closes the pool.
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=self._environment
+        )
         self._all.add(process)
         try:
             await asyncio.wait_for(self._read_message(process), START_S)
@@ -186,6 +190,8 @@ class ChildPool:
 # A child prints {"ready": true} when its libraries are loaded, then a reply for every request, in order.
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NO_NEW_PRIVS = 38
+CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 MEMORY_BYTES = 2 << 30
 """Limit of address space; sympy needs about 70 MB, but a tower of powers would take all memory before the deadline."""
@@ -225,6 +231,17 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_network() -> None:
+    """Move this process, which has one thread, where there is no network, and let it gain no rights (on Linux only).
+
+    A kernel that does not permit the first leaves the network as it is. The kernel forgets what `die_with` asked.
+    """
+    if _libc is not None:
+        _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        if _libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
+            sys.stderr.write("this kernel permits no user namespaces: a child keeps its network\n")
 
 
 def claim_stdout() -> TextIO:

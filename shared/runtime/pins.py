@@ -21,7 +21,7 @@ from mathrag.messages import format_count, make_hint
 from shared import canonical
 from shared.calls import MATHEMATICAL, Request
 from shared.lease.memory import estimate_memory, read_context
-from shared.mathtext import equations, mathematics
+from shared.mathtext import equations, mathematics, programs
 from shared.models import files
 from shared.models.embedding import StaticEmbedder
 from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
@@ -104,6 +104,10 @@ GRADER = ModelIdentity(
 VERIFIER = ModelIdentity(
     name="verifier", backend="sympy", digest="equations", version=f"{version('sympy')}/{equations.VERSION}"
 )
+INTERPRETER = ModelIdentity(
+    name="interpreter", backend="sympy", digest="programs", version=f"{version('sympy')}/{programs.VERSION}"
+)
+"""Stands for what runs the programs that models write."""
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=files.digest(WEIGHTS) if WEIGHTS.exists() else "none"
@@ -140,7 +144,9 @@ def embedder_identity(signature: str) -> ModelIdentity:
     return ModelIdentity(name=EMBEDDER, backend="embedder", digest=signature)
 
 
-BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
+BUILT_IN: Mapping[str, ModelIdentity] = {
+    "grade": GRADER, "verify": VERIFIER, "execute": INTERPRETER, "estimate": ESTIMATOR,
+}  # fmt: skip
 """By role, what the code itself answers with. Another digest or version makes another call."""
 EMBEDDER = "embedder"
 """Name of the row that stands for what the retriever embeds with."""

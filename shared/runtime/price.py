@@ -202,6 +202,8 @@ def _make_up_reply(call: calls.Call) -> replies.Reply:
 
 def _make_up_text(call: calls.Write | calls.Generate) -> replies.Generated:
     if isinstance(call, calls.Generate):
+        if call.template.startswith("program"):
+            return replies.Generated(text="```python\nanswer = 1\n```")
         tokens = (replies.Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
         # Each draw another answer: these are compared, and what has none is not rated.
         written = "".join(f"Sentence {n} [1]. " for n in range(1, SENTENCES))
@@ -217,13 +219,16 @@ def _make_up_text(call: calls.Write | calls.Generate) -> replies.Generated:
 
 
 def _make_up_measurement(
-    call: calls.Embed | calls.Verify | calls.Estimate | calls.FindRules | calls.Mine,
+    call: calls.Embed | calls.Verify | calls.Execute | calls.Estimate | calls.FindRules | calls.Mine,
 ) -> replies.Reply:
     match call:
         case calls.Embed():
             return replies.Embedded(vector=b"")
         case calls.Verify():
             return replies.Verified(verified=1, refuted=0, unknown=0)
+        case calls.Execute():
+            # Without an output the question is asked again, which is the dearer path.
+            return replies.Failure(kind=replies.FailureKind.PROGRAM_ERROR)
         case calls.Estimate():
             # Hard: the dearer path is priced.
             return replies.Estimated(probability=1.0)

@@ -578,14 +578,26 @@ async def run_once(
     names = {"operation": keyed.operation, "key": keyed.key}
     if not (await connection.execute(HOLD, {**names, "seed": LOCK_SEED})).scalar():
         raise InProgress(f"`Idempotency-Key`: {keyed.key!r} is being used right now", hint="send it again in a second")
-    found = (await connection.execute(FOUND, names)).first()
+    earlier = await find_earlier(connection, keyed)
+    if earlier is not None:
+        return Accepted(earlier, replayed=True)
+    job = await make()
+    await connection.execute(REMEMBER, {**msgspec.structs.asdict(keyed), "job": job})
+    await connection.execute(FORGET)
+    return Accepted(job, replayed=False)
+
+
+async def find_earlier(connection: AsyncConnection, keyed: KeyedRequest) -> uuid.UUID | None:
+    """Return the job of an earlier identical request; None if there is none.
+
+    Raises:
+        IdempotencyMismatch: the key was used for another request.
+    """
+    found = (await connection.execute(FOUND, {"operation": keyed.operation, "key": keyed.key})).first()
     if found is None:
-        job = await make()
-        await connection.execute(REMEMBER, {**msgspec.structs.asdict(keyed), "job": job})
-        await connection.execute(FORGET)
-        return Accepted(job, replayed=False)
+        return None
     if found.body_hash != keyed.body_hash:
         raise IdempotencyMismatch(
             f"`Idempotency-Key`: {keyed.key!r} was sent with another request", hint="send a new request with a new key"
         )
-    return Accepted(uuid.UUID(str(found.public_id)), replayed=True)
+    return uuid.UUID(str(found.public_id))

@@ -1,13 +1,14 @@
 """Rows of datasets and their items."""
 
 import hashlib
+import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncResult
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mathrag.errors import Conflict, Invalid
 from shared import canonical
@@ -158,20 +159,22 @@ class Drawn(NamedTuple):
     """The items that were not drawn; None if that was not asked for."""
 
 
-DRAW = text("""
-    SELECT ordinal FROM items WHERE dataset_id = :dataset
-    ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :size""")
-READ = text("""
+DRAWN = text("""
     SELECT question, gold, gold_documents, subject, level, custom_id, COALESCE(alternatives, 0) AS alternatives,
         expected, query
-    FROM items WHERE dataset_id = :dataset AND (ordinal = ANY(:drawn)) = :kept ORDER BY ordinal""")
+    FROM (
+        SELECT *, row_number() OVER (ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal) <= :size AS is_drawn
+        FROM items WHERE dataset_id = :dataset
+    ) AS i WHERE is_drawn = :drawn ORDER BY ordinal""")
 BATCH = 500
+_BATCH = msgspec.json.Decoder(list[DatasetItem])
 
 
 async def draw(database: Database, source: str, name: str, size: int, seed: int, rest: str | None = None) -> Drawn:
     """Store `size` items of the dataset `source` as the dataset `name`, in their order, and all others as `rest`.
 
-    Which items are drawn depends on their content and the seed alone. Repeating a draw returns the existing datasets.
+    Which items are drawn depends on their content and the seed alone, so one that the dataset has twice is likely drawn
+    twice. Repeating a draw returns the existing datasets.
 
     Raises:
         NotFound: there is no dataset `source`.
@@ -182,21 +185,30 @@ async def draw(database: Database, source: str, name: str, size: int, seed: int,
     if size + (rest is not None) > found.items:
         hint = "draw fewer, or use the dataset as it is"
         raise Invalid(f"`size`: dataset {source!r} has {found.items} items, of which {size} cannot be drawn", hint=hint)
-    seeded = {"dataset": found.id, "seed": str(seed).encode(), "size": size}
-    ordinals = await database.column(DRAW, seeded)
+    for each in filter(None, (name, rest)):
+        check_name(each)
+    if name == rest:
+        raise Invalid("`rest`: is the name of the drawn items as well", hint="choose two names")
+    values = {"dataset": found.id, "seed": str(seed).encode(), "size": size}
 
     async def store(called: str, *, drawn: bool) -> CreatedDataset:
-        async with database.snapshot() as connection:
-            values = {"dataset": found.id, "drawn": ordinals, "kept": drawn}
-            async with connection.stream(READ, values, execution_options={"yield_per": BATCH}) as rows:
-                return await create(database, called, _read_items(rows), found.grader)
+        # Through a file, so that no connection is held while `create` waits for another one.
+        with tempfile.TemporaryFile() as lines:
+            async with (
+                database.snapshot() as connection,
+                connection.stream(DRAWN, {**values, "drawn": drawn}, execution_options={"yield_per": BATCH}) as rows,
+            ):
+                async for batch in rows.mappings().partitions():
+                    lines.write(msgspec.json.encode([*map(dict, batch)]) + b"\n")
+            lines.seek(0)
+            return await create(database, called, _read_items(lines), found.grader)
 
     return Drawn(await store(name, drawn=True), None if rest is None else await store(rest, drawn=False))
 
 
-async def _read_items(rows: AsyncResult[Any]) -> AsyncIterator[list[DatasetItem]]:
-    async for batch in rows.mappings().partitions():
-        yield [msgspec.convert(dict(row), DatasetItem) for row in batch]
+async def _read_items(lines: IO[bytes]) -> AsyncIterator[list[DatasetItem]]:
+    for line in lines:
+        yield _BATCH.decode(line)
 
 
 INSERT_UNLISTED = text("""

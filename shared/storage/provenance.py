@@ -24,7 +24,7 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
 from shared.storage.notes import load_notes
 from shared.storage.prompts import find_templates
-from shared.storage.samples import find_given_text, find_sample, make_not_found, read_gold_documents
+from shared.storage.samples import find_kept_text, find_sample, make_not_found, read_gold_documents
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 CAPACITY = 50_000
@@ -199,8 +199,8 @@ def find_extractor(params: Params | None) -> Extract:
 
 def find_answering_text(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
     """Return the last generated text with the sample's answer; without an outcome, the last text."""
-    if outcome is not None and (given := find_given_text(outcome)) is not None:
-        return given
+    if outcome is not None and (kept := find_kept_text(outcome)) is not None:
+        return kept
     newest = list(reversed(texts))
     answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)
     return next(answering, newest[0] if newest else None)

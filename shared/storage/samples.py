@@ -16,6 +16,7 @@ from mathrag.errors import Invalid, NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
 from shared.pipelines.measured import MEASURED
+from shared.pipelines.program_aided import PROGRAM
 from shared.rag import provenance
 from shared.rag.grading import Extract, get_grader, grader_names
 from shared.rag.provenance import EndedSample, Ending, SampleFacts, classify_ending
@@ -165,7 +166,7 @@ async def find_endings(
     extract = get_grader(name if name in grader_names() else "").extract
     made = {row["id"]: _AnswerHistory() for _, row, _ in undecided}
     answers = {row["id"]: outcome.answer if outcome else None for row, outcome in samples}
-    given = {row["id"]: find_given_text(outcome) for row, outcome in samples if outcome}
+    given = {row["id"]: find_kept_text(outcome) for row, outcome in samples if outcome}
     async for call in await connection.stream(CALLS, {"samples": list(made)}):
         if call.role == "retrieve":
             made[call.sample_id].searched = True
@@ -176,7 +177,7 @@ async def find_endings(
     def decide() -> None:
         for place, row, known in undecided:
             history, gold = made[row["id"]], relevant.get(row["ordinal"])
-            refuted = _find_refuted_equations(history.text or given.get(row["id"]) or "")
+            refuted = _find_refuted_equations(given.get(row["id"]) or history.text or "")
             documents = None if gold is None else frozenset(gold)
             complete = replace(known, searched=history.searched, relevant=documents, refuted=refuted)
             endings[place] = classify_ending(complete)
@@ -185,9 +186,10 @@ async def find_endings(
     return endings
 
 
-def find_given_text(outcome: Outcome) -> str | None:
-    """Return the text of another system, or of the job that is measured; None if the job generated its own."""
-    texts = (each.detail.get("text") for each in outcome.trace.decisions if each.stage in (IMPORTED, MEASURED))
+def find_kept_text(outcome: Outcome) -> str | None:
+    """Return the text that a decision keeps: another system's, the measured job's, or a program with its output."""
+    stages = (IMPORTED, MEASURED, PROGRAM)
+    texts = (each.detail.get("text") for each in outcome.trace.decisions if each.stage in stages)
     return next((text for text in texts if isinstance(text, str)), None)
 
 

@@ -37,13 +37,14 @@ INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 SPAN_KIND = "openinference.span.kind"
 CHAIN, LLM, RETRIEVER, RERANKER = "CHAIN", "LLM", "RETRIEVER", "RERANKER"
-EMBEDDING, EVALUATOR = "EMBEDDING", "EVALUATOR"
+EMBEDDING, EVALUATOR, TOOL = "EMBEDDING", "EVALUATOR", "TOOL"
 KINDS_OF_ROLE = {
     "retrieve": RETRIEVER,
     "rerank": RERANKER,
     "embed": EMBEDDING,
     "grade": EVALUATOR,
     "verify": EVALUATOR,
+    "execute": TOOL,
     "estimate": EVALUATOR,
     "rules": RETRIEVER,
 }

@@ -26,6 +26,7 @@ from shared.replies import (
     Document,
     Embedded,
     Estimated,
+    Executed,
     FoundRules,
     Generated,
     Graded,
@@ -171,7 +172,10 @@ def by_rule(request: Request) -> Reply:
         case "generate" if request.logprobs:
             return reflecting(number)
         case "generate":
-            return Generated(text=f"so \\boxed{{{number % 10}}}")
+            as_program = request.template.startswith("program") and number % 2
+            return Generated(
+                text=f"```python\nanswer = {number}\n```" if as_program else f"so \\boxed{{{number % 10}}}"
+            )
         case _:
             return measured(request, number)
 
@@ -183,6 +187,8 @@ def measured(request: Request, number: int) -> Reply:
             return Embedded(vector=struct.pack("<3f", number, 0, 1))
         case "verify":
             return Verified(verified=number % 5, refuted=number % 3, unknown=number % 2)
+        case "execute":
+            return Executed(output=str(number % 10))
         case "estimate":
             return Estimated(probability=number % 10 / 10)
         case "rules":

@@ -143,6 +143,7 @@ async def test_its_calls_come_before_those_of_a_batch(api: Api, database: Databa
         ("closed-book", "a-generator", 0, 0.0, {"generate": 1}),
         ("closed-book", "a-judge", 1, None, {"generate": 1}),
         ("hybrid", "a-generator", 0, 0.0, {"retrieve": 2, "generate": 1}),
+        ("program-aided", "a-generator", 0, 0.0, {"retrieve": 2, "generate": 2, "execute": 1}),
         ("mathrag-gate", "a-judge", 1, None, {"retrieve": 2, "judge": 10, "generate": 1}),
         ("mathrag-gate", "a-generator", 2, None, {"retrieve": 2, "judge": 10, "generate": 1}),
         ("hyde", "a-judge", 1, None, {"write": 8, "retrieve": 1, "generate": 1}),

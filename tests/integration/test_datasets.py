@@ -89,6 +89,7 @@ async def test_a_draw_again_is_the_same_and_another_seed_draws_others(api: Api) 
     await api.upload("datasets", "many", [{"question": f"What is {n}?", "answer": n} for n in range(60)])
     first = await draw(api, "some", 20, of="many", rest="others")
     assert await draw(api, "some", 20, of="many", rest="others", status=200) == first
+    assert await draw(api, "some", 20, of="many", rest="other-name") != first, "it is new, and answered with 201"
     assert (await draw(api, "other", 20, of="many", seed=1))["drawn"]["hash"] != first["drawn"]["hash"]
     assert "exists with other items" in (await draw(api, "some", 20, of="many", seed=1, status=409))["detail"]
 
@@ -100,6 +101,9 @@ async def test_what_cannot_be_drawn_is_refused(api: Api) -> None:
     assert "`size`" in (await draw(api, "some", 0, status=422))["detail"]
     assert "nobody" in (await draw(api, "some", 1, of="nobody", status=404))["detail"]
     assert (await draw(api, "so/me", 1, status=422))["title"] == "Invalid"
+    assert (await draw(api, "some", 1, rest="re/st", status=422))["title"] == "Invalid"
+    assert "`rest`: is the name of the drawn items" in (await draw(api, "some", 1, rest="some", status=422))["detail"]
+    assert (await api.http.get("/v1/datasets/some")).status_code == 404
 
 
 async def test_the_same_upload_again_is_the_same_dataset(api: Api) -> None:

@@ -330,7 +330,7 @@ async def test_a_pilot_asks_a_small_dataset_as_a_whole_and_recommends_a_variant_
     found = (await api.get(report))["recommendation"]
     assert (found["variant"], found["pipeline"], found["separable"]) == ("hybrid", "hybrid", False)
     assert found["words"].startswith("no variant is separable from hybrid on 5 questions: use hybrid")
-    assert found["words"].endswith("Model calls for each question: hybrid 1 generate")
+    assert found["words"].endswith("Model calls for each of these questions: hybrid 1 generate")
     assert found["words"].rstrip(".") in (await api.http.get("/experiments/pilot-items")).text
 
 
@@ -358,10 +358,15 @@ async def test_a_pilot_that_cannot_be_run_is_refused(api: Api, database: Databas
     refused = await pilot(api, models={"judge": "nobody"}, status=422)
     assert "`models.judge`: no guard serves a model 'nobody'" in refused["detail"]
     assert "`questions`" in (await pilot(api, questions=19, status=422))["detail"]
+    alone = await pilot(api, variants=[{"name": "hybrid", "pipeline": "hybrid"}], status=422)
+    assert "`variants`: there is nothing to compare hybrid with" in alone["detail"]
+    await scene.add_dataset(database, 5, "long" * 20)
+    assert "`name`: no pilot can be called" in (await pilot(api, dataset="long" * 20, status=422))["detail"]
     assert "nobody" in (await pilot(api, dataset="nobody", status=404))["detail"]
     await scene.without_gold(database)
     assert "has no gold answers to compare pipelines by" in (await pilot(api, status=422))["detail"]
-    assert (await pilot(api, params={"metrics": {"names": ["answer_relevance"]}}))["name"] == "pilot-items"
+    made = await pilot(api, params={"metrics": {"names": ["faithfulness"]}})
+    assert "the pipeline searches nothing" in made["left_out"]["closed-book"]
 
 
 async def test_a_pilot_with_the_same_key_is_made_once(api: Api) -> None:
@@ -370,6 +375,24 @@ async def test_a_pilot_with_the_same_key_is_made_once(api: Api) -> None:
     assert [reply.status_code for reply in replies] == [202, 202]
     assert replies[0].json()["id"] == replies[1].json()["id"]
     assert (await api.http.post(f"{PATH}/pilot", json=body)).status_code == 409
+
+
+async def test_a_pilot_sent_again_is_answered_as_before_whatever_has_changed(
+    api: Api, database: Database, redis_url: str
+) -> None:
+    await scene.add_dataset(database, 50, "many")
+    body = {"dataset": "many", "corpus": "docs", "questions": 20}
+    once = {"Idempotency-Key": "k"}
+    first = (await api.http.post(f"{PATH}/pilot", json=body, headers=once)).json()
+    settings = scene.SETTINGS.model_copy(update={"roles": {}})
+    async with serving(database, redis_url, settings) as without_models:
+        assert (await without_models.http.post(f"{PATH}/pilot", json={**body, "name": "new"})).status_code == 422
+        again = await without_models.http.post(f"{PATH}/pilot", json=body, headers=once)
+        assert (again.status_code, again.headers["Idempotency-Replayed"]) == (202, "true")
+        same = ("id", "rest", "left_out")
+        assert [again.json()[field] for field in same] == [first[field] for field in same]
+        other = await without_models.http.post(f"{PATH}/pilot", json={**body, "seed": 1}, headers=once)
+        assert "was sent with another request" in other.json()["detail"]
 
 
 async def planned(api: Api, body: Any, status: int = 200) -> Any:

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 
 from services.guard import app as app_module
 from services.guard.app import create_app as app_create_app
-from services.judge.executors import EstimateExecutor, RerankExecutor, VerifyExecutor
-from services.judge.pools import VerificationPool
+from services.judge.executors import EstimateExecutor, ProgramExecutor, RerankExecutor, VerifyExecutor
+from services.judge.pools import ProgramPool, VerificationPool
 from services.orchestrator.reports.report import report_on_job
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.retriever.app import create_app
@@ -33,6 +33,7 @@ from shared.processes.grading_pool import GradingPool
 from shared.rag.fusion import logistic
 from shared.rag.grading import mark
 from shared.replies import Estimated, Failure, FailureKind, Generated, Rated, Reply, Scored, Verified
+from shared.runtime.lifecycle import finish_due_jobs
 from shared.runtime.pins import ESTIMATOR, NO_RERANKER, VERIFIER, WEIGHTS, pin_reranker
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.queue import AnsweredCall, ClaimedCall
@@ -667,3 +668,56 @@ async def test_a_document_that_does_not_exist_is_a_failure_of_its_own_call(
     assert found[0] == Verified(verified=1, refuted=0, unknown=0)
     assert isinstance(found[1], Failure)
     assert found[1].kind is FailureKind.BACKEND_ERROR
+
+
+# Programs from the generator to the interpreter's process and back; all of a job's answers take one load.
+
+PROGRAMS = {
+    "squares": "```python\nanswer = sum(k**2 for k in range(1, 21))\n```",
+    "hostile": "```python\nimport os\nanswer = os.getpid()\n```",
+    "none": "I would count.",
+}
+
+
+class ProgramsByRole(ScriptedExecutor):
+    def __init__(self, programs: ProgramExecutor) -> None:
+        super().__init__(self.write)
+        self.programs = programs
+
+    def write(self, request: Request) -> Reply:
+        if not request.template.startswith("program"):
+            return by_rule(request)
+        number = int(str(request.values["question"]).split()[2])  # "What is 3 plus 4?"
+        return Generated(text=list(PROGRAMS.values())[number % 3])
+
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
+        return self.programs.run(calls, epoch) if calls[0].role == "execute" else super().run(calls, epoch)
+
+
+@pytest.mark.parametrize("items", [1, 10, 500])
+async def test_programs_compute_answers_and_the_others_are_asked_again_in_one_load(
+    database: Database, items: int
+) -> None:
+    await furnish(database, items)
+    job = await submit_job(database, "program-aided")
+    device = Device(database)
+    async with ProgramPool(1, deadline_s=60) as pool:
+        executor = ProgramsByRole(ProgramExecutor(pool))
+        await device.drain(Lane.JUDGE, executor)
+        await device.flip("a-generator", "first")
+        for _ in range(2):
+            await device.drain(Lane.GENERATE, executor)
+            await device.drain(Lane.JUDGE, executor)
+        await device.close("guard_stopped")
+    while await scalar(database, "SELECT state FROM jobs") == "finalizing":
+        await finish_due_jobs(database)  # some samples at once, as the orchestrator does
+    found = await report_on_job(database, str(job), {})
+    assert (found.state, found.model_loads) == ("completed", 1)
+    squares, hostile, none = ((items + 2 - place) // 3 for place in range(3))
+    counted = {"run": squares, "failed": hostile, "none": none}
+    assert found.decisions["program"] == {action: count for action, count in counted.items() if count}
+    assert found.calls_made["execute"] == min(items, 2)  # equal programs are one call
+    assert found.calls_made["generate"] == 2 * items - squares
+    (stored,) = (await rows(database, "SELECT outcome FROM outcomes o JOIN samples s ON s.id = sample_id WHERE kind = 'item' AND ordinal = 0"))[0]  # fmt: skip  # noqa: E501
+    assert msgspec.json.decode(stored, type=Outcome).answer == "2870"  # type: ignore[call-overload]
+    assert await check(database, job) == []

@@ -108,7 +108,7 @@ async def test_the_jobs_record_says_what_was_asked_and_with_what(api: Api, datab
     models = {role: json.loads(head["texts"][pin["hash"]])[0] for role, pin in record["pins"].items()}
     assert models == {
         "judge": "a-judge", "generate": "a-generator", "dense": "dense", "sparse": "sparse", "grade": "grader",
-        "rerank": "reranker", "verify": "verifier", "estimate": "difficulty",
+        "rerank": "reranker", "verify": "verifier", "execute": "interpreter", "estimate": "difficulty",
     }  # fmt: skip
     assert json.loads(head["texts"][record["prepared"]])["strategy"] in ("judge", "rules")
 

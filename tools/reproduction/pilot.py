@@ -66,9 +66,8 @@ def measure(client: Client, corpora: Path, world: World) -> dict[str, Any]:
     rest = experiments.run(client, {"name": f"rest-{digest(document)}", **document}, f"rest of {world.name}")
     job = next(row["job"] for row in rest["report"]["rows"] if row["variant"] == GATE["name"])
     decision = client.send(jobs.report(job))["gate"]
-    kinds = {
-        line["id"]: line["meta"]["operator"] for line in map(json.loads, (corpora / world.name / "corpus.jsonl").open())
-    }
+    lines = (corpora / world.name / "corpus.jsonl").read_text().splitlines()
+    kinds = {line["id"]: line["meta"]["operator"] for line in map(json.loads, lines)}
     operators = {each.hash: kinds[each.id] for each in client.corpora.documents(world.name)}
     gate = {key: decision[key] for key in ("strategy", "rho", "low", "high")}
     return {
@@ -157,6 +156,8 @@ def format_candidates(worlds: Sequence[Mapping[str, Any]]) -> str:
     shares = [get_shares(each["rest"]) for each in worlds]
     rows = [[each["name"], *(percent(of[name]) for name in names)] for each, of in zip(worlds, shares, strict=True)]
     rows.append(["mean", *(percent(fmean(of[name] for of in shares)) for name in names)])
+    below = [sum(of[name] < of[BASELINE] for of in shares) for name in names]
+    rows.append([f"below `{BASELINE}`", *(f"{count} of {len(shares)}" for count in below)])
     return pages.table(["data set", *(f"`{name}`" for name in names)], rows)
 
 
@@ -167,8 +168,8 @@ def format_gates(worlds: Sequence[Mapping[str, Any]]) -> str:
     for each in worlds:
         gate, shares = each["gate"], get_shares(each["rest"])
         ways = {
-            "rho": gate["rho"] > TAU, "lower end": gate["low"] > TAU, "order": gate["order"] > TAU,
-            "pilot": prefers_rules(get_shares(each["pilot"])), "hindsight": prefers_rules(shares),
+            "by rho": gate["rho"] > TAU, "by lower end": gate["low"] > TAU, "by order": gate["order"] > TAU,
+            "by pilot": prefers_rules(get_shares(each["pilot"])), "in hindsight": prefers_rules(shares),
         }  # fmt: skip
         for way, rules in ways.items():
             answered[way].append(shares[BY_RULES if rules else BY_JUDGE])
@@ -176,7 +177,7 @@ def format_gates(worlds: Sequence[Mapping[str, Any]]) -> str:
         quality = [percent(shares[name]) for name in (BY_RULES, BY_JUDGE)]
         rows.append([each["name"], *figures, *quality, *("rules" if rules else "judge" for rules in ways.values())])
     rows.append(["mean accuracy", "", "", "", "", *(percent(fmean(values)) for values in answered.values())])
-    header = ("data set", "rho", "order", f"`{BY_RULES}`", f"`{BY_JUDGE}`", *(f"by {way}" for way in answered))
+    header = ("data set", "rho", "order", f"`{BY_RULES}`", f"`{BY_JUDGE}`", *answered)
     return pages.table(header, rows)
 
 

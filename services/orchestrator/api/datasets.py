@@ -168,7 +168,8 @@ async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
     """
     made = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
     answer = DrawnDatasets(drawn=made.drawn.dataset, rest=made.rest.dataset if made.rest else None)
-    return json(answer, 201 if made.drawn.new else 200, {"Location": f"/v1/datasets/{request.name}"})
+    is_new = made.drawn.new or (made.rest is not None and made.rest.new)
+    return json(answer, 201 if is_new else 200, {"Location": f"/v1/datasets/{request.name}"})
 
 
 # Serves `POST /v1/datasets/from-graph`: makes a dataset of questions from a graph and facts held out from it.

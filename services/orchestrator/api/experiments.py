@@ -27,7 +27,7 @@ from services.orchestrator.experiments.pilot import Pilot, submit_pilot
 from services.orchestrator.experiments.report import ExperimentReport, report
 from services.orchestrator.reports.comparison import parse_measure
 from services.orchestrator.reports.warnings import list_edit_warnings, list_warnings
-from shared.experiments import Experiment
+from shared.experiments import Experiment, Variant
 from shared.shapes import ACCURACY, Scope
 from shared.storage import database, experiments
 from shared.storage.jobs import list_submitters
@@ -93,8 +93,7 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
     once = make_keyed_request(key, "POST /v1/experiments", request.model_dump())
     async with deps.drafting:
         accepted = await lifecycle.submit_once(deps.database, deps.settings, request, caller.name, once)
-    warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in request.variants])
-    warnings += await list_warnings(deps.database, experiment=accepted.experiment)
+    warnings = await _list_warnings(deps, accepted.experiment, request.variants)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
@@ -136,7 +135,8 @@ async def pilot(request: Pilot, deps: RequestDeps, caller: RequestCaller, key: I
     once = make_keyed_request(key, "POST /v1/experiments/pilot", request.model_dump())
     async with deps.drafting:
         made = await submit_pilot(deps.database, deps.settings, request, caller.name, once)
-    view = await _view_submitted(deps, made.experiment.experiment, [])
+    warnings = await _list_warnings(deps, made.experiment.experiment, request.variants)
+    view = await _view_submitted(deps, made.experiment.experiment, warnings)
     fields = {**msgspec.structs.asdict(view), "rest": made.rest, "left_out": dict(made.left_out)}
     headers = {REPLAYED: "true"} if made.experiment.replayed else {}
     return respond_with_tag(PilotView(**fields), status=202, headers={**_locate(view), **headers})
@@ -199,6 +199,11 @@ async def _check_owns(deps: Deps, experiment: str, caller: Caller) -> None:
         number = await experiments.resolve(connection, experiment)
     submitters = await list_submitters(deps.database, experiment=number)
     caller.check_owns(submitters, f"experiment {experiment}")
+
+
+async def _list_warnings(deps: Deps, number: int, variants: Sequence[Variant]) -> list[str]:
+    warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in variants])
+    return warnings + await list_warnings(deps.database, experiment=number)
 
 
 async def _answer(

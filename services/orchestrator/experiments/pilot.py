@@ -4,12 +4,12 @@ A pilot is an experiment with `hybrid` as its baseline, over questions drawn fro
 dataset of their own, because the best of several candidates looks better on the questions that chose it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mathrag.errors import Invalid, MathragError
+from mathrag.errors import Invalid, NotFound
 from services.orchestrator.experiments.lifecycle import (
     SubmittedExperiment,
     draft_jobs,
@@ -19,10 +19,12 @@ from services.orchestrator.experiments.lifecycle import (
 from shared.experiments import Experiment, ExperimentDataset, Name, Variant
 from shared.fields import WHOLE, Key, Stored
 from shared.settings import Settings
-from shared.storage import datasets
-from shared.storage.database import Database, KeyedRequest
+from shared.storage import datasets, experiments
+from shared.storage.database import Database, KeyedRequest, find_earlier
 
 BASELINE = "hybrid"
+REST = "-rest"
+"""End of the name of the dataset with the questions that were not drawn."""
 CANDIDATES = (
     Variant(name="closed-book", pipeline="closed-book"),
     Variant(name="sparse", pipeline="sparse"),
@@ -89,18 +91,18 @@ async def submit_pilot(
         TooLarge, TooMany: a limit of the operator is exceeded.
         IdempotencyMismatch, InProgress: see `idempotency.run_once`.
     """
-    name = asked.name or f"pilot-{asked.dataset}"[:60]
+    if keyed is not None and (earlier := await _find_earlier(database, asked, keyed)) is not None:
+        return earlier
     variants = asked.variants or list(CANDIDATES)
     if BASELINE not in [each.name for each in variants]:
         variants = [Variant(name=BASELINE, pipeline="hybrid"), *variants]
+    if len(variants) == 1:
+        raise Invalid(f"`variants`: there is nothing to compare {BASELINE} with", hint="add a variant, or give none")
+    experiment = _make_experiment(asked, variants)
     found = await datasets.load_details(database, asked.dataset)
     if not found.counts.gold and not asked.params.get("metrics"):
         hint = "name a metric that needs none, such as `params.metrics.names: [faithfulness]`"
         raise Invalid(f"`dataset`: {asked.dataset!r} has no gold answers to compare pipelines by", hint=hint)
-    experiment = Experiment(
-        name=name, datasets=[ExperimentDataset(dataset=asked.dataset, corpus=asked.corpus)], variants=variants,
-        baseline=BASELINE, params=asked.params, models=asked.models,
-    )  # fmt: skip
     left_out = {} if asked.variants else await _find_impossible(database, settings, experiment)
     experiment.variants = [each for each in variants if each.name not in left_out]
     if len(experiment.variants) == 1:
@@ -109,24 +111,55 @@ async def submit_pilot(
     await _check(database, settings, experiment)  # before questions are stored
     rest = None
     if found.items > asked.questions:
-        rest = f"{name}-rest"
-        await datasets.draw(database, asked.dataset, name, asked.questions, asked.seed, rest)
-        experiment.datasets = [ExperimentDataset(dataset=name, corpus=asked.corpus)]
+        rest = f"{experiment.name}{REST}"
+        await datasets.draw(database, asked.dataset, experiment.name, asked.questions, asked.seed, rest)
+        experiment.datasets = [ExperimentDataset(dataset=experiment.name, corpus=asked.corpus)]
     return SubmittedPilot(await submit_once(database, settings, experiment, submitted_by, keyed), rest, left_out)
+
+
+async def _find_earlier(database: Database, asked: Pilot, keyed: KeyedRequest) -> SubmittedPilot | None:
+    """Return what the same request made before, whatever could be submitted now."""
+    async with database.statement() as connection:
+        job = await find_earlier(connection, keyed)
+        if job is None:
+            return None
+        number = await experiments.find_experiment_of_job(connection, job)
+        document = await experiments.load_document(connection, number)
+    tried, questions = {each["name"] for each in document["variants"]}, document["datasets"][0]["dataset"]
+    candidates = () if asked.variants else CANDIDATES
+    return SubmittedPilot(
+        SubmittedExperiment(number, replayed=True),
+        rest=None if questions == asked.dataset else f"{questions}{REST}",
+        left_out={each.name: "it could not be submitted" for each in candidates if each.name not in tried},
+    )
+
+
+def _make_experiment(asked: Pilot, variants: Sequence[Variant]) -> Experiment:
+    try:
+        return Experiment(
+            name=asked.name or f"pilot-{asked.dataset}", variants=[*variants], baseline=BASELINE,
+            datasets=[ExperimentDataset(dataset=asked.dataset, corpus=asked.corpus)],
+            params=asked.params, models=asked.models,
+        )  # fmt: skip
+    except ValidationError as error:  # its name alone has not been checked yet
+        hint = "give the pilot a `name` of at most 60 letters, digits, `.`, `_` and `-`"
+        raise Invalid(f"`name`: no pilot can be called 'pilot-{asked.dataset}'", hint=hint) from error
 
 
 async def _find_impossible(database: Database, settings: Settings, asked: Experiment) -> dict[str, str]:
     """Return why default candidates cannot be submitted here, such as for want of a judge model.
 
     Raises:
-        MathragError: the baseline cannot be submitted.
+        Invalid, NotFound: the baseline cannot be submitted.
     """
     reasons = {}
+    # A metric cannot be measured on every pipeline; what else the parameters say may be for others to read.
+    params = {name: value for name, value in asked.params.items() if name == "metrics"}
     for variant in asked.variants:
-        alone = asked.model_copy(update={"variants": [variant], "baseline": None, "params": {}})
+        alone = asked.model_copy(update={"variants": [variant], "baseline": None, "params": params})
         try:
             await _check(database, settings, alone)
-        except MathragError as error:
+        except (Invalid, NotFound) as error:
             if variant.name == BASELINE:
                 raise
             reasons[variant.name] = error.message

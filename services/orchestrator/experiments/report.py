@@ -27,7 +27,7 @@ from services.orchestrator.reports.tally import Accuracy, compute_accuracy, load
 from services.orchestrator.reports.warnings import list_demonstration_warnings
 from shared.pipelines import registry
 from shared.shapes import Measure
-from shared.statistics.significance import Mean
+from shared.statistics.significance import Mean, describe_pair
 from shared.storage import experiments, jobs
 from shared.storage.configurations import merge
 from shared.storage.database import Database
@@ -170,8 +170,8 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: Comparisons | None
     """Comparisons of the systems; null if there is nothing to compare, or too much."""
     recommendation: Recommendation | None
-    """Which variant to use; null while jobs run, without a baseline, with several points or seeds, and if nothing is
-    measured."""
+    """Which variant to use; null until all jobs are completed, without a baseline, with several points or seeds, and
+    if nothing is measured."""
     measures: list[str]
     """Measures by which its cells may be compared."""
     notes: list[str]
@@ -213,7 +213,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         model_loads=len(set[tuple[int, int, int]]().union(*cost.loads.values())),
         rows=rows,
         comparisons=compared,
-        recommendation=recommend(compared.pooled, rows, asked) if compared and found.ended else None,
+        recommendation=recommend(compared.pooled, rows, asked) if compared and found.state == "completed" else None,
         measures=list_measures(facts),
         notes=[*warnings, *notes(found, members)],
         **{field: getattr(found, field) for field in ("id", "name", "state", "baseline", "request_counts")},
@@ -233,18 +233,22 @@ def recommend(compared: Comparison, rows: Sequence[Row], asked: Mapping[str, Any
     n = max((each.items for each in compared.pairs), default=0)
     if baseline is None or n == 0 or {each.name for each in compared.jobs} - variants.keys():
         return None
-    means = {each.name: each.measured.value or 0.0 for each in compared.jobs}
     better = [each for each in compared.pairs if each.separable and get_difference(each) > 0]
     calls = {name: _count_calls([row for row in rows if row.variant == name]) for name in variants}
     if better:
-        best = max(better, key=lambda each: (means[each.left], -sum(calls[each.left].values())))
-        name, words = best.left, f"use {best.left}, which is {best.words.replace(':', f' than {baseline}:', 1)}"
+        best = max(better, key=lambda each: (get_difference(each), -sum(calls[each.left].values())))
+        # One of several was chosen, so its interval is the one that is corrected for their number.
+        said = describe_pair(msgspec.structs.replace(best, difference=best.corrected or best.difference))
+        name, words = best.left, f"use {best.left}, which is {said.replace(':', f' than {baseline}:', 1)}"
     else:
         verdict = "beats" if any(each.separable for each in compared.pairs) else "is separable from"
         name, words = baseline, f"no variant {verdict} {baseline} on {n} questions: use {baseline}"
-        if ahead := [(each.needed, each.left) for each in compared.pairs if each.needed and get_difference(each) > 0]:
-            needed, leader = min(ahead)
-            words += f"; about {needed:,} questions would tell a lead like that of {leader} from chance"
+        leader = max(compared.pairs, key=get_difference)
+        if leader.needed and get_difference(leader) > 0:
+            words += f"; {leader.left} leads by {100 * get_difference(leader):.1f} points, for which a comparison of"
+            words += f" these two alone needs about {leader.needed:,} questions"
+    if failed := sum(row.result.request_counts.failed for row in rows if row.variant == name and row.result):
+        words += f". {format_count(failed, 'sample')} of {name} failed and count for nothing"
     costs = [f"{each} {_format_calls(calls[each])}" for each in dict.fromkeys((name, baseline))]
     chosen = variants[name]
     params = merge(asked["params"], chosen["params"])
@@ -255,12 +259,12 @@ def recommend(compared: Comparison, rows: Sequence[Row], asked: Mapping[str, Any
         pipeline=chosen["pipeline"],
         params=params,
         separable=bool(better),
-        words=f"{words}. Model calls for each question: {', '.join(costs)}",
+        words=f"{words}. Model calls for each of these questions: {', '.join(costs)}",
     )
 
 
 def _count_calls(rows: Sequence[Row]) -> dict[str, float]:
-    """Count the model calls for each sample by role, whichever job made them."""
+    """Count the model calls for each sample by role, whichever job made them; those of a calibration are shared out."""
     results = [row.result for row in rows if row.result]
     samples = sum(each.request_counts.total for each in results)
     calls = sum((Counter(each.calls_made) + Counter(each.calls_reused) for each in results), Counter[str]())

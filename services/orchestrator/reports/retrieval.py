@@ -13,7 +13,7 @@ from shared.statistics import significance
 from shared.statistics.significance import Difference, Mean
 from shared.storage.samples import ABSENT, SampleWithOutcome
 
-RANKED = ("nDCG@10", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR")
+RANKED = ("nDCG@10", "Recall@5", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR")
 """Measures of the ranked candidates; a list is never longer than the job requested."""
 FUSED, FINAL, CONTEXT = "fused", "final", "context"
 

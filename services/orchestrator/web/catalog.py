@@ -74,6 +74,7 @@ DOING = {
     "write": "write a text with the judge model",
     "estimate": "estimate how hard the question is",
     "verify": "check a document's equations",
+    "execute": "run the generator's program",
     "rules": "find rules in the bank",
     "grade": "compare answers",
     "generate": "answer with the generator model",

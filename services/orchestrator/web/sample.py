@@ -20,6 +20,7 @@ from services.orchestrator.web.prompts import compare_with_shipped, load_prompt_
 from shared.pages import charts
 from shared.pages.lines import describe_decision, summarise_reply
 from shared.pages.pages import format_query
+from shared.pipelines.program_aided import PROGRAM
 from shared.rag.answer_metrics import RELEVANT, list_scores
 from shared.rag.provenance import Ending, sort_as_found
 from shared.recent import LruCache
@@ -132,7 +133,9 @@ async def show_sample(
     found = await load_provenance(deps.database, job, index, repeat, prompts=True)
     of = await deps.job_views.get(deps.database, job)
     ranked = await _load_candidates(deps, of, found)
-    prompt = await load_prompt_of(deps, of)
+    decided = found.outcome.trace.decisions if found.outcome else ()
+    by_program = any((each.stage, each.action) == (PROGRAM, "run") for each in decided)
+    prompt = None if by_program else await load_prompt_of(deps, of)
     difference = None if prompt is None else await compare_with_shipped(deps, of, prompt)
     beside = await neighbours(deps.database, str(of.id), index, repeat)
     path = f"/v1/jobs/{of.id}/samples/{index}"
@@ -143,7 +146,7 @@ async def show_sample(
     ]
     ranks = charts.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
     names = {each.candidate.document: each.name for each in ranked}
-    decisions = [describe_decision(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
+    decisions = [describe_decision(each, names) for each in decided]
     # The first calls, and the last ones, which wrote the answer.
     steps: Sequence[Step] = found.steps
     last = MOST_CALLS // 4

@@ -214,7 +214,9 @@ async def test_a_closed_book_sample_says_that_no_document_was_searched_for(api: 
     assert "<svg viewBox" not in page
 
 
-@pytest.mark.parametrize("pipeline", ["self-rag", "crag", "critic-loop", "enhanced", "hyde", "self-consistency"])
+@pytest.mark.parametrize(
+    "pipeline", ["self-rag", "crag", "critic-loop", "enhanced", "hyde", "program-aided", "self-consistency"]
+)
 async def test_what_each_method_decided_is_said_in_words(api: Api, database: Database, pipeline: str) -> None:
     await api.job(pipeline)
     await finished(database)

@@ -13,13 +13,14 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag_gate.demo.world import Setting
 from services.orchestrator.experiments.grid import expand
+from services.orchestrator.experiments.pilot import CANDIDATES
 from shared.experiments import Experiment
 from shared.pages.figures import write_all
 from shared.pages.pages import find_block_names, rewrite_blocks
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
 from tests.unit.commands import Server
-from tools.reproduction import experiments, world_findings
+from tools.reproduction import experiments, pilot, world_findings
 from tools.reproduction import world as world_module
 from tools.reproduction.world import MAIN, NOISES, PILOT, SCALES, Study, World, model_files, studies
 
@@ -383,3 +384,74 @@ def test_somebody_else_s_server_is_not_taken_for_the_oracle(tmp_path: Path) -> N
         port = other.getsockname()[1]
         with pytest.raises(Failed, match=f"port {port} is taken"), world_module.serve_oracle(tmp_path, port):
             pass
+
+
+# The pilot: what it recommends against the truth measured afterwards.
+
+
+def accuracies(**shares: float) -> dict[str, Any]:
+    return {name.replace("_", "-"): {"value": share} for name, share in shares.items()}
+
+
+def lead(points: float, separable: bool) -> dict[str, Any]:
+    return {"difference": {"value": points, "low": points - 0.1, "high": points + 0.1}, "separable": separable}
+
+
+def piloted(recommended: str, lead_in_pilot: float, lead_on_rest: float, *, rho: float, order: float) -> Any:
+    shares = accuracies(hybrid=0.5, quality_rules=0.5 + lead_on_rest, quality_judge=0.75, mathrag_gate=0.5)
+    tried = accuracies(hybrid=0.5, quality_rules=0.5 + lead_in_pilot, quality_judge=0.7)
+    said = {"variant": recommended, "separable": recommended != "hybrid"}
+    return {
+        "name": f"{recommended}-1",
+        "pilot": {
+            "seconds": 60.4, "recommendation": said, "accuracy": tried,
+            "differences": {"quality-rules": lead(lead_in_pilot, separable=recommended != "hybrid")},
+        },
+        "rest": {"accuracy": shares, "differences": {"quality-rules": lead(lead_on_rest, separable=True)}},
+        "gate": {"rho": rho, "low": rho - 0.1, "high": rho + 0.1, "order": order},
+    }  # fmt: skip
+
+
+PILOTED = [
+    piloted("quality-rules", 0.3, 0.4, rho=0.5, order=0.6),
+    piloted("quality-rules", 0.3, -0.2, rho=0.9, order=0.3),
+    piloted("hybrid", 0.0, 0.1, rho=0.3, order=0.3),
+]
+
+
+def test_a_recommendation_is_held_against_the_rest_and_against_the_best_in_hindsight() -> None:
+    text = pilot.format_choices(PILOTED)
+    first, second, third = text.splitlines()[2:5]
+    assert "| +30.0 (20.0 to 40.0) | +40.0 (30.0 to 50.0) | 50.0 | 90.0 | 90.0 (`quality-rules`) | 60 s |" in first
+    assert "| 50.0 | 30.0 | 75.0 (`quality-judge`) |" in second
+    assert "| - | - | 50.0 | 50.0 | 75.0 (`quality-judge`) |" in third
+    assert "another variant than `hybrid` in 2 of 3 data sets; on the rest it was separably better in 1." in text
+    assert "fewer questions than `hybrid` in 1." in text
+    assert text.endswith("`hybrid` 50.0, recommended 56.7, the best in hindsight 80.0.")
+
+
+def test_each_way_to_choose_the_scorer_is_credited_with_what_its_choice_answered() -> None:
+    lines = pilot.format_gates(PILOTED).splitlines()
+    assert lines[2].endswith("| rules | judge | rules | rules | rules |")
+    assert lines[3].endswith("| rules | rules | judge | rules | judge |")
+    assert lines[4].endswith("| judge | judge | judge | judge | judge |")
+    assert lines[5] == "| mean accuracy |  |  |  |  | 65.0 | 60.0 | 80.0 | 65.0 | 80.0 |"
+
+
+def test_agreement_on_order_is_within_a_topic() -> None:
+    decision = {
+        "documents": list("abcdefg"), "rule_scores": [0.1, 0.2, 0.3, 0.9, 0.8, 0.5, 0.5],
+        "judge_scores": [0.5, 0.6, 0.7, 0.1, 0.2, 0.3, 0.4],
+    }  # fmt: skip
+    topics = dict(zip("abcdefg", ["one"] * 3 + ["two"] * 2 + ["even"] * 2, strict=True))
+    assert pilot.measure_order_agreement(decision, topics) == 0
+    assert pilot.measure_order_agreement(decision, topics | dict.fromkeys("de", "even")) > 0
+
+
+def test_the_numbers_of_the_pilot_page_are_those_of_the_committed_results() -> None:
+    found = json.loads((DOCS / "results" / "pilot.json").read_text())
+    text = (DOCS / "pilot.md").read_text()
+    assert rewrite_blocks(text, pilot.blocks(found)) == text
+    assert [each["name"] for each in found["worlds"]] == [f"{each.label}-{each.seed}" for each in pilot.list_worlds(1)]
+    candidates = [each.name for each in CANDIDATES]
+    assert all(list(each["pilot"]["accuracy"]) == candidates for each in found["worlds"])

@@ -44,9 +44,9 @@ def system(name: str, value: float | None) -> Compared:
     )  # fmt: skip
 
 
-def versus(left: str, right: str, gained: int, lost: int, *, items: int = 40) -> Versus:
+def versus(left: str, right: str, gained: int, lost: int, *, items: int = 40, tests: int = 1) -> Versus:
     counts = Counter({(YES, NO): gained, (NO, YES): lost, (YES, YES): items - gained - lost})
-    found = significance.compare_pair([counts] if items else [])
+    found = significance.compare_pair([counts] if items else [], tests=tests)
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
     return Versus(
         left=left, right=right, left_only=1, right_only=2, moved={}, words=significance.describe_pair(found), **fields
@@ -115,19 +115,23 @@ def recommended(*pairs: Versus, asked: dict[str, Any] = ASKED) -> Recommendation
 
 
 def test_the_best_of_what_is_separably_better_is_recommended_with_the_parameters_that_it_reads() -> None:
-    found = recommended(
-        versus("hybrid", "dense", 12, 0), versus("gate", "dense", 13, 1), versus("sparse", "dense", 0, 20)
-    )
+    best = versus("gate", "dense", 14, 1, tests=3)
+    assert best.corrected is not None
+    assert best.difference is not None
+    found = recommended(versus("hybrid", "dense", 12, 0), best, versus("sparse", "dense", 0, 20))
     assert (found.variant, found.pipeline, found.separable) == ("gate", "mathrag-gate", True)
     assert found.params == {"context_size": 2, "gate": {"tau": 0.3, "items": 20}}
-    assert found.words.startswith("use gate, which is better than dense: +30.0 points (")
+    low, high = best.corrected.low or 0, best.corrected.high or 0
+    assert low < (best.difference.low or 0)
+    assert f"use gate, which is better than dense: +32.5 points ({100 * low:+.1f} to {100 * high:+.1f})" in found.words
 
 
 def test_the_baseline_is_recommended_if_no_lead_is_separable() -> None:
     found = recommended(versus("hybrid", "dense", 6, 2), versus("gate", "dense", 4, 4))
     assert (found.variant, found.separable, found.params) == ("dense", False, {"context_size": 2})
     needed = versus("hybrid", "dense", 6, 2).needed
-    assert f"no variant is separable from dense on 40 questions: use dense; about {needed:,} questions" in found.words
+    assert found.words.startswith("no variant is separable from dense on 40 questions: use dense; hybrid leads by 10.0")
+    assert f"a comparison of these two alone needs about {needed:,} questions. Model calls" in found.words
     worse = recommended(versus("sparse", "dense", 0, 20))
     assert worse.words.startswith("no variant beats dense on 40 questions: use dense. Model calls")
 

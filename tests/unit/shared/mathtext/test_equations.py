@@ -130,6 +130,11 @@ def test_congruences_are_decided_by_the_modulus_that_they_name() -> None:
     assert wrong == {}
 
 
+def test_what_a_program_assigns_is_no_claim() -> None:
+    assert verdicts("Here:\n```python\n1 + 1 = 3\n```\nso 2 + 2 = 4.") == [True]
+    assert verdicts("```\n1 + 1 = 3") == []
+
+
 def test_an_equation_says_how_it_is_written() -> None:
     checked = arithmetic(r"We get $x = 2 + 3 = \boxed{6}$, so 1+1=3.")
     assert [each.text for each in checked] == ["x = 2 + 3", r"2 + 3 = \boxed{6}", "1+1=3"]

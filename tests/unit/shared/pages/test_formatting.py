@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.formatting import explain_missing_answers, format_accuracy, format_duration_range, format_headline
-from mathrag.report_lines import describe_repeats, describe_rules, describe_scoring_problems, name_rules
+from mathrag.report_lines import (
+    describe_repeats,
+    describe_rules,
+    describe_scoring_problems,
+    format_latency,
+    name_rules,
+)
 from shared.lease import policy
 from shared.pages import formatting, lines, pages
 from shared.pages.formatting import ValueDifference, compare_trees, extract_terms, flatten_tree, highlight
@@ -454,3 +460,11 @@ def test_a_page_is_written_anew_between_its_marks_alone() -> None:
 def test_a_block_that_nothing_computes_is_refused() -> None:
     with pytest.raises(KeyError, match="strange"):
         rewrite_blocks("<!-- strange: computed -->\n1\n<!-- end -->", {})
+
+
+def test_latency_is_the_share_of_a_sample_in_the_time_of_each_stage() -> None:
+    stages = {"retrieve": {"device_s": None}, "judge": {"device_s": 20.0}, "generate": {"device_s": 200.0}}
+    said = format_latency(stages, 500)
+    assert said == "0.44 s a sample: judge 0.04, generate 0.4 [its share of the calls' time, reused ones included]"
+    assert format_latency(stages, 0) is None
+    assert format_latency({"retrieve": {"device_s": None}}, 500) is None

@@ -16,6 +16,7 @@ from shared.calls import (
     DocumentRef,
     Embed,
     Estimate,
+    Execute,
     Generate,
     Grade,
     Judge,
@@ -33,7 +34,7 @@ from shared.rag import prompts
 from shared.rag.prompts import make_template_reference
 from tests.unit.cases import named
 
-ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "embed", "verify", "estimate")
+ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "embed", "verify", "execute", "estimate")
 PINS = {role: Pin(model_id=number, hash=f"{number:064x}") for number, role in enumerate(ROLES)}
 DOCUMENT = "ab" * 32
 JUDGE = Judge(rubric="reasoning-quality", document=DOCUMENT)
@@ -41,8 +42,9 @@ GENERATE = Generate(template="cot", question="What is 1 plus 1?", context=(DOCUM
 RETRIEVE = Retrieve(question="?", index="dense", k=3)
 GRADE = Grade(answer="2", gold="2")
 VERIFY = Verify(document=DOCUMENT)
+EXECUTE = Execute(program="answer = 1")
 ESTIMATE = Estimate(question="?")
-ALL = [RETRIEVE, JUDGE, GENERATE, GRADE, Rerank(question="?", documents=(DOCUMENT,)), VERIFY, ESTIMATE]
+ALL = [RETRIEVE, JUDGE, GENERATE, GRADE, Rerank(question="?", documents=(DOCUMENT,)), VERIFY, EXECUTE, ESTIMATE]
 
 
 def bound(call: Call, repeat: int = 0, **fields: Any) -> Bound:
@@ -92,6 +94,7 @@ def test_every_call_goes_to_the_model_and_the_lane_of_its_role() -> None:
         (Rerank(question="?", documents=()), "rerank", "rerank", Lane.JUDGE),
         (Embed(text="?"), "embed", "embed", Lane.JUDGE),
         (VERIFY, "verify", "verify", Lane.JUDGE),
+        (EXECUTE, "execute", "execute", Lane.JUDGE),
         (ESTIMATE, "estimate", "estimate", Lane.JUDGE),
     ]
     wrong = []
@@ -205,6 +208,7 @@ def test_a_generation_without_documents_has_no_context() -> None:
         (GRADE, msgspec.structs.replace(GRADE, answer=None)),
         (Grade(answer="a", gold="b"), Grade(answer="b", gold="a")),
         (VERIFY, msgspec.structs.replace(VERIFY, document="cd" * 32)),
+        (EXECUTE, Execute(program="answer = 2")),
         (ESTIMATE, Estimate(question="?!")),
     ],
 )

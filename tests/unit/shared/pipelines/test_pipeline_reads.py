@@ -47,6 +47,7 @@ PINS = {
         "generate",
         "grade",
         "verify",
+        "execute",
         "estimate",
         "rules",
     )

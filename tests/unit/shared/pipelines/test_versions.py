@@ -21,6 +21,7 @@ from shared.calls import (
     Decoding,
     Embed,
     Estimate,
+    Execute,
     FindRules,
     Generate,
     Grade,
@@ -43,6 +44,7 @@ from shared.replies import (
     Document,
     Embedded,
     Estimated,
+    Executed,
     Failure,
     FailureKind,
     FoundRules,
@@ -127,7 +129,9 @@ def reply(call: Call) -> Reply:
         case Generate() if call.logprobs:
             return reflect(number)
         case Generate() | Converse():
-            return Generated(text=rf"So \boxed{{{number % 7}}}." if number % 5 else "I cannot say.", truncated=False)
+            as_program = isinstance(call, Generate) and call.template.startswith("program")
+            text = f"```python\nanswer = {number % 7}\n```" if as_program else rf"So \boxed{{{number % 7}}}."
+            return Generated(text=text if number % 5 else "I cannot say.", truncated=False)
         case Write():
             return Generated(text="\n".join(f"What is {number % 20 + line} plus {line}?" for line in range(3)))
         case _:
@@ -142,12 +146,14 @@ def reflect(number: int) -> Generated:
     return Generated(text=rf"So \boxed{{{number % 7}}}.[Utility:5]", tokens=tokens)
 
 
-def measure(call: Embed | Verify | Estimate | FindRules | Mine | Grade, number: int) -> Reply:
+def measure(call: Embed | Verify | Execute | Estimate | FindRules | Mine | Grade, number: int) -> Reply:
     match call:
         case Embed():
             return Embedded(vector=b"")
         case Verify():
             return Verified(verified=number % 5, refuted=number % 3, unknown=number % 2)
+        case Execute():
+            return Executed(output=str(number % 7)) if number % 3 else Failure(kind=FailureKind.PROGRAM_TIMEOUT)
         case Estimate():
             return Estimated(probability=number % 10 / 10)
         case FindRules():
