@@ -31,7 +31,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-pilot reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-pilot reproduce-defaults reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs wheels lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figur
 
 reproduce-pilot: $(STAMP) ## What a pilot recommends on ten data sets, and the truth afterwards: docs/reference/pilot.md
 	@$(BIN)/python -m tools.reproduction.pilot
+
+reproduce-defaults: $(STAMP) ## Pipelines as they are by default against hybrid: docs/reference/defaults.md; DATA=folder of graphs and Cranfield
+	@$(BIN)/python -m tools.reproduction.defaults --data "$(or $(DATA),$(error DATA=DIR: docs/reference/defaults.md says what it holds))"
 
 reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures, docs/reference/rule-reproduction.md; DATA=folder of both
 	@$(BIN)/python -m tools.reproduction.rules --data "$(or $(DATA),$(error DATA=DIR: docs/reference/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))

@@ -76,6 +76,20 @@ class SubmitArguments(Arguments, frozen=True, kw_only=True):
     models: Annotated[dict[str, str], Meta(description='Model names by role, such as {"judge": "world-judge"}.')] = {}
 
 
+class CorpusArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `corpus-create`."""
+
+    name: Annotated[str, Meta(description="Name of the new corpus.")]
+    documents: Annotated[
+        dict[str, str],
+        Meta(
+            description="Texts by id, such as a file's name; 1 to 1,000 of at most 1 MiB together.",
+            min_length=1,
+            max_length=1000,
+        ),
+    ]
+
+
 class JobArguments(Arguments, frozen=True, kw_only=True):
     """Arguments of `job-status` and `job-report`."""
 
@@ -135,6 +149,8 @@ def read(given: dict[str, Any], kind: type[A]) -> A:
 MODES = {"semantic": "dense", "hybrid": "hybrid", "bm25": "sparse"}
 """The API's search mode for each strategy."""
 PIPELINE = "enhanced"
+UPLOAD_BYTES = 1 << 20
+"""Most that one call may upload. Both indexes of so much are built in a few seconds, before clients stop waiting."""
 WAIT_S = 55
 """Longest wait for a chat in seconds; a longer one is returned as a job, because clients stop after about a minute."""
 
@@ -189,6 +205,20 @@ async def enhanced_chat(server: Server, given: Json) -> Any:
     return await server.client.send(texts.chat(body))
 
 
+async def corpus_create(server: Server, given: Json) -> Any:
+    """Send `POST /v1/corpora`, a line a document; the service checks the lines as it does those of a file.
+
+    Raises:
+        Failed: the documents are too large together.
+    """
+    upload = read(given, CorpusArguments)
+    lines = [msgspec.json.encode({"id": id, "text": text}) + b"\n" for id, text in upload.documents.items()]  # noqa: A001
+    if (size := sum(map(len, lines))) > UPLOAD_BYTES:
+        problem = f"`documents`: {size:,} bytes; one call uploads at most {UPLOAD_BYTES:,}"
+        raise Failed("too_large", problem, hint="upload files: mathrag corpus create NAME --from PATH")
+    return await server.client.send(texts.upload("corpora", lines, upload.name))
+
+
 async def job_submit(server: Server, given: Json) -> Any:
     """Send `POST /v1/jobs` with an idempotency key, so that a retry on the way does not make a second job."""
     request = read(given, SubmitArguments)
@@ -215,6 +245,10 @@ TOOLS = (
     ServedTool(
         "enhanced-chat", "Enhanced RAG chat with query optimization and result refinement",
         CHAT, enhanced_chat, changes=True,
+    ),
+    ServedTool(
+        "corpus-create", "Store texts as a new corpus, and index it. Its documents cannot be changed later.",
+        make_schema(CorpusArguments), corpus_create, changes=True,
     ),
     ServedTool(
         "job-submit", "Answer every question of a dataset by a pipeline. Returns at once; follow it with job-status.",

@@ -183,11 +183,13 @@ class Retrieve(msgspec.Struct, frozen=True, kw_only=True, tag="retrieve"):
     hypothetical: tuple[str, ...] = ()
     """Texts whose vectors are averaged with the question's (HyDE), for dense indexes only. They are never hits."""
     duplicates: Duplicates = RELEASE_0_1
-    """The runtime sets this and the next two fields for every pipeline, from the job's parameters."""
+    """The runtime sets this and the next three fields for every pipeline, from the job's parameters."""
     item: str = ""
     """The question of the sample's item, if `question` is another text, such as a rewritten query."""
     gold: str = ""
     """The item's gold answer, with which `same-answer` compares a document's."""
+    threshold: float | None = None
+    """Cosine below which hits are cut, for dense indexes only; the reply names them."""
 
 
 class Rerank(msgspec.Struct, frozen=True, kw_only=True, tag="rerank"):
@@ -398,6 +400,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     duplicates: Duplicates = RELEASE_0_1
     item: str = ""
     gold: str = ""
+    threshold: float | None = None
     logprobs: int = 0
     rules: Rules | None = None
     """How an answer is graded; None: by the rules of `MATH`."""

@@ -14,12 +14,12 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
     rule."""
 
-    most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 3
+    most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 5
     """Maximum number of rules for a question; 0: no rules are looked for."""
     confidence: Share = 0.0
     """Minimum certainty of a rule: its PCA confidence if it has one, or else its standard confidence."""
-    support: Count = 1
-    """Minimum support of a rule."""
+    support: Count = 20
+    """Minimum support of a rule. Rules of smaller support are often certain and seldom true."""
     order: Literal["best", "worst", "random"] = "best"
     """`best`: the most certain rules of the relation; `worst`: the least certain; `random`: any rules of the bank. The
     last two are for ablations."""
@@ -37,6 +37,12 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     width: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
     """Documents of a search from which the next atom of a rule is searched; 0: a rule is searched by its query alone,
     as the authors do."""
+    question: bool = True
+    """Whether the question itself is also searched, and its documents take turns with those of the rules' chains. The
+    authors search by rules alone, which can lose what a plain search finds (docs/reference/defaults.md)."""
+    documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    """Number of documents of each rule whose union is taken, at most `candidates` (the document: the best k of each
+    rule); 0: as many of each as `candidates` holds by turns."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
@@ -55,19 +61,29 @@ MOST_REPEATS = 1000
 """Maximum number of repeats of a job, which count from 0 to 999."""
 
 
+class DenseParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Searches by vectors (seed document 003)."""
+
+    threshold: float | None = None
+    """Cosine similarity below which documents are cut from dense lists (docs/how-to/retrieval.md#least-similarity); by
+    default none is. It holds for one embedder (003: 0.7)."""
+
+
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
 
     method: Literal["rrf", "weighted"] = "rrf"
     """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
-    normaliser: Literal["min-max", "z-score", "sigmoid", "rank"] = "min-max"
-    """How the scores of two lists are made comparable; `weighted` only."""
+    normaliser: Literal["min-max", "z-score", "sigmoid", "rank", "raw"] = "min-max"
+    """How the scores of two lists are made comparable; `weighted` only. `raw`: the weights alone do it."""
+    slope: Annotated[float, msgspec.Meta(gt=0, le=100)] = 1.0
+    """Slope of `sigmoid` for each standard deviation (003: 1): below 1 nearer to `z-score`, above nearer to a step."""
     dense: Weight = 0.5
     """Weight of the dense list."""
     sparse: Weight = 0.5
     """Weight of the sparse list."""
     by_intent: bool = False
-    """Whether the question's intent sets the weights; `enhanced` only."""
+    """Whether the question's intent sets the weights; `enhanced` and `enhanced-crag`."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if both weights are 0."""
@@ -84,6 +100,9 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether misspelt words are corrected."""
     rewrite: bool = True
     """Whether the judge model rewrites the question."""
+    shown: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
+    """Number of documents, the best of the first searches, that the judge model is shown when it rewrites the question
+    (after Long et al. 2025, DIVER); 0: it sees the question alone."""
     decompose: bool = True
     """Whether the judge model splits the question into sub-queries."""
     hyde: bool = False
@@ -116,11 +135,11 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor counts: a job's first calls show whether it prefers a
-    question's own documents to those of another question. Set at submission together with the default floor."""
+    question's own documents to those of another question. Set at submission together with the default floor, to true
+    where answers are not mathematics."""
     floor: Share | None = None
     """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last; 0: relevance is not
-    asked for. By default 0 where answers are mathematics, and elsewhere 0.5, set at submission
-    (docs/explanation/pipelines.md#outside-mathematics)."""
+    asked for. By default 0.5, set at submission (docs/explanation/pipelines.md#what-is-relevant)."""
 
 
 class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,7 +193,8 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
     order: Literal["original", "score"] = "original"
-    """Order of the strips that are kept."""
+    """`original`: relevant documents, and strips, stay in the order in which they were found; `score`: they are ordered
+    by score, as the authors do. A reranker's probabilities always order documents."""
     fallback: str = ""
     """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
 
@@ -199,6 +219,12 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Form of the critic's reply; `json`: a score in [0, 1] and its reason (the document, section 2.1)."""
     rewrite_from: Few = 2
     """First attempt after which a query may be rewritten (the document's code: 2)."""
+    accumulate: bool = False
+    """Whether the critic is also shown what earlier rounds found relevant, the best `k`, and rates what a document adds
+    (the document, section 2.1: accumulated context)."""
+    stop: bool = False
+    """Whether the loop ends where a rewritten query finds no new document (the document, section 7: useless
+    rewritings); otherwise it is rewritten again."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
     """How the rewriter samples, and a critic that replies in JSON."""
 
@@ -366,6 +392,9 @@ class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Number of answers sampled from one prompt. The authors draw 40; accuracy gains most from the first 5 to 10."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=2)] = 0.7
     """Temperature of the draws, instead of `generate.temperature` (the authors: 0.5 to 0.7)."""
+    weights: Literal["count", "probability"] = "count"
+    """What a draw's vote counts: `count`: 1; `probability`: the exp of the mean log-probability of its tokens (the
+    authors' normalised weighted sum), which the generator's server must give."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -382,6 +411,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     (docs/explanation/pipelines.md#retrieval)."""
     rrf_k: int = 60
     """Constant of reciprocal rank fusion."""
+    dense: DenseParams = DenseParams()
     fusion: FusionParams = FusionParams()
     enhance: EnhanceParams = EnhanceParams()
     rerank: RerankParams = RerankParams()
@@ -397,9 +427,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Weight of the reasoning quality when `mathrag-gate` reranks."""
     rated: Annotated[int, msgspec.Meta(ge=1, le=MOST_CANDIDATES)] | None = None
     """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
-    them; the others stay behind. By default all candidates where answers are mathematics. Elsewhere it is set to
-    `context_size` at submission: quality then reorders the prompt, and removes nothing from it
-    (docs/explanation/pipelines.md#outside-mathematics)."""
+    them; the others stay behind. By default it is set at submission: to `context_size`, and to one more where answers
+    are mathematics (docs/explanation/pipelines.md#what-is-relevant)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
     """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
@@ -434,7 +463,7 @@ THRESHOLDS = tuple(f"{group}.{name}" for group in ("crag", "crag.similarity") fo
 """Thresholds of scores between 0 and 1, as every evaluator gives them; None is always allowed."""
 RANGES: dict[str, tuple[int, int]] = {
     "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
-    "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
+    "seed": (-(1 << 63), (1 << 63) - 1), "dense.threshold": (-1, 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
     "gate.top": (1, MOST_CANDIDATES), "gate.max_documents": (1, 100_000), "gate.min_pairs": (2, 100_000),
     **{f"{decoding}.temperature": (0, HOTTEST) for decoding in DECODINGS},
     **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS}, **dict.fromkeys(THRESHOLDS, (0, 1)),

@@ -167,6 +167,8 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True, tag="retrieved"):
     """Hashes of documents that were left out as near-duplicates of the question."""
     reason: str | msgspec.UnsetType = msgspec.UNSET
     """Why the search was impossible; unset if it was made."""
+    cut: tuple[Hit, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Hits that `threshold` removed from the end of the list; unset if it removed none."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored"):

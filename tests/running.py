@@ -85,7 +85,7 @@ class Service:
         assert violations == [], violations
 
 
-JUDGED = {"gate": {"tau": 1.0}}
+JUDGED = {"gate": {"tau": 1.0}, "rated": 10, "rerank": {"floor": 0}}
 """Parameters of a job whose judge rates every candidate, whatever rho is."""
 
 

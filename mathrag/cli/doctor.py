@@ -37,58 +37,48 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             raise typer.Exit(Exit.FINDING)
 
 
-class LocalChecks:
-    """The checks of the configuration and of this machine; without the server there are none."""
-
-    def __init__(self, data_dir: Path | None) -> None:
-        self.possible = has_server()
-        self.findings: list[Check] = []
-        self.usable = True
-        """Whether the settings can be loaded."""
-        self._data_dir = data_dir
-        if self.possible:
-            if data_dir is not None:  # else wrong settings are findings
-                import_server("mathrag_gate.cli.stack").require_directory(data_dir)
-            self.findings, self.usable = import_server("mathrag_gate.cli.checks").check_configuration()
-
-    def report_configuration(self, what: str) -> list[Check]:
-        """Return the problems of the configuration; if there are none, one check that says so, followed by `what`."""
-        valid = [Check(name="configuration", ok=True, detail=f"valid here; {what}")]
-        return self.findings or (valid if self.possible else [])
-
-    def check_servers(self) -> list[Check]:
-        """Check the versions of the embedded servers."""
-        return [*import_server("mathrag_gate.cli.checks").check_servers()] if self.possible else []
-
-    def check_this_machine(self) -> list[Check]:
-        """Run the checks that the service would make, with this folder's configuration."""
-        found: list[Check] = []
-        if self.possible:
-            found = import_server("mathrag_gate.cli.checks").check_this_machine(self._data_dir)
-        return found
-
-
 def examine(data_dir: Path | None = None) -> list[Check]:
-    """Run all checks that are possible from this machine, and return their results."""
-    local = LocalChecks(data_dir)
-    if not local.usable:
-        return local.findings
+    """Run all checks that are possible from this machine, and return their results.
+
+    Without the server, the configuration and this machine are not checked.
+    """
+    checks = _import_checks(data_dir)
+    findings, usable = checks.check_configuration() if checks else ([], True)
+    if not usable:
+        return list(findings)
+
+    def report_configuration(what: str) -> list[Check]:
+        valid = Check(name="configuration", ok=True, detail=f"valid here; {what}")
+        return findings or ([valid] if checks else [])
+
+    def check_this_machine() -> list[Check]:
+        return [*checks.check_this_machine(data_dir)] if checks else []
+
     try:
         url = address.url(data_dir)
     except Unreachable as nowhere:
-        return [*local.report_configuration(CHECKED_HERE), _failed_api(nowhere), *local.check_this_machine()]
+        return [*report_configuration(CHECKED_HERE), _failed_api(nowhere), *check_this_machine()]
     api = _check_api(url)
     if api.ok:
         # The service's own checks, unless it does not answer or refuses our key.
         with suppress(Failed), Client(url, timeout_s=DEEP_S) as asked:
             own = _decode_checks(asked.send(service.checks()))
-            here = local.check_servers() if address.is_local(url) else ()
-            return [*local.report_configuration(CHECKED_BY_SERVICE), api, *_check_sources(url), *here, *own]
-    if not address.is_local(url) or (api.ok and not local.possible):
+            here = checks.check_servers() if checks and address.is_local(url) else ()
+            return [*report_configuration(CHECKED_BY_SERVICE), api, *_check_sources(url), *here, *own]
+    if not address.is_local(url) or (api.ok and not checks):
         with Client(url) as remote:
             ready = _decode_checks(remote.send(service.readiness()))
-            return [*local.report_configuration(CHECKED_BY_READYZ), *ready]
-    return [*local.report_configuration(CHECKED_HERE), api, *_check_sources(url), *local.check_this_machine()]
+            return [*report_configuration(CHECKED_BY_READYZ), *ready]
+    return [*report_configuration(CHECKED_HERE), api, *_check_sources(url), *check_this_machine()]
+
+
+def _import_checks(data_dir: Path | None) -> Any:
+    """Import the server's checks of the configuration and of this machine; None without the server."""
+    if not has_server():
+        return None
+    if data_dir is not None:  # else wrong settings are findings
+        import_server("mathrag_gate.cli.stack").require_directory(data_dir)
+    return import_server("mathrag_gate.cli.checks")
 
 
 def _decode_checks(body: Any) -> list[Check]:

@@ -1,7 +1,6 @@
 """`mathrag experiment`: grids of jobs from a YAML file, and their comparison."""
 
 import shlex
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from mathrag.cli.output import (
     Exit,
     Model,
     Set,
+    flatten_parameters,
     parse_parameters,
     print_facts,
     print_json,
@@ -249,20 +249,11 @@ def _compose_submission(found: Json, dataset: str, corpus: str | None, models: l
     words = ["mathrag", "job", "submit", "--name", f"{found['variant']}-{dataset}", "--dataset", dataset]
     words += ["--corpus", corpus] if corpus else []
     words += ["--pipeline", found["pipeline"]]
-    for path, value in _flatten(found["params"]):
-        words += ["--set", f"{path}={msgspec.json.encode(value).decode()}"]
+    for setting in flatten_parameters(found["params"]):
+        words += ["--set", setting]
     for model in models:
         words += ["--model", model]
     return shlex.join([*words, "--wait"])
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the values of nested parameters with their paths, such as ("gate.tau", 0.3)."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 @experiment.command(cls=Mutation)

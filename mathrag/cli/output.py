@@ -1,7 +1,7 @@
 """What commands print and ask: tables, JSON, failures with their exit codes, confirmations."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -279,6 +279,15 @@ def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, An
         except msgspec.DecodeError:
             branch[leaf] = value
     return tree
+
+
+def flatten_parameters(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield nested parameters as `--set` takes them, such as gate.tau=0.3: the reverse of `parse_parameters`."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten_parameters(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={msgspec.json.encode(value).decode()}"
 
 
 def split_pairs(texts: list[str] | None, option: str) -> dict[str, str]:

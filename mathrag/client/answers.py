@@ -432,6 +432,8 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True):
     aggregate: str = "count"
     reply: str = "rating"
     rewrite_from: int = 2
+    accumulate: bool = False
+    stop: bool = False
     decoding: Decoding | None = None
 
 
@@ -469,6 +471,12 @@ class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
     deleted: str
     corpus: str
     hint: str
+
+
+class DenseParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Searches by vectors (seed document 003)."""
+
+    threshold: float | None = None
 
 
 class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
@@ -543,6 +551,7 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True):
     synonyms: bool = True
     correct: bool = True
     rewrite: bool = True
+    shown: int = 0
     decompose: bool = True
     hyde: bool = False
     subqueries: int = 3
@@ -660,6 +669,7 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str = "rrf"
     normaliser: str = "min-max"
+    slope: float = 1.0
     dense: float = 0.5
     sparse: float = 0.5
     by_intent: bool = False
@@ -1314,6 +1324,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     context_size: int = 1
     duplicates: str = "same-answer"
     rrf_k: int = 60
+    dense: DenseParams | None = None
     fusion: FusionParams | None = None
     enhance: EnhanceParams | None = None
     rerank: RerankParams | None = None
@@ -1774,6 +1785,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
     query: str = "joined"
     cot: bool = False
     width: int = 3
+    documents: int = 0
     phrases: str = ""
     decoding: Decoding | None = None
 
@@ -1864,6 +1876,7 @@ class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True):
 
     draws: int = 5
     temperature: float = 0.7
+    weights: str = "count"
 
 
 class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True):

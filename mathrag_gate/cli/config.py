@@ -5,7 +5,6 @@ parameters that a job does not set.
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ import yaml
 
 from mathrag.cli.api import list_and_print
 from mathrag.cli.command_groups import ApiCommand, Mutation
-from mathrag.cli.output import AsJson, Exit, parse_parameters, print_json, report_errors
+from mathrag.cli.output import AsJson, Exit, flatten_parameters, parse_parameters, print_json, report_errors
 from mathrag.client import service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -146,22 +145,13 @@ def history(
     """List the versions of the configuration, newest first: time, author and parameters."""
 
     def make_row(found: Json) -> tuple[object, ...]:
-        text = " ".join(f"{name}={value}" for name, value in _flatten(found["params"]))
+        text = " ".join(flatten_parameters(found["params"]))
         return found["version"], found["changed_at"], found["changed_by"], text or None
 
     list_and_print(
         service.list_configurations(), ("VERSION", "WHEN", "WHO", "PARAMETERS"), make_row, as_json,
         limit=limit, nothing="No parameter has been changed yet: see mathrag config set --help",
     )  # fmt: skip
-
-
-def _flatten(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each parameter with the name that `set` takes, such as gate.tau, and its value as JSON."""
-    for name, value in params.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, msgspec.json.encode(value).decode()
 
 
 def mask_passwords(value: Any) -> Any:

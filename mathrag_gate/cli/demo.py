@@ -35,8 +35,11 @@ from shared.pipelines.measured import MEASURED
 
 SETTINGS = ("orthogonal", "clean")
 """One in which most documents mislead, and one in which none does (docs/reference/reproduction.md)."""
-PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}}
-"""As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit."""
+PARAMS: dict[str, Any] = {
+    "context_size": 3, "generate": {"max_tokens": 96}, "rated": 10, "rerank": {"floor": 0.0},
+}  # fmt: skip
+"""As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit, and quality alone
+reorders all candidates."""
 QUICK = 10
 """Questions of each set in quick form: enough to see every part work, too few to tell pipelines apart."""
 CALL_COSTS = {"judge": 2, "generate": 5}

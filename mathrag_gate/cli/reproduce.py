@@ -5,11 +5,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -27,22 +27,22 @@ from mathrag.client.errors import Failed
 from mathrag.client.jobs import Job
 from mathrag.client.request import Json
 from mathrag.client.uploads import Sources
-from mathrag.errors import Invalid, InvalidLine, NotFound
+from mathrag.errors import NotFound
 from mathrag.formatting import format_accuracy
 from mathrag.messages import format_count
-from mathrag.reading import lines, paths, rows
-from mathrag.reading.columns import Columns
-from mathrag.reading.lines import Defect, Fields, Row
-from mathrag.reading.tables import ColumnNames
+from mathrag.reading import paths
+from mathrag.reading.lines import Fields
 from mathrag_gate.cli import checks, report
 from mathrag_gate.cli.up import CONFIGURATION, own_stack
 from mathrag_gate.reproduction import preset as presets
 from mathrag_gate.reproduction import problems
+from mathrag_gate.reproduction import published as published_runs
 from mathrag_gate.reproduction.problems import CORPUS
+from mathrag_gate.reproduction.published import GATE, METHODS, TRAINING
 from shared import canonical
+from shared.pages.pages import rewrite_blocks
 from shared.pipelines.imported import IMPORTED
 
-T = TypeVar("T", bound=msgspec.Struct)
 reproduce = typer.Typer(no_args_is_help=True)
 
 # `mathrag reproduce math`. Every step can be run again: finished work is reused, and interrupted work continues.
@@ -60,7 +60,7 @@ PAPER = {"dense": "86.00 ± 0.00 %", "sparse": "85.00 ± 0.00 %", "hybrid": "81.
 CAVEATS = "docs/how-to/math.md#what-to-expect says which of the paper's figures can be compared with these"
 
 Preset = Annotated[
-    str, typer.Option("--preset", help="Preset: paper (Ollama), paper-tgi, small, or your own YAML file.")
+    str, typer.Option("--preset", help="Preset: paper (Ollama), paper-code, paper-tgi, small, or your own YAML file.")
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder with MATH's training set and the questions.")]
 Corpus = Annotated[Path | None, typer.Option(help="Training set, if --data does not contain it under its usual name.")]
@@ -91,7 +91,7 @@ Embedder = Annotated[
 Out = Annotated[Path | None, typer.Option(help="Folder for all files (default: reproduction/PRESET).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before models are loaded.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running afterwards.")]
-Name = Annotated[str, typer.Argument(help="Preset: paper, paper-tgi or small.")]
+Name = Annotated[str, typer.Argument(help="Preset: paper, paper-code, paper-tgi or small.")]
 
 
 @reproduce.command("preset")
@@ -287,61 +287,23 @@ def _run(client: Client, document: dict[str, Any], folder: Path, *, is_new: bool
 
 # `mathrag reproduce published`. Every step can be run again: the dataset and the jobs that are there already are used.
 
-Method = Literal["dense", "sparse", "hybrid", "mathrag-gate"]
-GATE: Method = "mathrag-gate"
 EXPERIMENT = "20251124_184341"
 """The published experiment that is the paper's main table."""
 GRADER = "math-dataset"
-ITEMS, RESPONSES, RUNS = "items.jsonl", "responses.jsonl", "runs.csv"
-FOLDER = "--data FOLDER; docs/reference/paper-table.md lists its files"
-TRAINING = "--problems FILE names MATH's training set"
 ANOTHER_NAME = "choose another name: --name NAME"
 
-PublishedData = Annotated[Path, typer.Option(help=f"Folder with {RUNS}, {RESPONSES} and {ITEMS}.")]
+PublishedData = Annotated[
+    Path, typer.Option(help="Folder with runs.csv, responses.jsonl, items.jsonl and, for the page, two optional files.")
+]
 Training = Annotated[
     Path | None, typer.Option("--problems", help="MATH's training set, if --data does not contain it as train.jsonl.")
 ]
 Experiment = Annotated[str, typer.Option(help="Experiment to grade; the default is the paper's main table.")]
 Grader = Annotated[str, typer.Option(help="Grader of the answers, such as math.")]
 PublishedName = Annotated[str, typer.Option(help="Name of the dataset, with which the jobs' names begin.")]
-
-
-class _Item(msgspec.Struct):
-    """A line of items.jsonl: a question, and the number by which the runs call it."""
-
-    item: int
-    unique_id: str
-    problem: str
-    subject: str | None = None
-    level: str | int | None = None
-
-
-class _Problem(msgspec.Struct):
-    """A problem of MATH's training set."""
-
-    problem: str
-    solution: str
-
-
-class _Response(msgspec.Struct):
-    """A line of responses.jsonl."""
-
-    response: int
-    text: str
-
-
-class _Run(msgspec.Struct):
-    """A row of runs.csv: what one run of a method answered, and the authors' verdict."""
-
-    experiment: str
-    run: int
-    method: Method
-    item: int
-    response: int
-    published_correct: bool
-
-
-RUN_COLUMNS = ColumnNames(Columns({name: (name,) for name in _Run.__struct_fields__}), frozenset(), frozenset())
+Page = Annotated[
+    Path | None, typer.Option("--out", help="Also write a page in Markdown: every changed verdict, and all else.")
+]
 
 
 @reproduce.command("published")
@@ -351,22 +313,27 @@ def published(
     experiment: Experiment = EXPERIMENT,
     grader: Grader = GRADER,
     name: PublishedName = "published",
+    out: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Grade the paper's published answers again, and show both verdicts and the comparison with the gate.
 
-    It imports one job for each method into the running service. Run again, it only prints the table.
+    It imports one job for each method into the running service. Run again, it imports nothing. --out writes a page
+    with every changed verdict and its reason, differences, and what the files say about rho, the weights, seconds and
+    Recall@5; on a page that is there, it replaces only these parts.
     """
     with report_errors(as_json=as_json), Client() as client:
-        items = {each.item: each for each in _read(_open(data / ITEMS), _Item)}
-        answers = _read_answers(data, experiment, items)
         training = problems or next((data / each for each in CORPUS if (data / each).exists()), None)
         if training is None:
             raise NotFound(f"{data} contains none of {', '.join(CORPUS)}", hint=TRAINING)
-        questions = _read_questions(training, items.values())
-        client.send(texts.upload("datasets", _encode(questions), name))
+        found = published_runs.read(data, training, experiment)
+        page = published_runs.read_page(out) if out else ""
+        client.send(texts.upload("datasets", _encode(found.list_questions()), name))
         suffix = "".join(f"-{each}" for each in (experiment, grader) if each not in (EXPERIMENT, GRADER))
-        made = {each: _import(client, f"{name}-{each}{suffix}", name, grader, given) for each, given in answers.items()}
+        made = {
+            method: _import(client, f"{name}-{method}{suffix}", name, grader, found.list_answers(method))
+            for method in METHODS
+        }
         methods = []
         for method, job in made.items():
             ended = progress.watch(client, job["id"], progress.Silent())
@@ -374,12 +341,21 @@ def published(
                 message = f"job {ended['name']} is {ended['state']}: {ended['reason'] or 'no reason given'}"
                 raise Failed("unavailable", message, f"to import its answers again, {ANOTHER_NAME}")
             report = client.send(jobs.report(job["id"]))
-            right = sum(each["score"] for each in answers[method])
+            verdicts = [run.published_correct for run in found.runs if run.method == method]
             methods.append(
-                {"method": method, "job": job["id"], "published": right / len(answers[method]),
+                {"method": method, "job": job["id"], "published": sum(verdicts) / len(verdicts),
                  "accuracy": report["accuracy"], "theirs": report["theirs"]}
             )  # fmt: skip
         compared = client.send(jobs.compare([job["id"] for job in made.values()], baseline=made[GATE]["id"]))
+        if out:
+            samples = {
+                method: {(each["custom_id"], each["repeat"]): each for each in client.all(jobs.samples(job["id"]))}
+                for method, job in made.items()
+            }
+            blocks = published_runs.make_blocks(found, methods, compared["pairs"], samples, grader)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(rewrite_blocks(page, blocks), "utf-8")
+            typer.echo(f"written: {out}", err=True)
         if as_json:
             print_json({"experiment": experiment, "grader": grader, "methods": methods, "comparison": compared})
         else:
@@ -398,71 +374,6 @@ def _print_verdicts(methods: list[Json], compared: Json, grader: str) -> None:
     print_table(("JOB", "AGAINST", "VERDICT"), pairs)
     for note in compared["notes"]:
         typer.echo(f"  note: {note}")
-
-
-def _open(file: Path) -> Iterator[Row]:
-    if not file.is_file():
-        raise NotFound(f"there is no file {str(file)!r}", hint=FOLDER)
-    with file.open("rb") as opened:
-        yield from rows.read(opened, file.name, names=RUN_COLUMNS)
-
-
-def _read(found: Iterable[Row], kind: type[T]) -> Iterator[T]:
-    """Yield every row as a `kind`.
-
-    Raises:
-        InvalidLine: a row lacks a field, or has one of another type.
-    """
-    for source, number, content in found:
-        try:
-            yield msgspec.convert(lines.fields(content), kind, strict=False)
-        except (Defect, msgspec.ValidationError) as error:
-            raise InvalidLine(source, number, str(error)) from error
-
-
-def _read_answers(data: Path, experiment: str, items: dict[int, _Item]) -> dict[Method, list[Fields]]:
-    """Return the experiment's answers by method, as lines of an import.
-
-    Raises:
-        Invalid: a method has none, or a run names an item or a response that is not there.
-    """
-    responses = {each.response: each.text for each in _read(_open(data / RESPONSES), _Response)}
-    answers: dict[Method, list[Fields]] = {method: [] for method in get_args(Method)}
-    experiments = set()
-    for run in _read(_open(data / RUNS), _Run):
-        experiments.add(run.experiment)
-        if run.experiment != experiment:
-            continue
-        for file, number, known in ((ITEMS, run.item, items), (RESPONSES, run.response, responses)):
-            if number not in known:
-                raise Invalid(f"{RUNS} names number {number} of {file}, which {data / file} does not contain")
-        answers[run.method].append(
-            {"id": items[run.item].unique_id, "repeat": run.run - 1, "text": responses[run.response],
-             "score": int(run.published_correct)}
-        )  # fmt: skip
-    if lacking := [method for method, given in answers.items() if not given]:
-        message = f"{data / RUNS} has no runs of {', '.join(lacking)} in experiment {experiment!r}"
-        raise Invalid(message, hint=f"choose one of its experiments: {', '.join(sorted(experiments))}")
-    return answers
-
-
-def _read_questions(file: Path, items: Iterable[_Item]) -> list[Fields]:
-    """Return the questions as lines of a dataset, each with MATH's solution of the same problem.
-
-    The text of the problem identifies it, because not every copy of MATH has ids.
-
-    Raises:
-        Invalid: the file lacks a problem.
-    """
-    asked = {" ".join(each.problem.split()): each for each in items}
-    solutions: dict[str, str] = {}
-    for each in _read(paths.corpus_lines(file), _Problem):
-        if (problem := " ".join(each.problem.split())) in asked:
-            solutions[problem] = each.solution
-    if lacking := [item.unique_id for problem, item in asked.items() if problem not in solutions]:
-        message = f"{file} lacks {len(lacking)} of the {len(asked)} questions, such as {lacking[0]}"
-        raise Invalid(message, hint=TRAINING)
-    return [{**msgspec.structs.asdict(each), "solution": solutions[problem]} for problem, each in asked.items()]
 
 
 def _encode(found: list[Fields]) -> list[bytes]:

@@ -188,7 +188,7 @@ class RetrieveExecutor:
         return {
             "index": self._indexes[model_id], "question": request.values["question"], "k": request.k,
             "skip": request.skip, "hypothetical": request.hypothetical, "duplicates": request.duplicates,
-            "item": request.item, "gold": request.gold,
+            "item": request.item, "gold": request.gold, "threshold": request.threshold,
         }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ class CallAnswerer:
             return Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
         asked = {
             "index": self._indexes[call.index], "question": call.question, "k": call.k,
-            "duplicates": call.duplicates, "item": call.item,
+            "duplicates": call.duplicates, "item": call.item, "threshold": call.threshold,
         }  # fmt: skip
         try:
             return (await self._retriever.search([asked]))[0]

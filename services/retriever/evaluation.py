@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ from shared.ingest import datasets
 from shared.models import servers
 from shared.models.embedding import ModelFailed, RerankingModel
 from shared.params import EnhanceParams, FusionParams, Params
+from shared.pipelines.switches import find_closed
 from shared.rag import metrics, retrieval
 from shared.rag.fusion import NORMALISERS, fuse
 from shared.rag.retrieval import ORIGINAL
@@ -351,13 +353,14 @@ class CollectionSearcher:
 
     def __init__(
         self, backends: Sequence[Backend[SearchIndex]], data_dir: Path, collection: Collection, k: int,
-        reranker: RerankingModel | None = None,
+        reranker: RerankingModel | None = None, threshold: float | None = None,
     ) -> None:  # fmt: skip
         self._backends = {backend.kind: backend for backend in backends}
         self._root = data_dir / FOLDER
         self._collection = collection
         self._k = k
         self._reranker = reranker
+        self._threshold = -inf if threshold is None else threshold
         self._indexes: dict[Kind, SearchIndex] = {}
 
     def recipe(self, kind: Kind) -> dict[str, Any]:
@@ -365,8 +368,14 @@ class CollectionSearcher:
         return make_recipe(self._backends[kind], self._collection.hash)
 
     def lists(self, kinds: Iterable[Kind], queries: Queries) -> Lists:
-        """Search each index; a query is never among its own hits."""
-        return {kind: self._search_index(self._open_or_build(kind), queries) for kind in kinds}
+        """Search each index, and cut dense lists at the threshold; a query is never among its own hits."""
+        lists = {kind: self._search_index(self._open_or_build(kind), queries) for kind in kinds}
+        if "dense" in lists:
+            lists["dense"] = {
+                query: [match for match in found if match.score >= self._threshold]
+                for query, found in lists["dense"].items()
+            }
+        return lists
 
     def runs(self, modes: Sequence[Mode], queries: Queries) -> dict[str, Run]:
         """Rank in each mode, and return mode -> query -> documents; every index is searched once.
@@ -680,10 +689,10 @@ def estimate_interval(grid: Sequence[float], values: NDArray[np.float64], seed: 
 
 def format_settings(tuned: Mode) -> str:
     """Format the options that `mathrag job submit` needs for this mode."""
-    chosen = {f"fusion.{name}": getattr(tuned.fusion, name) for name in ("method", "normaliser", "dense", "sparse")}
-    chosen["rrf_k"] = tuned.rrf_k
-    del chosen["fusion.normaliser" if tuned.fusion.method == "rrf" else "rrf_k"]
-    return " ".join(f"--set {name}={value}" for name, value in chosen.items())
+    names = ("method", "normaliser", "slope", "dense", "sparse")
+    chosen = {f"fusion.{name}": getattr(tuned.fusion, name) for name in names} | {"rrf_k": tuned.rrf_k}
+    read = {name: value for name, value in chosen.items() if not find_closed(name, chosen, chosen.__getitem__)}
+    return " ".join(f"--set {name}={value}" for name, value in read.items())
 
 
 def _require_tunable_mode(request: Tune) -> Mode:
@@ -748,7 +757,8 @@ def answer(request: Request, settings: Settings) -> dict[str, Any]:
         servers.open_reranker(retrieval.reranker) as reranker,
     ):
         indexes = make_backends(retrieval, embedder)
-        searcher = CollectionSearcher(indexes, settings.data_dir, collection, request.k, reranker)
+        threshold = request.params.dense.threshold
+        searcher = CollectionSearcher(indexes, settings.data_dir, collection, request.k, reranker, threshold)
         if isinstance(request, Evaluate):
             return evaluate(request, collection, searcher)
         return tune(request, collection, searcher)

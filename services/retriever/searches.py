@@ -145,7 +145,7 @@ def compute_mean_direction(vectors: Sequence[Vector]) -> Vector:
     return (total / (length or 1)).astype(np.float32)
 
 
-# Answer many searches at once: one batch per index, then near-duplicates are dropped and a page is taken.
+# Answer many searches at once: one batch per index, then near-duplicates are dropped, a page is taken and cut.
 
 NO_VECTOR = "the embedder knows no token of the question, which therefore has no vector"
 SPARE = 10
@@ -165,6 +165,7 @@ class IndexSearch(BaseModel):
     duplicates: Duplicates = RELEASE_0_1
     item: Annotated[str, Field(max_length=MAX_QUESTION)] = ""
     gold: str = ""
+    threshold: float | None = None
 
     def leaves_out(self, document: Document) -> bool:
         """Tell whether the document would give the answer away."""
@@ -197,7 +198,7 @@ class Searcher:
 
         Raises:
             NotFound, Unavailable: an index does not exist or cannot be used; nothing is answered then.
-            Invalid: hypothetical texts for an index of words.
+            Invalid: hypothetical texts or a threshold for an index of words.
             TooLarge: a question or hypothetical text that the embedder cannot hold.
         """
         found = await self._search_indexes(searches)
@@ -205,7 +206,7 @@ class Searcher:
 
         def work() -> list[Retrieved]:
             return [
-                drop_duplicates(search, matches, known) if reason is None else Retrieved(hits=(), reason=reason)
+                take_page(search, matches, known) if reason is None else Retrieved(hits=(), reason=reason)
                 for search, (matches, reason) in zip(searches, found, strict=True)
             ]
 
@@ -220,8 +221,9 @@ class Searcher:
         dense = {number: index for number, index in indexes.items() if isinstance(index, DenseIndex)}
         sparse = {number: index for number, index in indexes.items() if number not in dense}
         for at, search in enumerate(searches):
-            if search.hypothetical and search.index in sparse:
-                raise Invalid(f"`searches.{at}.hypothetical`: index {search.index} is sparse; name a dense index")
+            if search.index in sparse and (search.hypothetical or search.threshold is not None):
+                field = "hypothetical" if search.hypothetical else "threshold"
+                raise Invalid(f"`searches.{at}.{field}`: index {search.index} is sparse; name a dense index")
 
         async def search_words(number: int) -> list[SearchMatches]:
             texts = [search.question for search in asked[number]]
@@ -258,19 +260,21 @@ class Searcher:
         ]
 
 
-def drop_duplicates(search: IndexSearch, matches: Sequence[IndexMatch], known: dict[str, Document]) -> Retrieved:
-    """Drop duplicates and take the page, so that no two pages overlap.
+def take_page(search: IndexSearch, matches: Sequence[IndexMatch], known: dict[str, Document]) -> Retrieved:
+    """Drop duplicates, take the page, so that no two pages overlap, and cut it at the threshold.
 
     Ranks start at 1 and continue from page to page. More than `SPARE` duplicates make a page shorter.
     """
     fetched = matches[: search.depth]
     dropped = [each for match in fetched if (each := match.document) in known and search.leaves_out(known[each])]
     kept = [match for match in fetched if match.document not in dropped][search.skip : search.skip + search.k]
-    hits = (
+    hits = tuple(
         Hit(document=match.document, rank=rank, score=match.score)
         for rank, match in enumerate(kept, start=search.skip + 1)
     )
-    return Retrieved(hits=tuple(hits), duplicates=tuple(dropped))
+    # Scores fall, so what is cut is the end of the list.
+    left = sum(search.threshold is None or hit.score >= search.threshold for hit in hits)
+    return Retrieved(hits=hits[:left], duplicates=tuple(dropped), cut=hits[left:] or msgspec.UNSET)
 
 
 def _find_depth(searches: Sequence[IndexSearch]) -> int:

@@ -55,6 +55,8 @@ SENTENCES = {
     "critic rewrite": "The critic found {relevant} relevant documents (mean {mean}): the query was rewritten.",
     "critic continue": "The critic found {relevant} relevant documents (mean {mean}): the search went on.",
     "retrieve retrieve": "The model asked for documents (probability {probability}).",
+    "retrieve cut": "The threshold of similarity cut {documents} documents from the list `{search}` (the best of them"
+    " has {best}).",
     "retrieve answer": "The model asked for no documents (probability {probability}).",
     "passage score": "With document {document} the answer scores {total} (relevance {relevance}, support {support},"
     " utility {utility}).",

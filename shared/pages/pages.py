@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import resources
@@ -258,3 +258,9 @@ def rewrite_blocks(text: str, blocks: Mapping[str, str]) -> str:
 def find_block_names(text: str) -> list[str]:
     """Return the names of the blocks of a page, in order."""
     return [name for _, name, _ in BLOCK.findall(text)]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table in Markdown."""
+    lines_of_cells = [f"| {' | '.join(map(str, row))} |" for row in (header, *rows)]
+    return "\n".join([lines_of_cells[0], "|---" * len(header) + "|", *lines_of_cells[1:]])

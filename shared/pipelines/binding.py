@@ -143,6 +143,7 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return call.index, Request(
                 role="retrieve", model="", values={"question": call.question}, k=call.k, skip=call.skip,
                 hypothetical=call.hypothetical, duplicates=call.duplicates, item=call.item, gold=call.gold,
+                threshold=call.threshold,
             )  # fmt: skip
         case Judge():
             return "judge", _judge(call, binding, repeat)

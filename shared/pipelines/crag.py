@@ -18,6 +18,7 @@ from shared.samples import Library, Sample, Steps
         *("candidates", "context_size", "crag", "duplicates", "enhance.decoding", *FUSED),
         *("generate", "judge", "rerank.by"),
     ),
+    version=2,
 )
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""

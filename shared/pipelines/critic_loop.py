@@ -19,7 +19,7 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
     """Search and rate in rounds until enough documents are relevant or no attempt is left, then generate."""
     critic, question = params.critic, sample.question
     pages, judged, decisions = QueryPages(question, params, library), list[Candidate](), list[Decision]()
-    query, attempt, action = question, 0, CriticAction.CONTINUE
+    query, rewritten, attempt, action = question, False, 0, CriticAction.CONTINUE
     while action is not CriticAction.GENERATE:
         attempt += 1
         paths = pages.make_searches(query)
@@ -27,19 +27,20 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         pages.add(query, gathered.lists)
         decisions += [replace(each, round=attempt) for each in gathered.decisions]
         unseen = pages.list_unseen(query, {each.document for each in judged})
-        page, reasons = yield from rate_page(unseen, question, critic)
+        accepted = filter_relevant(sort_by_relevance(judged), critic.generate)[: critic.k] if critic.accumulate else []
+        page, reasons = yield from rate_page(unseen, question, critic, tuple(each.document for each in accepted))
         judged += page
-        round_ = Round(attempt, query, page, len(filter_relevant(judged, critic.generate)), reasons)
+        round_ = Round(attempt, query, page, len(filter_relevant(judged, critic.generate)), reasons, rewritten)
         verdict = decide(round_, critic)
         decisions.append(round_.decision(verdict, critic))
-        action = verdict.action
+        action, rewritten = verdict.action, False
         if action is CriticAction.REWRITE:
             # Another query for the original question; without one, the last query goes on with its next page. The model
             # is shown at most one page of the best documents that are not irrelevant.
             hints = filter_relevant(sort_by_relevance(judged), critic.rewrite)[: critic.k]
             reply = yield rewrite_again(question, critic.decoding, tuple(each.document for each in hints))
             written = read_rewrite(question, reply)
-            query = next(iter(written.queries), query)
+            query, rewritten = next(iter(written.queries), query), bool(written.queries)
             decisions.append(replace(written.decision, round=attempt))
     best_first = sort_by_relevance(judged)
     trace = Trace(

@@ -8,7 +8,7 @@ from shared.replies import require
 from shared.samples import Library, Sample, Steps
 
 
-@pipeline("dense", reads=("candidates", "context_size", "duplicates", "generate"))
+@pipeline("dense", reads=("candidates", "context_size", "dense", "duplicates", "generate"))
 def dense(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from the dense index, then generate."""
     found = require((yield make_search(sample.question, "dense", params)))

@@ -10,11 +10,11 @@ from shared.rag.crag import DocumentPool, choose_useful, correct, list_candidate
 from shared.rag.retrieval import recall
 from shared.samples import Library, Sample, Steps
 
-EVALUATION = tuple(f"crag.{name}" for name in CragParams.__struct_fields__ if name not in ("strips", "top", "order"))
+EVALUATION = tuple(f"crag.{name}" for name in CragParams.__struct_fields__ if name not in ("strips", "top"))
 """Parameters of `crag` that correct a list; those of compression are left out, because `finish` compresses."""
 
 
-@pipeline("enhanced-crag", reads=(*ENHANCED, *EVALUATION, "judge"))
+@pipeline("enhanced-crag", reads=(*ENHANCED, *EVALUATION, "judge"), version=2)
 def enhanced_crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve by every wording, evaluate, correct, rerank, compress, then generate."""
     question = sample.question

@@ -11,7 +11,7 @@ from shared.replies import require
 from shared.samples import Library, Sample, Steps
 
 
-@pipeline("hyde", reads=("candidates", "context_size", "duplicates", "generate", "hyde", "judge.per_repeat"))
+@pipeline("hyde", reads=("candidates", "context_size", "dense", "duplicates", "generate", "hyde", "judge.per_repeat"))
 def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
     """Have the judge model write documents, search with them, then generate; with 0 documents it is `dense`."""
     written = draft_hypotheses(sample.question, params.hyde)

@@ -22,10 +22,10 @@ from shared.shapes import PluginPin
 
 AFTERWARDS = ("grading", "metrics")
 """Parameters that apply after every pipeline."""
-FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
-"""Parameters of a pipeline that fuses two lists with fixed weights."""
+FUSED = ("dense", *(f"fusion.{name}" for name in ("method", "normaliser", "slope", "dense", "sparse")), "rrf_k")
+"""Parameters of a pipeline that searches both indexes and fuses the lists with fixed weights."""
 ENHANCED = (
-    *("candidates", "compress", "context_size", "duplicates", "enhance", "fusion"),
+    *("candidates", "compress", "context_size", "dense", "duplicates", "enhance", "fusion"),
     *("generate", "hyde", "judge.per_repeat"),
     *("rerank.by", "rerank.enabled", "rerank.refuse", "rerank.threshold", "rrf_k"),
 )

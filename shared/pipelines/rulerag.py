@@ -20,7 +20,7 @@ READS = (
 )
 
 
-@pipeline("rulerag", reads=READS)
+@pipeline("rulerag", reads=READS, version=2)
 def rulerag(sample: Sample, params: Params, library: Library) -> Steps:
     """Find rules for the question, search for each, and show them to the generator; without rules, search for it."""
     guided = yield from find_guidance(sample.item, params)

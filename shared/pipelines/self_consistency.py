@@ -29,12 +29,13 @@ from shared.samples import Library, Sample, Steps
 )
 def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, sample several answers, and return the one with most votes."""
+    by_probability = params.self_consistency.weights == "probability"
     dense, sparse = yield make_searches(sample.question, params)
     trace = make_fused_trace(FoundLists(require(dense), require(sparse)), params)
 
     def prompts(shown: PromptDocuments) -> list[Generate]:
         prompt = make_generation(sample.question, shown.documents)
-        prompt = replace(prompt, temperature=params.self_consistency.temperature)
+        prompt = replace(prompt, temperature=params.self_consistency.temperature, logprobs=int(by_probability))
         return [replace(prompt, draw=draw) for draw in range(params.self_consistency.draws)]
 
     written = yield from write(prompts, choose_context(trace, params))
@@ -43,10 +44,13 @@ def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps
         require(written.replies[0])
     found = [get_grader(params.grading.grader).extract(reply.text)[0] for reply in texts]
     answers = [answer for answer in found if answer is not None]
+    weighed = voting.weigh_texts(texts) if by_probability else voting.Weights([1] * len(texts))
+    weights = [weight for answer, weight in zip(found, weighed.weights, strict=True) if answer is not None]
 
     pairs = voting.pair_answers(answers)
     verdicts = dict(zip(pairs, (yield [voting.make_comparison(pair) for pair in pairs]), strict=True))
-    candidates = voting.count_votes(answers, verdicts)
+    candidates = voting.count_votes(answers, verdicts, weights)
     elected = texts[found.index(candidates[0].answer)] if candidates else texts[0]
-    decisions = (*trace.decisions, *written.decisions, *voting.describe_vote(candidates, verdicts, written.replies))
+    votes = voting.describe_vote(candidates, verdicts, written.replies, weighed=by_probability)
+    decisions = (*trace.decisions, *written.decisions, *weighed.decisions, *votes)
     return make_outcome(elected, written.documents, replace(trace, decisions=decisions))

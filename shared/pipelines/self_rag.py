@@ -39,7 +39,9 @@ class PassageBranch(NamedTuple):
     scores: PassageScores
 
 
-@pipeline("self-rag", reads=("candidates", "duplicates", "generate.max_tokens", "generate.temperature", "self_rag"))
+@pipeline(
+    "self-rag", reads=("candidates", "dense", "duplicates", "generate.max_tokens", "generate.temperature", "self_rag")
+)
 def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
     """Generate without a passage; if the model asks for some, generate after each and return the best answer."""
     found, plain = yield [make_search(sample.question, "dense", params), _continue_after("", sample, params)]

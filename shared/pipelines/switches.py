@@ -14,7 +14,10 @@ DEFAULTS = Params()
 CALIBRATION = tuple(
     f"gate.{name}" for name in ("tau", "items", "top", "max_documents", "min_pairs", "on_unusable", "repeats", "truth")
 )
-BY_RULES = tuple(f"rulerag.{name}" for name in ("confidence", "support", "order", "use", "ask", "query", "width"))
+BY_RULES = tuple(
+    f"rulerag.{name}"
+    for name in ("confidence", "support", "order", "use", "ask", "query", "width", "documents", "question")
+)
 OF_JUDGE = ("judge.temperature", "judge.max_tokens")
 
 
@@ -30,10 +33,13 @@ class Switch(NamedTuple):
 
 
 SWITCHES = (
-    Switch(("fusion.normaliser",), ("fusion.method",), ("rrf",)),
+    Switch(("fusion.normaliser", "fusion.slope"), ("fusion.method",), ("rrf",)),
+    Switch(("fusion.slope",), ("fusion.normaliser",), ("min-max", "z-score", "rank", "raw")),
     Switch(("rrf_k",), ("fusion.method",), ("weighted",)),
     Switch(("fusion", "rrf_k"), ("rulerag.index",), ("dense", "sparse")),
+    Switch(("dense",), ("rulerag.index",), ("sparse",)),
     Switch(("enhance.terms",), ("enhance.synonyms", "enhance.correct")),
+    Switch(("enhance.shown",), ("enhance.rewrite",)),
     Switch(("enhance.subqueries",), ("enhance.decompose",)),
     Switch(("enhance.decoding",), ("enhance.rewrite", "enhance.decompose", "crag.rounds", "crag.fallback"), (0, "")),
     Switch(("hyde",), ("enhance.hyde",)),
@@ -53,7 +59,9 @@ SWITCHES = (
     Switch(("seed",), ("rulerag.order",), ("best", "worst")),
     Switch(("route.threshold",), ("route.enabled",)),
     Switch((*BY_RULES, "rules"), ("rulerag.most",), (0,)),
-    Switch(("rulerag.query", "rulerag.width"), ("rulerag.use",), ("generation",)),
+    Switch(
+        ("rulerag.query", "rulerag.width", "rulerag.documents", "rulerag.question"), ("rulerag.use",), ("generation",)
+    ),
     # Graders of plug-ins are given threshold and separators, too; "" is the dataset's grader, which is not known here.
     Switch(("grading.threshold",), ("grading.grader",), tuple(GRADERS.keys() - {"f1"})),
     Switch(("grading.separators",), ("grading.grader",), tuple(GRADERS.keys() - {"set"})),

@@ -17,7 +17,7 @@ from shared.rag.answering import PromptDocuments, ask_for_relevance
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import measure_diversity
 from shared.rag.prompts import localised
-from shared.rag.provenance import FoundLists, make_candidate, make_searches, note_unsearched
+from shared.rag.provenance import FoundLists, make_candidate, make_searches, note_search
 from shared.rag.retrieval import ORIGINAL, RecallPath
 from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite, rewrite_again
 from shared.rag.text import CJK, TermWeights, cosine, extract_terms, find_formulas
@@ -61,8 +61,8 @@ class Thresholds(NamedTuple):
 UNKNOWN = Thresholds(None, None)
 """Whatever the scores are, the list is ambiguous."""
 THRESHOLDS: Mapping[Evaluator, Thresholds] = {
-    # The rubric's words: from 4 of 5 on it helps, and 1 of 5 is "not at all". Ratings are in steps of a quarter.
-    "judge": Thresholds(0.75, 0.25),
+    # 3 of 5 is enough: chosen on problem worlds, where questions in Chinese seldom get more. 1 of 5 is "not at all".
+    "judge": Thresholds(0.5, 0.25),
     # Seed document 001, for a confidence in [0, 1], which a reranker's probability is.
     "reranker": Thresholds(0.8, 0.3),
     # Cosines of one embedder mean nothing for another: `crag.similarity` has those of the corpus's embedder.
@@ -82,6 +82,9 @@ class CragEvaluation(NamedTuple):
     """Scores by document, in the order in which the documents were found."""
     fallback: str | None = None
     """Why another evaluator stands in: the failure's kind."""
+    order: Literal["score", "class", "found"] = "score"
+    """What sorts documents: the score, or only whether it makes them relevant, perhaps relevant or irrelevant, or
+    nothing, so that they stay as they were found."""
 
     @property
     def action(self) -> ListAction:
@@ -102,24 +105,18 @@ class CragEvaluation(NamedTuple):
         """Return the documents that are not known to be irrelevant, in their order."""
         return [document for document, score in self.scores.items() if flag_score(score, self.thresholds) != 0]
 
-    @property
-    def orders(self) -> bool:
-        """Return whether documents are sorted by these scores.
-
-        For similarity they are not: the fused order, which also uses words, is better (measured on Cranfield).
-        """
-        return self.evaluator != "similarity"
-
     def rank_documents(self) -> list[str]:
         """Return all documents, the best first; ties keep their order."""
         return sorted(self.scores, key=lambda document: -self.place(document))
 
     def place(self, document: str) -> float:
-        """Return the sort key of a document: its score, or less than every score if it is not known."""
-        if not self.orders:
+        """Return the sort key of a document, which is lowest if nothing is known about it."""
+        if self.order == "found":
             return 0.0
         score = score_or_none(self.scores[document])
-        return -math.inf if score is None else score
+        if score is None:
+            return -math.inf
+        return score if self.order == "score" else float(flag_score(score, self.thresholds) or 0)
 
 
 def choose_thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
@@ -178,13 +175,17 @@ def make_evaluation(
     Where every document's evaluation failed, similarity stands in, which asks nobody, with the default thresholds of
     the corpus's embedder (seed document 001: "evaluation failed: default thresholds").
     """
+    # A judge's rating only tells relevant documents from others; among them the fused order is better, as measured on
+    # problem worlds (docs/reference/pilot.md). Similarity orders nothing, as measured on Cranfield.
+    thresholds = choose_thresholds(evaluator, params)
     if evaluator == "similarity":
-        return CragEvaluation(evaluator, choose_thresholds(evaluator, params), score_by_similarity(list(scores), dense))
+        return CragEvaluation(evaluator, thresholds, score_by_similarity(list(scores), dense), order="found")
     failed = [score for score in scores.values() if isinstance(score, Failure)]
     if not failed or len(failed) < len(scores):
-        return CragEvaluation(evaluator, choose_thresholds(evaluator, params), dict(scores))
-    found = score_by_similarity(list(scores), dense)
-    return CragEvaluation("similarity", get_default_thresholds("similarity", params), found, failed[0].kind.value)
+        by_score = evaluator == "reranker" or params.order == "score"
+        return CragEvaluation(evaluator, thresholds, dict(scores), order="score" if by_score else "class")
+    found, thresholds = score_by_similarity(list(scores), dense), get_default_thresholds("similarity", params)
+    return CragEvaluation("similarity", thresholds, found, failed[0].kind.value, "found")
 
 
 def score_by_similarity(documents: Sequence[str], dense: Sequence[Retrieved]) -> dict[str, Score]:
@@ -298,7 +299,7 @@ class DocumentPool(NamedTuple):
                 failure=score.kind.value if isinstance(score, Failure) else None,
                 relevance=score_or_none(score),
                 paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
-                score=score_or_none(score) if evaluation.orders else fused[document],
+                score=fused[document] if evaluation.evaluator == "similarity" else score_or_none(score),
             )
             candidates.append(candidate)
         return candidates
@@ -308,7 +309,7 @@ class DocumentPool(NamedTuple):
             return self.add_decision(
                 Decision(stage="retrieve", action=f"without {name}", round=number, fallback=reply.kind.value)
             )
-        decisions = self.decisions + note_unsearched(name, reply, number)
+        decisions = self.decisions + note_search(name, reply, number)
         return self._replace(lists=(*self.lists, (name, reply)), decisions=decisions)
 
     def _add_without_duplicates(self, documents: Sequence[tuple[str, float]], library: Library, params: Params) -> Self:

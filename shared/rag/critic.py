@@ -31,7 +31,9 @@ class RoundDecision(NamedTuple):
 
     action: CriticAction
     forced: bool = False
-    """There is no attempt left; the documents may not be enough."""
+    """There is nothing left to try; the documents may not be enough."""
+    reason: str = ""
+    """Why there is nothing left to try before the last attempt."""
 
 
 class Round(NamedTuple):
@@ -46,6 +48,8 @@ class Round(NamedTuple):
 
     reasons: Sequence[str] = ()
     """Reasons of the ratings, in the page's order; empty if the critic gives none."""
+    rewritten: bool = False
+    """Whether the query was rewritten before this round."""
 
     @property
     def mean(self) -> float | None:
@@ -80,6 +84,8 @@ class Round(NamedTuple):
             detail[params.aggregate] = self.score(params.aggregate)
         if params.reply == "json":
             detail["reasons"] = list(self.reasons)
+        if verdict.reason:
+            detail["reason"] = verdict.reason
         fallback = failures[0] if failures and self.mean is None else None
         action = verdict.action.value
         return Decision(stage="critic", action=action, round=self.attempt, detail=detail, fallback=fallback)
@@ -97,27 +103,32 @@ def decide(round_: Round, params: CriticParams) -> RoundDecision:
         return RoundDecision(CriticAction.GENERATE)
     if round_.attempt >= params.attempts:
         return RoundDecision(CriticAction.GENERATE, forced=True)
+    if params.stop and round_.rewritten and not round_.page:
+        return RoundDecision(CriticAction.GENERATE, forced=True, reason="the rewritten query found no new document")
     poor = score is not None and score < params.rewrite and round_.attempt >= params.rewrite_from
     return RoundDecision(CriticAction.REWRITE if poor or not round_.page else CriticAction.CONTINUE)
 
 
 def rate_page(
-    page: Sequence[Candidate], question: str, params: CriticParams
+    page: Sequence[Candidate], question: str, params: CriticParams, accepted: tuple[str, ...] = ()
 ) -> Generator[Yielded, Any, tuple[list[Candidate], list[str]]]:
     """Have the critic rate each document; return the page with its ratings, and their reasons.
 
-    A rating counts as (rating - 1) / 4. A candidate whose rating failed has the failure instead.
+    A rating counts as (rating - 1) / 4. A candidate whose rating failed has the failure instead. With `accepted`
+    documents, named by their hashes, the critic rates what each document adds to them.
     """
     if not page:
         return [], []
     calls: list[Judge | Write]
     if params.reply == "rating":
-        rubric = localised("relevance", question)
-        calls = [Judge(rubric=rubric, document=each.document, question=question) for each in page]
+        rubric = localised("relevance-added", question) if accepted else localised("relevance", question)
+        calls = [Judge(rubric=rubric, document=each.document, documents=accepted, question=question) for each in page]
     else:
-        template, slots = localised("critic", question), {"question": question}
+        template = localised("critic-added", question) if accepted else localised("critic", question)
+        decoding, slots = params.decoding, {"question": question}
         calls = [
-            Write(template=template, decoding=params.decoding, slots=slots, documents=(each.document,)) for each in page
+            Write(template=template, decoding=decoding, slots=slots, documents=(*accepted, each.document))
+            for each in page
         ]
     rated, reasons = [], []
     for candidate, reply in zip(page, (yield calls), strict=True):

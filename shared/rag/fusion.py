@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, zip_longest
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -12,10 +13,10 @@ from shared.calls import Call
 from shared.params import FusionParams
 from shared.rag.text import TermWeights, cosine, extract_terms
 
-# Scores of one list made comparable with those of another: min-max, z-score, sigmoid, rank.
+# Scores of one list made comparable with those of another: min-max, z-score, sigmoid, rank; or left as they are: raw.
 #
 # Two questions that implementations answer differently (ranx gives 0 to every document of a constant list, seed
-# document 003 gives 0.5, llama_index 1; AutoRAG divides by zero) have one answer for all four:
+# document 003 gives 0.5, llama_index 1; AutoRAG divides by zero) have one answer for the first four:
 #
 # - *A document that a list misses* ranks behind all that it holds, so its value is the highest that it can have there:
 # that of the last document, or the next rank. Never the mean, which z-scores call 0.
@@ -47,16 +48,23 @@ def z_score(scores: Sequence[float]) -> Normalised:
 
     In a constant list each gets 1, and missing -1: the z-scores of a list that is half one score and half another.
     """
-    return _standardise(scores, center=None)
+    low, high = _bounds(scores)
+    if not scores:
+        return Normalised([], -1.0)
+    mean = math.fsum(scores) / len(scores)
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+    if low == high or deviation == 0:
+        return Normalised([1.0] * len(scores), -1.0)
+    return Normalised([(score - mean) / deviation for score in scores], (low - mean) / deviation)
 
 
-def sigmoid(scores: Sequence[float], center: float | None = None) -> Normalised:
-    """Map scores to 1 / (1 + exp(-z)), where z counts standard deviations from `center`, by default the mean (003).
+def sigmoid(scores: Sequence[float], slope: float = 1.0) -> Normalised:
+    """Map scores to 1 / (1 + exp(-slope * z)), where z counts standard deviations from the mean (003).
 
     The result is relative to the list, whose middle always gets 0.5, however bad it is: set no threshold on it.
     """
-    found, missing = _standardise(scores, center)
-    return Normalised([logistic(z) for z in found], logistic(missing))
+    found, missing = z_score(scores)
+    return Normalised([logistic(slope * z) for z in found], logistic(slope * missing))
 
 
 def rank(scores: Sequence[float]) -> Normalised:
@@ -66,11 +74,20 @@ def rank(scores: Sequence[float]) -> Normalised:
     return Normalised([1 - above[score] / len(scores) for score in scores], 0.0)
 
 
-NORMALISERS: dict[Literal["min-max", "z-score", "sigmoid", "rank"], Normaliser] = {
+def raw(scores: Sequence[float]) -> Normalised:
+    """Keep the scores; a missing document gets 0, as in Elasticsearch's sum of `knn` and `match`, or the last score if
+    that is lower.
+    """
+    low, _ = _bounds(scores)
+    return Normalised(list(scores), min(0.0, low))
+
+
+NORMALISERS: dict[Literal["min-max", "z-score", "sigmoid", "rank", "raw"], Normaliser] = {
     "min-max": min_max,
     "z-score": z_score,
     "sigmoid": sigmoid,
     "rank": rank,
+    "raw": raw,
 }
 
 
@@ -80,18 +97,6 @@ def logistic(logit: float) -> float:
         return 1 / (1 + math.exp(-logit))
     odds = math.exp(logit)
     return odds / (1 + odds)
-
-
-def _standardise(scores: Sequence[float], center: float | None) -> Normalised:
-    low, high = _bounds(scores)
-    if not scores:
-        return Normalised([], -1.0)
-    mean = math.fsum(scores) / len(scores)
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
-    if low == high or deviation == 0:
-        return Normalised([1.0] * len(scores), -1.0)
-    middle = mean if center is None else center
-    return Normalised([(score - middle) / deviation for score in scores], (low - middle) / deviation)
 
 
 def _bounds(scores: Sequence[float]) -> tuple[float, float]:
@@ -116,7 +121,8 @@ def fuse(
     """
     if params.method == "rrf":
         return rrf([[document for document, _ in ranked] for ranked in lists], k=rrf_k, weights=weights)
-    return weighted_sum(lists, weights, NORMALISERS[params.normaliser])
+    normaliser = NORMALISERS[params.normaliser]
+    return weighted_sum(lists, weights, partial(sigmoid, slope=params.slope) if normaliser is sigmoid else normaliser)
 
 
 def rrf(lists: Sequence[Sequence[str]], k: int = 60, weights: Sequence[float] | None = None) -> list[tuple[str, float]]:

@@ -454,10 +454,12 @@ def search_by_rules(
     for rule in (found.rule for found in guidance.rules):
         start = choose_start(item, write_relation(rule.head.relation, phrases))
         parts.append(follow_chain(start, order_hops(rule, side, phrases), params, library))
+    if params.rulerag.question:
+        parts.append(_search_once(item.question, params))
     brought = yield from run_in_step(parts)
     half = len(queries)
-    lists = list(map(RuleList, guidance.rules, queries, brought[:half], brought[half:]))
-    merged = merge_rule_lists(lists, params)
+    lists = list(map(RuleList, guidance.rules, queries, brought[:half], brought[half : 2 * half]))
+    merged = merge_rule_lists(lists, brought[2 * half :], params)
     decisions = []
     for each in lists:
         documents = [found.document for found in merged.candidates if _path(each.found) in (found.paths or ())]
@@ -470,20 +472,27 @@ def search_by_rules(
     return replace(merged, decisions=(*decisions, *merged.decisions))
 
 
-def merge_rule_lists(lists: Sequence[RuleList], params: Params) -> Trace:
-    """Merge at most `params.candidates` documents: those of the rules' chains by turns, then of their queries.
+def merge_rule_lists(lists: Sequence[RuleList], plain: Sequence[ChainResult], params: Params) -> Trace:
+    """Merge at most `params.candidates` documents: those of the rules' chains by turns, and with them those that the
+    question itself found, if it was searched for (`plain`); then those of the rules' queries.
 
+    With `rulerag.documents` k these are the union of the k best of each rule (seed document 002), in the same order.
     A candidate's `paths` tell at which rank which rules found it; its other ranks and scores are those of its first
     list.
     """
+    named = [(_path(each.found), each.candidates) for each in lists]
+    named += [("question", each.candidates) for each in plain]
     paths: dict[str, dict[str, int]] = {}
-    for each in lists:
-        for rank, candidate in enumerate(each.candidates, start=1):
-            paths.setdefault(candidate.document, {})[_path(each.found)] = rank
-    found = ([each.chained.paths for each in lists], [each.direct.paths for each in lists])
+    for name, candidates in named:
+        for rank, candidate in enumerate(candidates, start=1):
+            paths.setdefault(candidate.document, {})[name] = rank
+    first = [*(each.chained.paths for each in lists), *(each.paths for each in plain)]
+    found = (first, [each.direct.paths for each in lists])
     by_turns = [candidate for each in found for path in interleave(each) for candidate in path]
-    kept = keep_first_of_each(by_turns, _document)[: params.candidates]
-    traces = [trace for each in lists for trace in each.traces]
+    most = params.rulerag.documents or params.candidates
+    union = [each for each in by_turns if min(paths[each.document].values()) <= most]
+    kept = keep_first_of_each(union, _document)[: params.candidates]
+    traces = [trace for each in lists for trace in each.traces] + [trace for each in plain for trace in each.traces]
     decisions = [decision for trace in traces for decision in trace.decisions]
     return Trace(
         candidates=tuple(

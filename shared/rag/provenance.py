@@ -41,8 +41,8 @@ class FoundLists(NamedTuple):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Return which index could not be searched, and why."""
-        return note_unsearched("dense", self.dense) + note_unsearched("sparse", self.sparse)
+        """Return which index could not be searched, and why, and what was cut from the lists."""
+        return note_search("dense", self.dense) + note_search("sparse", self.sparse)
 
     def fuse(self, params: Params) -> list[tuple[str, float]]:
         """Return the `params.candidates` best documents with their fused scores, best first."""
@@ -74,11 +74,17 @@ def make_single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
     for rank, hit in enumerate(kept, start=1):
         dense, sparse = (hit, None) if index == "dense" else (None, hit)
         candidates.append(replace(make_candidate(hit.document, rank, None, dense, sparse), score=hit.score))
-    return Trace(candidates=tuple(candidates), duplicates=found.duplicates, decisions=note_unsearched(index, found))
+    return Trace(candidates=tuple(candidates), duplicates=found.duplicates, decisions=note_search(index, found))
 
 
-def note_unsearched(name: str, found: Retrieved, number: int = 0) -> tuple[Decision, ...]:
-    """Note that the search `name` was not made, and why; empty if it was. A failed search gives no reply."""
+def note_search(name: str, found: Retrieved, number: int = 0) -> tuple[Decision, ...]:
+    """Note that the search `name` was not made, and why, or how many documents its threshold cut; else nothing.
+
+    A failed search gives no reply.
+    """
+    if found.cut is not msgspec.UNSET:
+        figures = {"documents": float(len(found.cut)), "best": found.cut[0].score}
+        return (Decision(stage="retrieve", action="cut", round=number, detail={"search": name, **figures}),)
     if found.reason is msgspec.UNSET:
         return ()
     action, detail = f"without {name}", {"said": found.reason}

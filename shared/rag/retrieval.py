@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.calls import Retrieve, Yielded
+from shared.calls import Retrieve, Write, Yielded
 from shared.params import Params
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import fuse
@@ -18,7 +18,7 @@ from shared.rag.provenance import (
     make_candidate,
     make_search,
     make_searches,
-    note_unsearched,
+    note_search,
     to_ranked_list,
 )
 from shared.rag.rewriting import (
@@ -109,7 +109,7 @@ def gather(paths: Sequence[RecallPath], replies: Sequence[Retrieved | Failure]) 
         for path, failure in failed.items()
     ]  # fmt: skip
     for path, found in lists.items():
-        decisions += note_unsearched(path.name, found)
+        decisions += note_search(path.name, found)
     return GatheredLists(lists, tuple(decisions))
 
 
@@ -210,19 +210,37 @@ def recall(question: str, params: Params, library: Library) -> Generator[Yielded
     """
     ready = enhance(question, params.enhance, params.fusion)
     paths = make_first_searches(question, ready, params)
-    # None of the model's texts needs another's reply.
-    rewordings = [
-        *([rewrite(ready.question, params.enhance)] if params.enhance.rewrite else []),
-        *([decompose(ready.question, params.enhance)] if params.enhance.decompose else []),
-        *(draft_hypotheses(ready.question, params.hyde) if params.enhance.hyde else []),
-    ]
-    replies = yield [*(path.call for path in paths), *rewordings]
+    first = [path.call for path in paths]
+    if params.enhance.rewrite and params.enhance.shown:
+        found = yield first
+        shown = _list_shown(question, dict(zip(paths, found, strict=True)), library, params)
+        replies = [*found, *(yield _make_rewordings(ready.question, shown, params))]
+    else:
+        replies = yield [*first, *_make_rewordings(ready.question, (), params)]
     further, decisions = _make_later_searches(question, ready, replies[len(paths) :], params)
     more = (yield [path.call for path in further]) if further else []
     gathered = gather(paths + further, [*replies[: len(paths)], *more])
     trace = merge_paths(question, gathered.lists, library, params)
     done = (*ready.decisions, *decisions, *gathered.decisions, *trace.decisions)
     return RecallResult(gathered.lists, replace(trace, decisions=done), ready.vague is not None)
+
+
+def _list_shown(
+    question: str, replies: Mapping[RecallPath, Retrieved | Failure], library: Library, params: Params
+) -> tuple[str, ...]:
+    """Return the best `enhance.shown` documents of the searches that did not fail."""
+    lists = {path: reply for path, reply in replies.items() if isinstance(reply, Retrieved)}
+    best = merge_paths(question, lists, library, params).candidates if lists else ()
+    return tuple(each.document for each in best[: params.enhance.shown])
+
+
+def _make_rewordings(question: str, shown: tuple[str, ...], params: Params) -> list[Write]:
+    """Make the calls for all texts of the model, none of which needs another's reply."""
+    return [
+        *([rewrite(question, params.enhance, shown)] if params.enhance.rewrite else []),
+        *([decompose(question, params.enhance)] if params.enhance.decompose else []),
+        *(draft_hypotheses(question, params.hyde) if params.enhance.hyde else []),
+    ]
 
 
 def make_first_searches(question: str, ready: EnhancedQuestion, params: Params) -> list[RecallPath]:

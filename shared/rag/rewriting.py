@@ -252,8 +252,10 @@ class WrittenQueries(NamedTuple):
     decision: Decision
 
 
-def rewrite(question: str, params: EnhanceParams) -> Write:
-    return Write(template=localised("rewrite", question), decoding=params.decoding, slots={"question": question})
+def rewrite(question: str, params: EnhanceParams, documents: tuple[str, ...] = ()) -> Write:
+    """Make the call for another wording; the model is shown `documents`, named by their hashes, if there are any."""
+    template = localised("rewrite-shown", question) if documents else localised("rewrite", question)
+    return Write(template=template, decoding=params.decoding, slots={"question": question}, documents=documents)
 
 
 def rewrite_again(question: str, decoding: Decoding, documents: tuple[str, ...]) -> Write:

@@ -77,9 +77,14 @@ def score_passage(tokens: Sequence[Token], params: SelfRagParams) -> PassageScor
     relevance = _compute_expected_weight(next(iter(tokens), None), {RELEVANT: 1.0, IRRELEVANT: 0.0})
     support = _compute_expected_weight(_find_first(tokens, SUPPORT), SUPPORT)
     utility = _compute_expected_weight(_find_first(tokens, UTILITY), UTILITY)
-    sequence = math.exp(math.fsum(token.logprob for token in tokens) / len(tokens)) if tokens else 0.0
+    sequence = compute_mean_probability(tokens) if tokens else 0.0
     total = params.relevance * relevance + params.support * support + params.utility * utility
     return PassageScores(relevance, support, utility, sequence, total + (sequence if params.sequence else 0.0))
+
+
+def compute_mean_probability(tokens: Sequence[Token]) -> float:
+    """Return the exp of the mean log-probability of at least one token: a text's probability whatever its length."""
+    return math.exp(math.fsum(token.logprob for token in tokens) / len(tokens))
 
 
 def choose_best(

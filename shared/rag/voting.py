@@ -1,5 +1,9 @@
 """Vote over sampled answers, where answers with the same meaning count together (Wang et al. 2023).
 
+Each draw counts 1, or the exp of the mean log-probability of its tokens: the authors' majority vote, and their
+normalised weighted sum (section 2, equation 1). These weights are not calibrated: no temperature is tuned, as in later
+work (Taubenfeld et al. 2025).
+
 Whether two answers mean the same is for the grader to say, in calls of its own: a symbolic comparison may never end,
 so it runs where it can be killed.
 """
@@ -10,6 +14,7 @@ from itertools import combinations, permutations
 from typing import NamedTuple
 
 from shared.calls import Grade
+from shared.rag.self_rag import compute_mean_probability
 from shared.replies import Failure, Generated, Graded, Marked
 from shared.samples import Decision
 
@@ -21,10 +26,12 @@ class AnswerCandidate(NamedTuple):
     """Answers with the same meaning."""
 
     answer: str
-    """The one that was written most often, of these the first."""
+    """The way of writing with most weight, of equal ones the first."""
     votes: int
     written: tuple[str, ...]
     """Every way in which it was written, in the order of the draws."""
+    weight: float
+    """The sum of its draws' weights; by default the number of votes."""
 
 
 def pair_answers(answers: Sequence[str]) -> list[tuple[str, str]]:
@@ -38,8 +45,26 @@ def make_comparison(pair: tuple[str, str]) -> Grade:
     return Grade(answer=answer, gold=gold, peers=True)
 
 
-def count_votes(answers: Sequence[str], verdicts: Verdicts) -> list[AnswerCandidate]:
-    """Return the answers with their votes, most votes first; ties by the first draw.
+class Weights(NamedTuple):
+    """What the votes of several texts count."""
+
+    weights: Sequence[float]
+    decisions: tuple[Decision, ...] = ()
+
+
+def weigh_texts(texts: Sequence[Generated]) -> Weights:
+    """Weigh each text by the exp of the mean log-probability of its tokens.
+
+    A weight cannot be compared with a text that has none: if one came without log-probabilities, each text counts 1.
+    """
+    if all(text.tokens for text in texts):
+        return Weights([compute_mean_probability(text.tokens) for text in texts])
+    decision = Decision(stage="weights", action="count", fallback="no_log_probabilities")
+    return Weights([1] * len(texts), (decision,))
+
+
+def count_votes(answers: Sequence[str], verdicts: Verdicts, weights: Sequence[float] = ()) -> list[AnswerCandidate]:
+    """Return the answers with their votes, the heaviest first; ties by the first draw.
 
     Two answers are equivalent if the grader calls each correct where the other is gold: a grader need not be
     symmetric, as `contains` is not, nor `math` where the gold answer is factored. Its strict verdict does not count,
@@ -47,13 +72,16 @@ def count_votes(answers: Sequence[str], verdicts: Verdicts) -> list[AnswerCandid
 
     Equivalence is not transitive: a missing unit contradicts none, so that 5 equals both 5 m and 5 cm. All answers of a
     candidate are equivalent to each other, hence 5 m and 5 cm never vote together. An answer between two that differ
-    votes last, for the candidate with most votes of those it fits.
+    votes last, for the heaviest candidate of those it fits.
 
     Args:
         answers: in the order of the draws.
         verdicts: of all `pair_answers`.
+        weights: of the answers; by default each counts 1.
     """
-    written = Counter(answers)
+    written, weighed = Counter(answers), dict.fromkeys(answers, 0.0)
+    for answer, weight in zip(answers, weights or [1] * len(answers), strict=True):
+        weighed[answer] += weight
     place = {answer: number for number, answer in enumerate(written)}
     alike = {answer: {answer} for answer in written}
     for one, other in combinations(written, 2):
@@ -64,8 +92,8 @@ def count_votes(answers: Sequence[str], verdicts: Verdicts) -> list[AnswerCandid
     def is_between(answer: str) -> bool:
         return not all(alike[answer] <= alike[other] for other in alike[answer])
 
-    def rank(group: list[str]) -> tuple[int, int]:
-        return (-sum(written[each] for each in group), min(place[each] for each in group))
+    def rank(group: list[str]) -> tuple[float, int]:
+        return (-sum(weighed[each] for each in group), min(place[each] for each in group))
 
     groups: list[list[str]] = []
     for answer in sorted(written, key=is_between):
@@ -76,7 +104,12 @@ def count_votes(answers: Sequence[str], verdicts: Verdicts) -> list[AnswerCandid
             groups.append([answer])
     ranked = [sorted(group, key=place.__getitem__) for group in sorted(groups, key=rank)]
     return [
-        AnswerCandidate(max(group, key=written.__getitem__), sum(written[each] for each in group), tuple(group))
+        AnswerCandidate(
+            answer=max(group, key=weighed.__getitem__),
+            votes=sum(written[each] for each in group),
+            written=tuple(group),
+            weight=sum(weighed[each] for each in group),
+        )
         for group in ranked
     ]
 
@@ -91,7 +124,11 @@ def _compare(verdicts: Verdicts, one: str, other: str) -> bool | Failure:
 
 
 def describe_vote(
-    found: Sequence[AnswerCandidate], verdicts: Verdicts, replies: Sequence[Generated | Failure]
+    found: Sequence[AnswerCandidate],
+    verdicts: Verdicts,
+    replies: Sequence[Generated | Failure],
+    *,
+    weighed: bool = False,
 ) -> list[Decision]:
     """Make the decisions for the trace: the result, the votes of each candidate, and what failed.
 
@@ -99,20 +136,26 @@ def describe_vote(
         found: as from `count_votes`.
         verdicts: of all `pair_answers`.
         replies: one a draw.
+        weighed: whether each candidate's weight is not its number of votes.
     """
-    votes = [candidate.votes for candidate in found]
+    weights = [candidate.weight for candidate in found]
     failed = [reply for reply in replies if isinstance(reply, Failure)]
-    without = len(replies) - len(failed) - sum(votes)
+    without = len(replies) - len(failed) - sum(candidate.votes for candidate in found)
     counted = {"draws": len(replies), "failed": len(failed), "without_answer": without, "candidates": len(found)}
-    if not votes:
+    if not weights:
         result = "no answer"
     else:
-        result = "tie" if votes.count(votes[0]) > 1 else "majority" if 2 * votes[0] > sum(votes) else "plurality"
+        most = weights[0]
+        result = "tie" if weights.count(most) > 1 else "majority" if 2 * most > sum(weights) else "plurality"
     decisions = [Decision(stage="vote", action=result, detail={**counted})]
-    for answer, given, written in found:
+    for each in found:
+        weight = {"weight": each.weight} if weighed else {}
         decisions.append(
-            Decision(stage="votes", action="count", detail={"answer": answer, "votes": given, "written": list(written)})
-        )
+            Decision(
+                stage="votes", action="count",
+                detail={"answer": each.answer, "votes": each.votes, "written": list(each.written), **weight},
+            )
+        )  # fmt: skip
     decisions += [Decision(stage="draw", action="leave out", fallback=failure.kind.value) for failure in failed]
     for pair in combinations(dict.fromkeys(answer for answer, _ in verdicts), 2):
         if isinstance(failure := _compare(verdicts, *pair), Failure):

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mathrag.errors import Unreadable
 from mathrag.messages import redact
 from shared import canonical
-from shared.calls import MOST_SLOTS, RELEASE_0_1, Call, Duplicates, Expected, Lane, Retrieve, Yielded
+from shared.calls import MOST_SLOTS, RELEASE_0_1, Call, Expected, Lane, Retrieve, Yielded
 from shared.params import Params, decode_params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder
@@ -140,21 +140,27 @@ class Replay(Generic[T]):
         raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
 
 
-# Make every pipeline's searches leave out documents that would reveal the answer, as `params.duplicates` says.
+# Make every pipeline's searches leave out what `params.duplicates` and `params.dense` say: documents that would reveal
+# the answer, and those that are too far from the question.
 
 
-def exclude_duplicates(
-    steps: Generator[Yielded, Any, T], rule: Duplicates, items: Sequence[Item]
+def complete_searches(
+    steps: Generator[Yielded, Any, T], params: Params, items: Sequence[Item]
 ) -> Generator[Yielded, Any, T]:
-    """Run `steps` and add the duplicate rule and the asked item to each of their searches.
+    """Run `steps` and add the duplicate rule, the asked item and the threshold to each of their searches.
 
     `items` holds one item for a sample and several for a calibration.
     """
+    rule = params.duplicates
     golds = {item.question: item.gold or "" for item in items} if rule == "same-answer" else {}
     only = items[0].question if len(items) == 1 else ""
 
     def complete(call: Call) -> Call:
-        if not isinstance(call, Retrieve) or rule == RELEASE_0_1:
+        if not isinstance(call, Retrieve):
+            return call
+        if call.index == "dense":
+            call = replace(call, threshold=params.dense.threshold)
+        if rule == RELEASE_0_1:
             return call
         item = "" if call.question == only else only
         return replace(call, duplicates=rule, item=item, gold=golds.get(item or call.question, ""))
@@ -243,7 +249,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         control = self.controls.get(item.ordinal) if repeat == 0 else None
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given, control=control)
         steps = self.find_pipeline().run_and_grade(sample, self.params, library)
-        return Replay(exclude_duplicates(steps, self.params.duplicates, [item]))
+        return Replay(complete_searches(steps, self.params, [item]))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
         """Start a replay of the job's calibration over `items`.
@@ -254,7 +260,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         prepare = self.find_pipeline().prepare
         if prepare is None:
             raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
-        return Replay(exclude_duplicates(prepare(items, self.params, library), self.params.duplicates, items))
+        return Replay(complete_searches(prepare(items, self.params, library), self.params, items))
 
     def find_pipeline(self) -> registry.Registered:
         """Return the job's pipeline.

@@ -190,7 +190,7 @@ FIRST_PROBLEM = text("""
     SELECT d.problem FROM corpus_documents c JOIN documents d ON d.hash = c.hash
     WHERE c.corpus_id = :corpus ORDER BY c.ordinal LIMIT 1""")
 RELEVANCE_FLOOR = 0.5
-"""Default of `rerank.floor` outside mathematics (docs/reference/retrieval-results.md#quality-and-relevance)."""
+"""Default of `rerank.floor` (docs/explanation/pipelines.md#what-is-relevant)."""
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 
 
@@ -305,8 +305,8 @@ class Drafting:
     async def _with_relevance(
         self, pipeline: registry.Registered, submission: Submission, corpus: int | None, pins: Mapping[str, Pin]
     ) -> Submission:
-        """Fill in how `mathrag-gate` keeps what is relevant in the prompt outside mathematics, where the job does not
-        say it; a repeated job keeps what it had.
+        """Fill in how `mathrag-gate` keeps what is relevant in the prompt, where the job does not say it; a repeated
+        job keeps what it had.
         """
         if pipeline.reads is None or pipeline.ignores("rated") or submission.requeued_from is not None:
             return submission
@@ -314,15 +314,15 @@ class Drafting:
         has_reranker = pins["rerank"].hash != NO_RERANKER.hash.hex()
         grader = params.grading.grader
         mathematical = grader in MATHEMATICAL if grader else await self._look_up_once(_has_worked_solutions, corpus)
-        if not mathematical:
-            rated = params.context_size if params.rated is None else params.rated
-            # Rules cost no calls, and a single document cannot be reordered.
-            quality = "rules" if rated == 1 and params.quality == "gate" else params.quality
-            params = msgspec.structs.replace(params, rated=rated, quality=quality)
-            asks_judge = rerank.by in ("yes-no", "rating") or (rerank.by == "auto" and not has_reranker)
-            if rerank.floor is None and ("judge" in pins if asks_judge else has_reranker):
-                tested = rerank.tested if "rerank.tested" in submission.given else asks_judge
-                rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=tested)
+        # Worked solutions differ in quality, so there quality also chooses between the last document and the next one.
+        rated = min(params.context_size + mathematical, params.candidates) if params.rated is None else params.rated
+        # Rules cost no calls, and a single document cannot be reordered.
+        quality = "rules" if rated == 1 and params.quality == "gate" else params.quality
+        params = msgspec.structs.replace(params, rated=rated, quality=quality)
+        asks_judge = rerank.by in ("yes-no", "rating") or (rerank.by == "auto" and not has_reranker)
+        if rerank.floor is None and ("judge" in pins if asks_judge else has_reranker):
+            tested = rerank.tested if "rerank.tested" in submission.given else asks_judge and not mathematical
+            rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=tested)
         if rerank.floor and rerank.by == "auto":
             by = "reranker" if has_reranker or "judge" not in pins else "rating"
             rerank = msgspec.structs.replace(rerank, by=by)

@@ -151,14 +151,6 @@ def _json(said: object | None) -> str | None:
     return None if said is None else msgspec.json.encode(said).decode()
 
 
-class Drawn(NamedTuple):
-    """Two datasets with the items of a third."""
-
-    drawn: CreatedDataset
-    rest: CreatedDataset | None
-    """The items that were not drawn; None if that was not asked for."""
-
-
 DRAWN = text("""
     SELECT question, gold, gold_documents, subject, level, custom_id, COALESCE(alternatives, 0) AS alternatives,
         expected, query
@@ -170,8 +162,11 @@ BATCH = 500
 _BATCH = msgspec.json.Decoder(list[DatasetItem])
 
 
-async def draw(database: Database, source: str, name: str, size: int, seed: int, rest: str | None = None) -> Drawn:
-    """Store `size` items of the dataset `source` as the dataset `name`, in their order, and all others as `rest`.
+async def draw(
+    database: Database, source: str, name: str, size: int, seed: int, rest: str | None = None
+) -> tuple[CreatedDataset, CreatedDataset | None]:
+    """Store `size` items of the dataset `source` as the dataset `name`, in their order, and all others as `rest`, and
+    return both.
 
     Which items are drawn depends on their content and the seed alone, so one that the dataset has twice is likely drawn
     twice. Repeating a draw returns the existing datasets.
@@ -203,7 +198,7 @@ async def draw(database: Database, source: str, name: str, size: int, seed: int,
             lines.seek(0)
             return await create(database, called, _read_items(lines), found.grader)
 
-    return Drawn(await store(name, drawn=True), None if rest is None else await store(rest, drawn=False))
+    return await store(name, drawn=True), None if rest is None else await store(rest, drawn=False)
 
 
 async def _read_items(lines: IO[bytes]) -> AsyncIterator[list[DatasetItem]]:

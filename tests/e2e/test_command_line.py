@@ -162,7 +162,7 @@ async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp
     # Other tests of the session add corpora, so that one has to be chosen.
     async with assistant(stack.url, tmp_path / "errors", "--corpus", "world") as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
-        assert listed == ["enhanced-search", "enhanced-chat", "job-submit", "job-status", "job-report"]
+        assert listed == ["enhanced-search", "enhanced-chat", "corpus-create", "job-submit", "job-status", "job-report"]
         found = await told(client, "enhanced-search", query=question, top_k=3)
         assert (found["corpus"], found["mode"], len(found["hits"])) == ("world", "hybrid", 3)
         assert found["action"] in ("correct", "ambiguous", "incorrect")

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from mathrag.cli.output import Exit
+from mathrag_gate.reproduction.published import TITLES
 from mathrag_gate.stack import control
+from shared.pages.pages import BLOCK, find_block_names
 from shared.settings import REPOSITORY
 from tests.doubles.ollama_server import SHOWN, Ollama, serve_ollama
 from tests.running import RunningStack, mathrag
@@ -66,20 +68,29 @@ def test_published_runs_are_graded_again_and_a_second_command_finds_them(stack: 
         assert re.search(row, first.stdout), first.stdout
     pair = r"^two-questions-(dense|sparse|hybrid) +two-questions-mathrag-gate +\w"
     assert len(re.findall(pair, first.stdout, re.MULTILINE)) == 3
-    second = mathrag(*command, MATHRAG_URL=stack.url)
+    second = mathrag(*command, "--out", str(tmp_path / "page.md"), MATHRAG_URL=stack.url)
     assert (second.returncode, second.stdout) == (Exit.DONE, first.stdout)
+    changed = "| train/prealgebra/2.json | `4` | `\\frac{8}{2}` | `4`, `8` | wrong | right |"
+    assert changed in (tmp_path / "page.md").read_text("utf-8")
     assert "two-questions-dense is there already" in second.stderr
 
 
 @pytest.mark.skipif(not (DATA / "paper-runs").is_dir(), reason="no published runs beside the repository")
 @pytest.mark.parametrize("grader", ["math-dataset", "math"])
-def test_the_page_has_the_figures_that_the_published_runs_are_graded_with(stack: RunningStack, grader: str) -> None:
-    files = ("--data", str(DATA / "paper-runs"), "--problems", str(DATA / "math" / "train.jsonl"))
-    found = mathrag("reproduce", "published", *files, "--grader", grader, "--json", MATHRAG_URL=stack.url)
-    assert found.returncode == Exit.DONE, found.stderr
+def test_the_page_has_the_figures_that_the_published_runs_give(
+    stack: RunningStack, tmp_path: Path, grader: str
+) -> None:
     page = PAGE.read_text("utf-8")
-    for each in msgspec.json.decode(found.stdout)["methods"]:
-        name, accuracy = each["method"].removeprefix("mathrag-"), each["accuracy"]
-        between = f"{100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f}"
-        figures = f"{100 * each['published']:.1f} | {100 * accuracy['value']:.1f} ({between})"
-        assert f"| {name} | {figures} | {each['theirs']['differing']} of 500 |" in page
+    assert sorted(find_block_names(page)) == sorted(TITLES)
+    written = tmp_path / "page.md"
+    written.write_text(re.sub(r"\d", "?", page), "utf-8")
+    files = ("--data", str(DATA / "paper-runs"), "--problems", str(DATA / "math" / "train.jsonl"))
+    found = mathrag(
+        "reproduce", "published", *files, "--grader", grader, "--out", str(written), "--json", MATHRAG_URL=stack.url
+    )
+    assert found.returncode == Exit.DONE, found.stderr
+    computed = [block[0] for block in BLOCK.finditer(written.read_text("utf-8"))]
+    expected = [block[0] for block in BLOCK.finditer(page)]
+    assert computed == [block.replace("this service, math-dataset", f"this service, {grader}") for block in expected]
+    words = [pair["words"] for pair in msgspec.json.decode(found.stdout)["comparison"]["pairs"]]
+    assert [f"| {said} |" in page for said in words] == [True, True, True]

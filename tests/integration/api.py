@@ -47,7 +47,12 @@ class Api:
         return await self.http.post(f"/v1/{what}", params={"name": name, **query}, content=body)
 
     async def job(self, pipeline: str = "closed-book", **fields: Any) -> Any:
-        """Submit a job over the scene's dataset and corpus: "a-job", then "a-job-2" and so on."""
+        """Submit a job over the scene's dataset and corpus: "a-job", then "a-job-2" and so on.
+
+        `mathrag-gate` reorders by quality alone.
+        """
+        if pipeline == "mathrag-gate":
+            fields["params"] = {**scene.QUALITY_ALONE, **fields.get("params", {})}
         self._jobs += "name" not in fields
         name = "a-job" if self._jobs == 1 else f"a-job-{self._jobs}"
         body = {"name": name, "dataset": "items", "corpus": "docs", "pipeline": pipeline, **fields}

@@ -124,9 +124,14 @@ async def add_dataset(database: Database, items: int, name: str, changed: frozen
             await connection.execute(text(insert), entries)
 
 
+QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0}}
+"""Parameters of `mathrag-gate` with which quality reorders all candidates, and relevance is not asked for."""
+
+
 async def submit_job(database: Database, pipeline: str = "mathrag-gate", **fields: object) -> uuid.UUID:
-    """A job over "items" and "docs" with a gate that decides on five pairs: "a-job", then "a-job-2" and so on."""
-    params = msgspec.convert(fields.pop("params", {}), Params)
+    """A job over "items" and "docs", by quality alone: "a-job", then "a-job-2" and so on."""
+    chosen: dict[str, Any] = fields.pop("params", {})  # type: ignore[assignment]
+    params = msgspec.convert({**QUALITY_ALONE, **chosen} if pipeline == "mathrag-gate" else chosen, Params)
     jobs = await scalar(database, "SELECT count(*) FROM jobs")
     given = {
         "name": f"a-job-{jobs + 1}" if jobs else "a-job",

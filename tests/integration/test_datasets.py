@@ -274,6 +274,17 @@ async def test_a_judge_whose_server_may_give_no_probabilities_is_named(api: Api,
         assert "warnings" not in await api.job(pipeline, params=silent)
 
 
+async def test_a_generator_whose_server_may_give_no_probabilities_for_votes_is_named(
+    api: Api, database: Database
+) -> None:
+    await furnish(database)
+    weighed = {"self_consistency": {"weights": "probability"}}
+    (warning,) = (await api.job("self-consistency", params=weighed))["warnings"]
+    assert warning.startswith("the server of generator 'a-generator' (scripted")
+    assert warning.endswith("then each vote counts 1, as with `self_consistency.weights=count`")
+    assert "warnings" not in await api.job("self-consistency", params={})
+
+
 async def test_a_job_of_an_earlier_release_is_repeated_without_a_floor(
     api: Api, database: Database, owner_url: str
 ) -> None:

@@ -23,7 +23,7 @@ from tests.integration.test_requeue import requests
 pytestmark = pytest.mark.anyio
 
 PATH = "/v1/experiments"
-JUDGE = {"gate": {"min_pairs": 1000}}
+JUDGE = {"gate": {"min_pairs": 1000}, **scene.QUALITY_ALONE}
 """Too few pairs to trust rules: the judge scores."""
 PLACE = {"dataset": "items", "corpus": "docs"}
 PAIR: dict[str, Any] = {

@@ -380,26 +380,29 @@ async def test_the_judge_model_reranks_without_another_load(database: Database, 
         assert list(outcome.context) == (kept or list(relevance))
 
 
-NO_FLOOR = {"by": "auto", "tested": False, "quality": "gate"}
-MATHEMATICS = {**NO_FLOOR, "rated": None, "floor": None}
-OF_WORDS = {"rated": 2, "floor": 0.5, "by": "rating", "tested": True, "quality": "gate"}
+MATHEMATICS = {"rated": 3, "floor": 0.5, "by": "rating", "tested": False, "quality": "gate"}
+OF_WORDS = {**MATHEMATICS, "rated": 2, "tested": True}
+NO_FLOOR = {"floor": 0, "by": "auto", "tested": False}
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         ({"grading": {"grader": "math"}}, MATHEMATICS),
-        ({"grading": {"grader": "math"}, "rerank": {"floor": 0.2}}, {**MATHEMATICS, "floor": 0.2, "by": "rating"}),
+        ({"grading": {"grader": "math"}, "rerank": {"floor": 0.2}}, {**MATHEMATICS, "floor": 0.2}),
+        ({"grading": {"grader": "math"}, "rerank": {"floor": 0}}, {**MATHEMATICS, **NO_FLOOR}),
+        ({"grading": {"grader": "math"}, "candidates": 2}, {**MATHEMATICS, "rated": 2}),
+        ({"grading": {"grader": "math"}, "context_size": 1}, {**MATHEMATICS, "rated": 2}),
         ({"grading": {"grader": "text"}}, OF_WORDS),
         ({"grading": {"grader": "text"}, "context_size": 1}, {**OF_WORDS, "rated": 1, "quality": "rules"}),
         ({"grading": {"grader": "text"}, "quality": "judge"}, {**OF_WORDS, "quality": "judge"}),
         ({"grading": {"grader": "text"}, "rated": 3}, {**OF_WORDS, "rated": 3}),
-        ({"grading": {"grader": "text"}, "rerank": {"floor": 0}}, {**NO_FLOOR, "rated": 2, "floor": 0}),
+        ({"grading": {"grader": "text"}, "rerank": {"floor": 0}}, {**OF_WORDS, **NO_FLOOR}),
         ({"grading": {"grader": "text"}, "rerank": {"by": "yes-no"}}, {**OF_WORDS, "by": "yes-no"}),
     ],
     ids=str,
 )  # fmt: skip
-async def test_outside_mathematics_the_gate_keeps_what_is_relevant(
+async def test_the_gate_keeps_what_is_relevant_and_quality_orders_the_first_of_it(
     database: Database, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     await furnish(database, items=2)
@@ -431,7 +434,7 @@ async def test_outside_mathematics_a_configured_reranker_is_asked(database: Data
 
 async def filled_in(database: Database, **params: Any) -> dict[str, Any]:
     """What a job of `mathrag-gate` with these parameters was given."""
-    await submit_job(database, params={"context_size": 2, **params})
+    await submit_job(database, params={"context_size": 2, "rated": None, "rerank": {}, **params})
     stored = (await rows(database, "SELECT params FROM jobs ORDER BY id"))[-1][0]
     found = decode_params(bytes(stored))  # type: ignore[arg-type]
     rerank = found.rerank
@@ -441,7 +444,8 @@ async def filled_in(database: Database, **params: Any) -> dict[str, Any]:
 
 async def test_a_job_tests_the_judge_before_its_samples_and_its_audit_is_clean(database: Database) -> None:
     await furnish(database, items=8)
-    job = await submit_job(database, params={"context_size": 2, "candidates": 3, "grading": {"grader": "text"}})
+    params = {"context_size": 2, "candidates": 3, "grading": {"grader": "text"}, "rated": 2, "rerank": {}}
+    job = await submit_job(database, params=params)
     await staged(database)
     assert await rows(database, "SELECT state, total FROM jobs") == [("completed", 8)]
     ((prepared,),) = await rows(database, "SELECT prepared FROM jobs")

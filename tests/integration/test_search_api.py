@@ -138,6 +138,11 @@ async def test_lists_are_fused_as_the_parameters_say(api: Api) -> None:
     assert [hit["score"] for hit in found["hits"]] == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
 
 
+async def test_the_threshold_is_asked_of_the_list_by_vectors_alone(api: Api) -> None:
+    await search(api, k=1, params={"dense": {"threshold": 0.7}})
+    assert {each["threshold"] for each in api.other.asked[-2:]} == {0.7, None}  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 async def reranker(database: Database) -> ModelIdentity:
     identity = ModelIdentity(name=NO_RERANKER.name, backend="endpoint", digest="a-reranker")

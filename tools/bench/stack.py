@@ -28,16 +28,18 @@ from shared.storage.database import Database
 ENDED = ("completed", "failed", "cancelled")
 MATH = REPOSITORY.parent / "shared" / "data" / "math"
 """A folder with MATH's train.jsonl and test-dev.jsonl, where there is one."""
+QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0}}
+"""Parameters with which quality reorders all candidates, as in the paper, and relevance is not asked for."""
 JUDGED: dict[str, Any] = {
-    "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", "params": {"gate": {"tau": 1.0}},
-    "reuse": "none",
+    "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate",
+    "params": {"gate": {"tau": 1.0}, **QUALITY_ALONE}, "reuse": "none",
 }  # fmt: skip
 """A job on the problem world that reuses nothing, and whose judge scores every candidate."""
 FAST: dict[str, Any] = {"driver": "scripted", "footprint_mib": 100, "parallel": 64}
 """A model that answers at once."""
 MADE_UP: dict[str, Any] = {
     "dataset": "items", "corpus": "documents", "pipeline": "mathrag-gate", "reuse": "none",
-    "params": {"gate": {"tau": 1.0, "items": 10, "top": 2, "min_pairs": 2}},
+    "params": {"gate": {"tau": 1.0, "items": 10, "top": 2, "min_pairs": 2}, **QUALITY_ALONE},
 }  # fmt: skip
 """A job on made-up documents: for each sample a search, ten judgements and a generation, none shared with another."""
 DOCUMENTS = 8

@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,6 @@ def describe_origin(seconds: float) -> dict[str, Any]:
 def _git(*arguments: str) -> str:
     command = ["git", *arguments]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join([line(header), "|---" * len(header) + "|", *map(line, rows)])
-
-
-def line(cells: Sequence[Any]) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 HEIGHT = 280

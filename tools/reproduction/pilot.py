@@ -28,7 +28,7 @@ from mathrag.client.client import Client
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import change_setting
 from services.orchestrator.experiments.pilot import BASELINE, CANDIDATES
-from shared.pages.pages import rewrite_blocks
+from shared.pages.pages import rewrite_blocks, table
 from shared.settings import REPOSITORY
 from tools.reproduction import experiments, pages
 from tools.reproduction.world import DOCS, World, digest, furnish, model_files, serve_stack, upload
@@ -148,7 +148,7 @@ def format_choices(worlds: Sequence[Mapping[str, Any]]) -> str:
         f"Mean accuracy on the rest: `{BASELINE}` {percent(fmean(held))}, recommended {percent(fmean(chosen))}, "
         f"the best in hindsight {percent(fmean(best))}."
     )
-    return f"{pages.table(header, rows)}\n\n{summary}"
+    return f"{table(header, rows)}\n\n{summary}"
 
 
 def format_candidates(worlds: Sequence[Mapping[str, Any]]) -> str:
@@ -158,7 +158,7 @@ def format_candidates(worlds: Sequence[Mapping[str, Any]]) -> str:
     rows.append(["mean", *(percent(fmean(of[name] for of in shares)) for name in names)])
     below = [sum(of[name] < of[BASELINE] for of in shares) for name in names]
     rows.append([f"below `{BASELINE}`", *(f"{count} of {len(shares)}" for count in below)])
-    return pages.table(["data set", *(f"`{name}`" for name in names)], rows)
+    return table(["data set", *(f"`{name}`" for name in names)], rows)
 
 
 def format_gates(worlds: Sequence[Mapping[str, Any]]) -> str:
@@ -178,7 +178,7 @@ def format_gates(worlds: Sequence[Mapping[str, Any]]) -> str:
         rows.append([each["name"], *figures, *quality, *("rules" if rules else "judge" for rules in ways.values())])
     rows.append(["mean accuracy", "", "", "", "", *(percent(fmean(values)) for values in answered.values())])
     header = ("data set", "rho", "order", f"`{BY_RULES}`", f"`{BY_JUDGE}`", *answered)
-    return pages.table(header, rows)
+    return table(header, rows)
 
 
 def prefers_rules(shares: Mapping[str, float]) -> bool:

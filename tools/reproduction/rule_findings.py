@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from shared.pages import figures as drawn
 from shared.pages.figures import Figure
+from shared.pages.pages import table
 from tools.reproduction import pages
-from tools.reproduction.pages import table
 from tools.reproduction.rule_setting import MEASURES
 
 # Figures that RuleRAG's authors report for DPR and LLaMA2-7B on their five question sets (Hu et al. 2024).

@@ -323,15 +323,7 @@ def prepare(client: Client, run: Run) -> Json:
     """
     if find(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
-    # Mine the rules by the command line; the same bank is mined once.
-    options = []
-    for limit, value in msgspec.to_builtins(run.graph.mining).items():
-        name = f"--{limit.replace('_', '-')}"
-        if isinstance(value, bool):
-            options += [name] if value else []
-        else:
-            options += [name, str(value)]
-    command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
+    mine(run)
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
@@ -345,6 +337,18 @@ def prepare(client: Client, run: Run) -> Json:
         **{key: graph[key] for key in ("facts", "entities", "relations")},
         "questions": test["items"], "counts": test["counts"], "training": training["items"],
     }  # fmt: skip
+
+
+def mine(run: Run) -> None:
+    """Mine the graph's rules by the command line; the same bank is mined once."""
+    options = []
+    for limit, value in msgspec.to_builtins(run.graph.mining).items():
+        name = f"--{limit.replace('_', '-')}"
+        if isinstance(value, bool):
+            options += [name] if value else []
+        else:
+            options += [name, str(value)]
+    command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
 
 
 def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> Json:

@@ -52,8 +52,11 @@ PILOT = 101
 TAU = 0.45
 """The paper's threshold, section 3.3."""
 NOISES = (0, 10, 20, 30, 40, 50)
-PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}}
-"""Parameters of every job. With three documents, effects between documents show. Answers have about 30 tokens."""
+PARAMS: dict[str, Any] = {
+    "context_size": 3, "generate": {"max_tokens": 96}, "rated": 10, "rerank": {"floor": 0.0},
+}  # fmt: skip
+"""Parameters of every job. With three documents, effects between documents show. Answers have about 30 tokens. Quality
+alone reorders all candidates, as in the paper."""
 
 Variant = dict[str, Any]
 

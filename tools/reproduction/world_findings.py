@@ -12,11 +12,11 @@ from mathrag.intervals import wilson
 from mathrag_gate.demo.world import read as read_setting
 from shared.pages import figures as drawn
 from shared.pages.figures import Figure
+from shared.pages.pages import table
 from shared.rag.provenance import Ending
 from shared.samples import GateDecision
 from shared.statistics.significance import compute_p
 from tools.reproduction import pages
-from tools.reproduction.pages import table
 
 # Compute the figures of the text from the experiments' reports. Pure: the committed results contain everything.
 

@@ -166,9 +166,9 @@ async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
 
     Answers 201, or 200 if the datasets exist with the same items.
     """
-    made = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
-    answer = DrawnDatasets(drawn=made.drawn.dataset, rest=made.rest.dataset if made.rest else None)
-    is_new = made.drawn.new or (made.rest is not None and made.rest.new)
+    drawn, rest = await datasets.draw(deps.database, name, request.name, request.size, request.seed, request.rest)
+    answer = DrawnDatasets(drawn=drawn.dataset, rest=rest.dataset if rest else None)
+    is_new = drawn.new or (rest is not None and rest.new)
     return json(answer, 201 if is_new else 200, {"Location": f"/v1/datasets/{request.name}"})
 
 

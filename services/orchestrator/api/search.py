@@ -26,7 +26,7 @@ from shared.fields import WHOLE
 from shared.params import Params
 from shared.rag.gate import score_document
 from shared.runtime import pins
-from shared.runtime.advance import Replay, exclude_duplicates
+from shared.runtime.advance import Replay, complete_searches
 from shared.runtime.parameters import check_read_by, parse_params
 from shared.runtime.pins import pin_reranker
 from shared.samples import Decision, Item
@@ -41,7 +41,8 @@ INDEXES = text("""
     SELECT i.kind, i.id FROM corpora c
     LEFT JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready' WHERE c.name = :corpus""")
 READS = frozenset({
-    *("candidates", "duplicates", "rrf_k", "fusion", "enhance.synonyms", "enhance.correct", "enhance.terms"),
+    *("candidates", "dense", "duplicates", "rrf_k", "fusion"),
+    *("enhance.synonyms", "enhance.correct", "enhance.terms"),
     *("rerank.threshold", "rerank.refuse", "crag.evaluator", "crag.upper", "crag.lower", "crag.thresholds"),
     *("crag.calibrated_by", "crag.judged_by", "crag.similarity"),
 })  # fmt: skip
@@ -154,7 +155,7 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
     options = SearchOptions(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
     searched = run_steps(request.question, options, params, answering.library)
     item = Item(ordinal=0, question=request.question)
-    replay = Replay(exclude_duplicates(searched, params.duplicates, [item]))
+    replay = Replay(complete_searches(searched, params, [item]))
     while replay.calls:
         replay.answer(await answering.replies(replay.calls))
     if replay.result is None:
@@ -209,6 +210,8 @@ def choose_params(request: SearchRequest, holding: Configuration) -> Params:
         unasked |= dict.fromkeys(("enhance", "fusion.by_intent"), "`enhance` is true")
     if not fuses:
         unasked |= dict.fromkeys(("fusion.dense", "fusion.sparse", "fusion.by_intent"), '`mode` is "hybrid"')
+    if request.mode == "sparse":
+        unasked["dense"] = '`mode` is "dense" or "hybrid"'
     if not (fuses or request.enhance):
         unasked |= dict.fromkeys(("fusion", "rrf_k"), '`mode` is "hybrid" or `enhance` is true')
     check_read_by("a search", request.params, READS, params, unasked)

@@ -25,20 +25,25 @@ from shared.storage.database import Database, KeyedRequest, find_earlier
 BASELINE = "hybrid"
 REST = "-rest"
 """End of the name of the dataset with the questions that were not drawn."""
+QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0}}
 CANDIDATES = (
     Variant(name="closed-book", pipeline="closed-book"),
     Variant(name="sparse", pipeline="sparse"),
     Variant(name="dense", pipeline="dense"),
     Variant(name=BASELINE, pipeline="hybrid"),
-    # By both scorers of quality, of which the gate would choose one without knowing what is right.
-    Variant(name="quality-rules", pipeline="mathrag-gate", params={"quality": "rules"}),
-    Variant(name="quality-judge", pipeline="mathrag-gate", params={"quality": "judge"}),
+    # As in the paper, quality alone reorders all candidates: by both scorers, of which the gate chooses one without
+    # knowing what is right.
+    Variant(name="quality-rules", pipeline="mathrag-gate", params={"quality": "rules", **QUALITY_ALONE}),
+    Variant(name="quality-judge", pipeline="mathrag-gate", params={"quality": "judge", **QUALITY_ALONE}),
     # Documents that the judge model finds irrelevant to the question come last; quality reorders nothing.
     Variant(
         name="relevance", pipeline="mathrag-gate",
         params={"quality": "rules", "rated": 1, "rerank": {"by": "rating", "floor": 0.5}},
     ),
+    Variant(name="mathrag-gate", pipeline="mathrag-gate"),
     Variant(name="crag", pipeline="crag"),
+    Variant(name="enhanced", pipeline="enhanced"),
+    Variant(name="enhanced-crag", pipeline="enhanced-crag"),
     Variant(name="hyde", pipeline="hyde"),
 )  # fmt: skip
 """The pipelines that a pilot tries by default; those that ask the judge model are left out if there is none."""

@@ -37,6 +37,7 @@ async def list_warnings(
             *await list_demonstration_warnings(connection, jobs),
             *await _list_version_warnings(connection, jobs),
             *await _list_judge_warnings(connection, jobs),
+            *await _list_vote_warnings(connection, jobs),
             *await _list_rule_warnings(connection, jobs),
             *await _list_dataset_warnings(connection, jobs),
         ]
@@ -138,6 +139,23 @@ async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int])
                 " floor; use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`"
             )
     return warnings
+
+
+VOTING = text("""
+    SELECT j.params, m.name AS generator, m.backend, m.version
+    FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'generate' ->> 'model_id' AS integer)
+    WHERE j.id = ANY(:jobs) AND j.pipeline = 'self-consistency'""")
+
+
+async def _list_vote_warnings(connection: AsyncConnection, jobs: Sequence[int]) -> list[str]:
+    """Warn if votes may not be weighed by log-probabilities."""
+    return [
+        f"the server of generator {row.generator!r} ({f'{row.backend} {row.version}'.strip()}) may give no"
+        " log-probabilities: then each vote counts 1, as with `self_consistency.weights=count`"
+        for row in (await connection.execute(VOTING, {"jobs": jobs})).all()
+        if decode_params(row.params).self_consistency.weights == "probability"
+        and not gives_logprobs(row.backend, row.version)
+    ]
 
 
 # Rules.

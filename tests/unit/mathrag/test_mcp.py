@@ -35,7 +35,7 @@ DOCUMENTED = {
 """The `properties` of both tools, as the source document prints them."""
 ARGUMENTS = {
     "enhanced-search": mcp.SearchArguments, "enhanced-chat": mcp.ChatArguments,
-    "job-submit": mcp.SubmitArguments,
+    "corpus-create": mcp.CorpusArguments, "job-submit": mcp.SubmitArguments,
     "job-status": mcp.JobArguments, "job-report": mcp.JobArguments,
 }  # fmt: skip
 CORPORA = {"data": [{"name": "math"}], "next_cursor": None}
@@ -64,7 +64,14 @@ async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
         "Enhanced semantic search with query optimization and hybrid retrieval",
         "Enhanced RAG chat with query optimization and result refinement",
     ]
-    assert list(listed) == ["enhanced-search", "enhanced-chat", "job-submit", "job-status", "job-report"]
+    assert list(listed) == [
+        "enhanced-search",
+        "enhanced-chat",
+        "corpus-create",
+        "job-submit",
+        "job-status",
+        "job-report",
+    ]
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -105,6 +112,16 @@ async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served
     assert first["params"] == {"compress": {"enabled": True, "tokens": 512}}
     assert (second["corpus"], second["params"]) == ("named", {"compress": {"enabled": True, "tokens": 4000}})
     assert third["params"] == {"compress": {"enabled": False}}
+
+
+async def test_texts_are_uploaded_as_lines_of_a_corpus(server: Served) -> None:
+    requests = server(answering())
+    await call("corpus-create", {"name": "notes", "documents": {"a.md": "One\ntwo.", "b.md": "三"}})
+    assert [(each.method, each.url.raw_path) for each in requests] == [("POST", b"/v1/corpora?name=notes")]
+    assert [msgspec.json.decode(line) for line in requests[0].content.splitlines()] == [
+        {"id": "a.md", "text": "One\ntwo."},
+        {"id": "b.md", "text": "三"},
+    ]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -156,6 +173,13 @@ async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: p
             ("`context_length`", "`enable_compression` is false", "leave it out"),
         ),
         ("job-status", {}, ("`job`",)),
+        ("corpus-create", {"name": "n", "documents": {}}, ("`documents`", ">= 1")),
+        ("corpus-create", {"name": "n", "documents": {str(n): "x" for n in range(1001)}}, ("`documents`", "<= 1000")),
+        (
+            "corpus-create",
+            {"name": "n", "documents": {"a": "x" * (1 << 20)}},
+            ("`documents`", "1,048,5", "at most 1,048,576", "mathrag corpus create"),
+        ),
     ],
 )
 async def test_what_cannot_be_used_is_named(

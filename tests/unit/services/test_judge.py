@@ -245,13 +245,15 @@ async def test_a_chunk_is_one_request_with_all_that_determines_the_replies() -> 
         seen.append(request)
         return found(request)
 
-    got = await retrieved(handler, retrieve_call("one"), retrieve_call("two", skip=5, hypothetical=("a", "b")))
+    got = await retrieved(
+        handler, retrieve_call("one"), retrieve_call("two", skip=5, hypothetical=("a", "b"), threshold=0.7)
+    )
     assert [reply.hits[0].document for reply in got if isinstance(reply, Retrieved)] == ["one", "two"]
     [request] = seen
     common = {"index": 33, "k": 5, "duplicates": "same-words", "item": "", "gold": ""}
     assert json.loads(request.content)["searches"] == [
-        {**common, "question": "one", "skip": 0, "hypothetical": []},
-        {**common, "question": "two", "skip": 5, "hypothetical": ["a", "b"]},
+        {**common, "question": "one", "skip": 0, "hypothetical": [], "threshold": None},
+        {**common, "question": "two", "skip": 5, "hypothetical": ["a", "b"], "threshold": 0.7},
     ]
 
 

@@ -129,7 +129,7 @@ def test_a_missing_file_of_problems_is_said_before_any_model_is_looked_at(data: 
 def test_an_unknown_preset_is_said_with_those_that_are_known(data: Path) -> None:
     said, fix = refused(math(data, preset="papper"), data)
     assert "no preset 'papper'" in said
-    assert "paper, paper-tgi, small" in fix
+    assert "paper, paper-code, paper-tgi, small" in fix
 
 
 def test_a_preset_is_printed_to_begin_ones_own() -> None:
@@ -307,7 +307,8 @@ def test_what_a_service_of_its_own_is_told_is_a_file_that_it_reads(tmp_path: Pat
 
 # `mathrag reproduce published`: what is sent of the published runs, what is printed, and what is said of bad files.
 
-COMPARISON = make_example("Comparison")
+ONE_PAIR = make_example("Comparison")
+COMPARISON = {**ONE_PAIR, "pairs": 3 * ONE_PAIR["pairs"]}
 
 NAMES = [f"published-{method}" for method in METHODS]
 
@@ -337,6 +338,8 @@ class ImportService:
             case ["jobs"]:
                 found = [job for name, job in self.jobs.items() if name == query["name"]]
                 return httpx2.Response(200, json={"data": found, "next_cursor": None})
+            case ["jobs", id_, "samples"]:
+                return httpx2.Response(200, json={"data": self.samples(self.find(id_)), "next_cursor": None})
             case ["jobs", id_, "report"]:
                 return httpx2.Response(200, json=self.report(self.find(id_)))
             case ["jobs", id_]:
@@ -351,6 +354,13 @@ class ImportService:
 
     def find(self, id_: str) -> dict[str, Any]:
         return next(job for job in self.jobs.values() if job["id"] == id_)
+
+    def samples(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        """Every answer is right here, as numbers; the last line of an import is the one that is listed first."""
+        return [
+            {"custom_id": line["id"], "repeat": line["repeat"], "correct": True, "gold": "4", "answer": "\\frac{8}{2}"}
+            for line in reversed(self.lines[job["name"]])
+        ]
 
     def report(self, job: dict[str, Any]) -> dict[str, Any]:
         used = {"pipeline": job["pipeline"], "dataset": job["dataset"]}
@@ -514,3 +524,25 @@ def test_an_experiment_without_runs_is_refused_with_those_that_there_are(runs: P
 def test_the_training_set_may_lie_elsewhere(runs: Path, imports: ImportService) -> None:
     (runs / "train.jsonl").rename(runs / "math.jsonl")
     assert published(runs, "--problems", str(runs / "math.jsonl")).exit_code == Exit.DONE
+
+
+def test_the_page_is_written_and_written_again_between_its_marks(
+    runs: Path, imports: ImportService, tmp_path: Path
+) -> None:
+    page = tmp_path / "pages" / "page.md"
+    assert published(runs, "--out", str(page)).exit_code == Exit.DONE
+    text = page.read_text()
+    changed = "| train/prealgebra/2.json | `4` | `\\frac{8}{2}` | `4`, `8` | wrong | right |"
+    assert f"{changed} answer: box cut at its first brace | dense 1, sparse 1, hybrid 1, gate 1 |" in text
+    assert "| dense | 75.0 ± 35.4 | 34.2 to 100.0 | 90.0 (82.6 to 94.5) | 1 of 4 |" in text
+    page.write_text(f"# A page of one's own\n\n{text[text.index('<!--') :].replace(changed, 'old')}Its end.\n")
+    assert published(runs, "--out", str(page)).exit_code == Exit.DONE
+    assert page.read_text() == f"# A page of one's own\n\n{text[text.index('<!--') :]}Its end.\n"
+
+
+def test_another_file_than_the_page_is_kept_and_nothing_is_sent(runs: Path, imports: ImportService) -> None:
+    for text in ("notes", "<!-- strange: computed -->\n<!-- end -->\n<!-- table: computed -->\n<!-- end -->\n"):
+        (runs / "notes.md").write_text(text)
+        ended = published(runs, "--out", str(runs / "notes.md"))
+        assert (ended.exit_code, imports.posted, (runs / "notes.md").read_text()) == (Exit.CONFLICT, [], text)
+    assert "is not a page of this command" in ended.stderr

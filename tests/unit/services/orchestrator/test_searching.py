@@ -108,8 +108,8 @@ def test_nothing_found_is_incorrect() -> None:
 # A search reads each parameter that it accepts, and refuses the others by name, whatever the request asks for.
 
 MISSPELT = "Please, what is the gratest comon divisor of 12 and 18?"
-AT_ONCE = {"duplicates", "crag.calibrated_by", "crag.judged_by", "crag.thresholds"}
-"""Parameters that are read before the first step: with the corpus at hand."""
+AT_ONCE = {"duplicates", "dense.threshold", "crag.calibrated_by", "crag.judged_by", "crag.thresholds"}
+"""Parameters that are read around the steps: with the corpus at hand, or added to each search."""
 MODES = ("dense", "sparse", "hybrid")
 REQUESTS: list[Tree] = [
     {"mode": mode, "enhance": enhance, "rerank": rerank, "crag": crag}
@@ -209,6 +209,7 @@ def test_a_search_accepts_the_parameters_that_its_steps_read_and_no_other(held: 
         ({"rerank": True}, {"rerank": {"enabled": False}}, "`params.rerank.enabled`: a search would not read it"),
         ({"mode": "dense"}, {"rrf_k": 3}, '`params.rrf_k`: a search reads it only if `mode` is "hybrid" or `enhance`'),
         ({"mode": "sparse"}, {"fusion": {"dense": 1}}, '`params.fusion.dense`: a search reads it only if `mode` is'),
+        ({"mode": "sparse"}, {"dense": {"threshold": 0.7}}, "`params.dense.threshold`: a search reads it only if"),
         ({}, {"fusion": {"normaliser": "rank"}}, '`params.fusion.normaliser`: is not read while `fusion.method`'),
         ({}, {"gate": {"tau": 0.3}}, "`params.gate.tau`: a search would not read it"),
     ],

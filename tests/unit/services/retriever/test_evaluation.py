@@ -371,6 +371,21 @@ class TestChoosing:
         assert estimate_interval(SHARES, values, seed=0) == [low, high]
 
 
+def test_a_threshold_cuts_dense_lists_alone(folder: Path) -> None:
+    collection, backends = Collection(folder), [Faiss(HashedWords()), Bm25()]
+    whole, cut = (
+        CollectionSearcher(backends, folder.parent, collection, 5, threshold=threshold).lists(
+            ("dense", "sparse"), collection.queries("test")
+        )
+        for threshold in (None, 0.3)
+    )
+    assert cut["sparse"] == whole["sparse"]
+    assert cut["dense"] == {
+        query: [match for match in found if match.score >= 0.3] for query, found in whole["dense"].items()
+    }
+    assert 0 < sum(map(len, cut["dense"].values())) < sum(map(len, whole["dense"].values()))
+
+
 class TestTuning:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -384,6 +399,12 @@ class TestTuning:
         assert found["chosen"] == best.at
         assert f"--set fusion.dense={best.at} --set fusion.sparse={round(1 - best.at, 6)}" in str(found["set"])
         assert "--set fusion.method=weighted --set fusion.normaliser=min-max" in str(found["set"])
+
+    def test_the_options_are_those_that_a_job_reads(self, folder: Path) -> None:
+        sigmoid = str(tuned(folder, mode="weighted-sigmoid")["set"])
+        assert "--set fusion.normaliser=sigmoid --set fusion.slope=1.0" in sigmoid
+        assert "slope" not in str(tuned(folder)["set"])
+        assert "rrf_k" not in sigmoid
 
     def test_the_choice_is_measured_on_the_other_queries(self, folder: Path) -> None:
         held_out = tuned(folder)["held_out"]

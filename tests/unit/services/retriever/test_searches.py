@@ -266,6 +266,20 @@ async def test_words_have_no_mean() -> None:
         await searcher().answer([search(DENSE), search(SPARSE, hypothetical=("circle",))])
 
 
+async def test_words_have_no_cosine() -> None:
+    with pytest.raises(Invalid, match=r"`searches\.0\.threshold`: index 2 is sparse"):
+        await searcher().answer([search(SPARSE, threshold=0.5)])
+
+
+async def test_a_threshold_cuts_its_own_search_alone() -> None:
+    [whole] = await searcher().answer([search(DENSE)])
+    least = whole.hits[2].score
+    cut, again = await searcher().answer([search(DENSE, threshold=least), search(DENSE)])
+    left = sum(hit.score >= least for hit in whole.hits)
+    assert 3 <= left < len(whole.hits)
+    assert (cut.hits, cut.cut, again) == (whole.hits[:left], whole.hits[left:], whole)
+
+
 async def test_all_dense_indexes_share_one_embedding() -> None:
     embedder = Counting()
     made = searcher(embedder)

@@ -90,6 +90,28 @@ def test_all_that_needs_no_reply_is_asked_at_once_and_the_generator_comes_last()
     ]
 
 
+def test_the_writer_is_shown_the_best_documents_of_the_first_searches_where_a_job_asks_for_it() -> None:
+    """Of the lists [A, B], [B, C], [B], [D], B has 1/62 + 2/61, D and A 1/61, C 1/62; A's hash decides before D's."""
+    _, steps = run(given=params(enhance={"shown": 3}))
+    first, second, third, *_ = steps
+    assert [type(call) for call in first] == [Retrieve] * 4
+    best = (B, *sorted((A, D)))
+    decoding, slots = params().enhance.decoding, {"question": QUESTION}
+    assert second[0] == Write(template="rewrite-shown", decoding=decoding, slots=slots, documents=best)
+    assert [type(call) for call in second] == [Write] * 2
+    assert {type(call) for call in third} == {Retrieve}
+    plain = run()[1]
+    assert [*first, second[1]] == [*plain[0][:4], plain[0][5]]
+    assert sum(map(len, steps)) == sum(map(len, plain))
+
+
+def test_where_the_first_searches_failed_the_writer_sees_the_question_alone() -> None:
+    failing = where(lambda call: isinstance(call, Retrieve) and call.question in (QUESTION, WIDENED), BROKEN)
+    _, steps = run(failing, params(enhance={"shown": 3}))
+    _, plain = run()
+    assert steps[1] == plain[0][4:]
+
+
 @pytest.mark.parametrize("question", ["What is\n  5 plus 7?", "５ plus 7 is $what  it$ is？"])
 def test_other_blanks_and_characters_are_no_other_wording(question: str) -> None:
     outcome, steps = run(question=question)

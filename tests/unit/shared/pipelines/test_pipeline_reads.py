@@ -100,7 +100,7 @@ def named_by(pipeline: str) -> set[str]:
 
 @pytest.mark.parametrize("pipeline", registry.list_offered())
 def test_a_pipeline_declares_exactly_what_it_reads(pipeline: str) -> None:
-    read = set[str]().union(*(read_by(pipeline, variant) for variant in VARIANTS))
+    read = set[str]().union(*(read_by(pipeline, variant) for variant in (*VARIANTS, BESIDE["fusion.slope"])))
     read = (read | ELSEWHERE.get(pipeline, set())) - IN_VAIN.get(pipeline, set())
     after = {each for each in LEAVES if covers(each, AFTER_ALL)}
     assert named_by(pipeline) - read == set()
@@ -116,6 +116,7 @@ def test_every_parameter_that_a_job_may_set_alone_is_read_by_its_pipeline(pipeli
 
 BESIDE: dict[str, Tree] = {
     "fusion.normaliser": {"fusion": {"method": "weighted"}},
+    "fusion.slope": {"fusion": {"method": "weighted", "normaliser": "sigmoid"}},
     "hyde.style": {"enhance": {"hyde": True}},
     "hyde.decoding": {"enhance": {"hyde": True}},
     "rerank.tested": {"rerank": {"floor": 0.5}},
@@ -220,13 +221,19 @@ def test_seeds_that_no_cell_reads_are_refused() -> None:
         experiment("mathrag-gate", {"quality": "rules"}, seeds=[1, 2])
 
 
+REFUSED_BEFORE = {
+    ("fusion.normaliser", "rulerag.index"),
+    ("fusion.slope", "rulerag.index"),
+    ("fusion.slope", "fusion.method"),
+}
+"""Parameters and switches that another switch comes before."""
 SWITCHED = [
     pytest.param(switch, path, pipeline, id=f"{pipeline}-{path}-{switch.by[0]}")
     for switch in SWITCHES
     for pipeline in registry.list_offered()
     for path in sorted(named_by(pipeline))
     if covers(path, switch.paths) and any(not registry.get(pipeline).ignores(each) for each in switch.by)
-    if (path, *switch.by) != ("fusion.normaliser", "rulerag.index")  # another switch refuses it before
+    if (path, *switch.by) not in REFUSED_BEFORE
 ]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shared import canonical
 from shared.calls import Call, Generate, Judge, Rerank, Retrieve, Verify
+from shared.pages.lines import describe_decision
 from shared.params import CriticParams, GateParams, Params
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
@@ -506,19 +507,24 @@ QUESTION = "หนึ่งบวกหนึ่งเท่ากับเท�
 REASON = "the embedder knows no token"
 
 
-def ended(pipeline: str, **params: Any) -> Outcome:
+UNSEARCHED = Retrieved(hits=(), reason=REASON)
+
+
+def ended(pipeline: str, dense: Retrieved = UNSEARCHED, **params: Any) -> Outcome:
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     replay = Replay(registry.get(pipeline).run(sample, Params(**params), UNSEARCHED_LIBRARY))
     while replay.calls:
-        replay.answer([reply(call) for call in replay.calls])
+        replay.answer([dense if is_dense(call) else reply(call) for call in replay.calls])
     assert replay.result is not None, replay.failure
     return replay.result
 
 
+def is_dense(call: Call) -> bool:
+    return isinstance(call, Retrieve) and call.index == "dense"
+
+
 def reply(call: Call) -> Reply:
     match call:
-        case Retrieve(index="dense"):
-            return Retrieved(hits=(), reason=REASON)
         case Retrieve():
             return Retrieved(hits=(Hit(document=WORDS.hash, rank=1, score=2.5),))
         case Judge():
@@ -539,6 +545,26 @@ def test_a_question_without_a_vector_is_answered_from_its_words(pipeline: str, f
     [without] = [each for each in outcome.trace.decisions if each.fallback == "no_vector"]
     assert (without.stage, without.detail) == ("retrieve", {"said": REASON})
     assert without.action in ("without dense", "without original dense")
+
+
+CUT = Retrieved(hits=(), cut=(Hit(document="f" * 64, rank=1, score=0.6), Hit(document="e" * 64, rank=2, score=0.5)))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "found"),
+    [
+        *((name, ()) for name in ("dense", "hyde")),
+        *((name, (WORDS.hash,)) for name in ("hybrid", "crag", "critic-loop", "enhanced", "enhanced-crag")),
+        *((name, (WORDS.hash,)) for name in ("program-aided", "self-consistency")),
+    ],
+)
+def test_a_list_of_which_the_threshold_left_nothing_is_an_empty_one(pipeline: str, found: tuple[str, ...]) -> None:
+    outcome = ended(pipeline, CUT, critic=CriticParams(attempts=1))
+    assert outcome.context == found
+    first = next(each for each in outcome.trace.decisions if each.action == "cut")
+    assert first.detail["search"] in ("dense", "original dense")
+    assert (first.detail["documents"], first.detail["best"], first.fallback) == (2, 0.6, None)
+    assert describe_decision(first, {}).endswith(f"`{first.detail['search']}` (the best of them has 0.6).")
 
 
 def test_every_wording_without_a_vector_is_named() -> None:

@@ -83,7 +83,9 @@ def where(condition: Callable[[Call], bool], reply: Reply, world: Answer) -> Ans
 def run(
     world: Answer, question: str = QUESTION, query: FactQuery | None = None, **groups: Any
 ) -> tuple[Outcome, list[list[Call]]]:
-    params = msgspec.convert({"rules": "bank", **groups}, Params)
+    """Run the pipeline; rules alone are searched for unless `groups` say otherwise."""
+    rulerag = {"question": False, **groups.pop("rulerag", {})}
+    params = msgspec.convert({"rules": "bank", "rulerag": rulerag, **groups}, Params)
     sample = Sample(item=Item(ordinal=0, question=question, query=query))
     return drive(registry.get("rulerag").run(sample, params, LIBRARY), world)
 
@@ -118,7 +120,8 @@ def test_a_named_relation_is_looked_up_and_its_rules_are_searched_for_at_once() 
     assert kinds(steps) == [["FindRules"], ["Retrieve"] * 4, ["Generate"]]
     (call,) = steps[0]
     assert isinstance(call, FindRules)
-    assert (call.relation, call.question, call.side, call.choice.most) == ("Make_a_visit", "", "object", 3)
+    assert (call.relation, call.question, call.side) == ("Make_a_visit", "", "object")
+    assert (call.choice.most, call.choice.support) == (5, 20)
     queries = [f"{QUESTION} {FIRST}", f"{QUESTION} {FIRST.replace('consult', 'like')}"]
     assert searched(steps) == [[*queries, "Ann consult", "Ann like"]]
     assert decisions(outcome, "relation") == [
@@ -221,26 +224,52 @@ def test_a_rule_finds_what_plain_words_miss() -> None:
     assert texts(guided.context) == ["Ann consult Republic of Cuba."]
 
 
+A, B, C, D = list(LIBRARY)[:4]
+
+
+def two_rules(call: Call) -> Reply:
+    lists = {"consult": (A, B, C), "like": (B, D)}
+    if isinstance(call, Retrieve):
+        documents = next(found for word, found in lists.items() if word in call.question)
+        return found(*documents) if QUESTION in call.question else found()
+    return bank(CONSULT, LIKE)(call)
+
+
 def test_rules_take_turns_and_each_document_counts_once() -> None:
-    a, b, c, d = list(LIBRARY)[:4]
-    lists = {"consult": (a, b, c), "like": (b, d)}
-
-    def world(call: Call) -> Reply:
-        if isinstance(call, Retrieve):
-            documents = next(found for word, found in lists.items() if word in call.question)
-            return found(*documents) if QUESTION in call.question else found()
-        return bank(CONSULT, LIKE)(call)
-
-    outcome, _ = run(world, query=VISIT, candidates=3, context_size=2, rulerag={"index": "dense"})
+    outcome, _ = run(two_rules, query=VISIT, candidates=3, context_size=2, rulerag={"index": "dense"})
     ranked = outcome.trace.candidates
-    assert [each.document for each in ranked] == [a, b, d] == [*outcome.context, d]
+    assert [each.document for each in ranked] == [A, B, D] == [*outcome.context, D]
     assert [each.paths for each in ranked] == [{"rule 10": 1}, {"rule 10": 2, "rule 11": 1}, {"rule 11": 2}]
     assert [(each.rank, each.dense_rank, each.sparse_rank) for each in ranked] == [
         (1, 1, None),
         (2, 1, None),
         (3, 2, None),
     ]
-    assert [each.detail["documents"] for each in decisions(outcome, "rule")] == [[a, b], [b, d]]
+    assert [each.detail["documents"] for each in decisions(outcome, "rule")] == [[A, B], [B, D]]
+
+
+def test_what_the_question_itself_finds_takes_turns_with_what_chains_find() -> None:
+    def world(call: Call) -> Reply:
+        if not isinstance(call, Retrieve):
+            return two_rules(call)
+        return {QUESTION: found(D, B), "Ann consult": found(A)}.get(call.question, found(C))
+
+    outcome, _ = run(world, query=VISIT, rulerag={"index": "dense", "question": True})
+    ranked = outcome.trace.candidates
+    assert [each.document for each in ranked] == [A, D, B, C]
+    assert [each.paths for each in ranked[1:]] == [{"question": 1}, {"question": 2}, {"rule 10": 2, "rule 11": 1}]
+
+
+@pytest.mark.parametrize(
+    ("documents", "candidates", "union"),
+    [(0, 10, [A, B, D, C]), (1, 10, [A, B]), (2, 10, [A, B, D]), (3, 10, [A, B, D, C]), (2, 2, [A, B])],
+)
+def test_the_union_of_the_best_documents_of_each_rule_is_taken(
+    documents: int, candidates: int, union: list[str]
+) -> None:
+    rulerag = {"index": "dense", "documents": documents}
+    outcome, _ = run(two_rules, query=VISIT, candidates=candidates, rulerag=rulerag)
+    assert [each.document for each in outcome.trace.candidates] == union
 
 
 def test_what_chains_find_comes_before_what_queries_find() -> None:
@@ -289,7 +318,7 @@ def test_a_chain_goes_on_from_as_many_entities_as_its_width_and_all_chains_toget
         return bank(CHAIN, rule(Atom("Brother", 0, 2), Atom("Wife", 2, 1)))(call)
 
     sample = Sample(item=Item(ordinal=0, question=QUESTION, query=VISIT))
-    params = msgspec.convert({"rulerag": {"width": 3, "index": "sparse"}}, Params)
+    params = msgspec.convert({"rulerag": {"width": 3, "index": "sparse", "question": False}}, Params)
     _, steps = drive(registry.get("rulerag").run(sample, params, library), world)
     assert searched(steps)[0][2:] == ["Ann brother"] * 2
     assert searched(steps)[1:] == [["Bob wife", "Cyd wife", "Bob wife", "Cyd wife"]]

@@ -12,7 +12,7 @@ from shared.params import GradingParams, Params, SelfConsistencyParams
 from shared.pipelines.binding import Binding, SampleBinder
 from shared.rag.grading import choose_marking_grader, mark
 from shared.rag.voting import count_votes, make_comparison, pair_answers
-from shared.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply
+from shared.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply, Token
 from shared.runtime.price import dry_run, list_drawn_roles, make_placeholder_job
 from shared.samples import Decision, Extraction, Item, Outcome
 from tests.unit.shared.pipelines.test_binding import PINS
@@ -140,6 +140,43 @@ def test_without_any_answer_the_outcome_says_that_none_was_found() -> None:
     assert len(asked) == 2 or asked[2] == []
 
 
+def generated(answer: str, *logprobs: float) -> Generated:
+    tokens = tuple(Token(text="x", logprob=each) for each in logprobs)
+    return Generated(text=f"so \\boxed{{{answer}}}", tokens=tokens)
+
+
+def vote_by_probability(drawn: Sequence[Generated]) -> tuple[Outcome, list[list[Call]]]:
+    chosen = SelfConsistencyParams(draws=len(drawn), weights="probability")
+    answer = drawing([""] * len(drawn))
+    return run(
+        "self-consistency",
+        lambda call: drawn[call.draw] if isinstance(call, Generate) else answer(call),
+        Params(self_consistency=chosen),
+    )
+
+
+def test_a_vote_by_probability_counts_the_mean_log_probability_of_each_draw() -> None:
+    """exp((-0.1 - 0.3) / 2) = .818731 for 1/2; exp(-1) + exp((-2 - 0.4) / 2) = .367879 + .301194 = .669074 for 3."""
+    drawn = [generated("3", -1.0), generated("1/2", -0.1, -0.3), generated("3", -2.0, -0.4)]
+    outcome, asked = vote_by_probability(drawn)
+    assert outcome.answer == "1/2"
+    assert counted(outcome) == {"1/2": 1, "3": 2}
+    assert [each.detail["weight"] for each in stages(outcome, "votes")] == pytest.approx([0.818731, 0.669074], abs=1e-6)
+    assert stages(outcome, "vote")[0].action == "majority"
+    assert asked[1] == [msgspec.structs.replace(call, logprobs=1) for call in vote(["7"] * 3)[1][1]]
+
+
+def test_the_likeliest_form_of_the_elected_answer_is_given() -> None:
+    outcome, _ = vote_by_probability([generated("0.5", -3.0), generated("0.5", -3.0), generated("1/2", -0.5)])
+    assert (outcome.answer, counted(outcome)) == ("1/2", {"1/2": 3})
+
+
+def test_each_draw_counts_1_where_one_came_without_log_probabilities_and_the_trace_says_so() -> None:
+    outcome, _ = vote_by_probability([generated("3", -1.0), generated("7", -0.01), generated("3")])
+    assert (outcome.answer, counted(outcome)) == ("3", {"3": 2, "7": 1})
+    assert [(each.action, each.fallback) for each in stages(outcome, "weights")] == [("count", "no_log_probabilities")]
+
+
 def test_where_every_draw_failed_the_sample_fails_with_the_first_failure() -> None:
     with pytest.raises(CallFailed, match="grader_timeout"):
         vote([TIMEOUT, TIMEOUT])
@@ -209,8 +246,9 @@ def test_a_candidate_names_its_ways_of_writing_in_the_order_of_the_draws() -> No
 
 
 def test_a_dry_run_prices_every_draw_and_every_comparison() -> None:
-    for draws, comparisons in ((5, 20), (20, 380)):
-        params = Params(self_consistency=SelfConsistencyParams(draws=draws))
+    chosen = (SelfConsistencyParams(draws=20), SelfConsistencyParams(draws=5, weights="probability"))
+    for each, draws, comparisons in zip(chosen, (20, 5), (380, 20), strict=True):
+        params = Params(self_consistency=each)
         rounds = list(dry_run(make_placeholder_job("self-consistency", params), Item(ordinal=0, question="?")))
         assert [len(round_) for round_ in rounds] == [2, draws, comparisons]
 

@@ -104,13 +104,31 @@ class SecondJudge(FirstJudge, kw_only=True, tag="judge"):
     logprobs: int
 
 
-def convert_judge(call: Judge) -> FirstJudge:
-    return msgspec.convert(call, SecondJudge if call.logprobs else FirstJudge, from_attributes=True)
+class FirstRetrieve(msgspec.Struct, kw_only=True, tag="retrieve"):
+    """`Retrieve` with the fields that it had when the plays were recorded."""
+
+    question: str
+    index: str
+    k: int
+    skip: int
+    hypothetical: tuple[str, ...]
+    duplicates: str
+    item: str
+    gold: str
+
+
+def strip_later_fields(call: Call) -> Any:
+    match call:
+        case Judge():
+            return msgspec.convert(call, SecondJudge if call.logprobs else FirstJudge, from_attributes=True)
+        case Retrieve():
+            return msgspec.convert(call, FirstRetrieve, from_attributes=True)
+        case _:
+            return call
 
 
 def reply(call: Call) -> Reply:
-    content = convert_judge(call) if isinstance(call, Judge) else call
-    number = int.from_bytes(canonical.digest(content)[:4])
+    number = int.from_bytes(canonical.digest(strip_later_fields(call))[:4])
     match call:
         case Retrieve():
             chosen = [DOCUMENTS[(number + 7 * step) % 60] for step in range(call.skip, call.skip + call.k)]

@@ -217,7 +217,15 @@ def test_similarity_flags_documents_and_orders_none() -> None:
     )
     assert found.list_useful() == ["a"]
     assert found.rank_documents() == ["b", "a"]
-    assert not found.orders
+
+
+def test_a_judge_tells_relevant_documents_from_others_and_orders_them_only_by_request() -> None:
+    scores: dict[str, Score] = {"irrelevant": 0.0, "helps": 0.75, "unknown": GONE, "perhaps": 0.25, "best": 1.0}
+    by_class = ["helps", "best", "perhaps", "irrelevant", "unknown"]
+    assert make_evaluation("judge", scores, [], CragParams()).rank_documents() == by_class
+    by_score = ["best", "helps", "perhaps", "irrelevant", "unknown"]
+    assert make_evaluation("judge", scores, [], CragParams(order="score")).rank_documents() == by_score
+    assert make_evaluation("reranker", scores, [], CragParams()).rank_documents() == by_score
 
 
 def test_a_decision_holds_what_it_was_made_of() -> None:

@@ -327,6 +327,61 @@ def test_the_rewriter_sees_the_question_and_the_best_of_what_was_found() -> None
     assert of(Write, asked) == [Write(template="rewrite-again", decoding=decoding, slots=slots, documents=("c",))]
 
 
+def test_a_critic_that_accumulates_is_shown_what_earlier_rounds_found_relevant() -> None:
+    ratings = {"a": 4, "b": 5, "d": 5}
+    _, plain = run(Corpus({QUESTION: "abcdef"}, ratings), min_documents=3)
+    outcome, asked = run(Corpus({QUESTION: "abcdef"}, ratings), min_documents=3, accumulate=True)
+    assert of(Judge, asked)[:3] == of(Judge, plain)[:3]
+    assert of(Judge, asked)[3:] == [
+        Judge(rubric="relevance-added", document=each, documents=("b", "a"), question=QUESTION) for each in "def"
+    ]
+    assert outcome.context == ("b", "d", "a")
+
+
+def test_a_critic_in_json_that_accumulates_judges_the_last_document() -> None:
+    def answer(call: Call) -> Reply:
+        if isinstance(call, Write):
+            return Generated(text=f'{{"relevance_score": {0.9 if call.documents[-1] in "ad" else 0.5}}}')
+        return Corpus({QUESTION: "abcdef"}, {})(call)
+
+    _, asked = run(answer, reply="json", accumulate=True)
+    critiques = [(call.template, call.documents) for call in of(Write, asked)]
+    assert critiques[:3] == [("critic", ("a",)), ("critic", ("b",)), ("critic", ("c",))]
+    assert critiques[3:] == [("critic-added", ("a", "d")), ("critic-added", ("a", "e")), ("critic-added", ("a", "f"))]
+
+
+def test_no_more_than_a_page_of_relevant_documents_is_shown_again() -> None:
+    corpus = Corpus({QUESTION: "abcdefghi"}, dict.fromkeys("abcdef", 5))
+    _, asked = run(corpus, min_documents=9, accumulate=True)
+    assert [call.documents for call in of(Judge, asked)[6:]] == [("a", "b", "c")] * 3
+
+
+def test_a_loop_that_may_stop_does_so_where_a_rewritten_query_finds_nothing_new() -> None:
+    def make_corpus() -> Corpus:
+        return Corpus(
+            {QUESTION: "abc", BETTER: "cab", "x again": "xyz"}, {"x": 5}, [written(BETTER), written("x again")]
+        )
+
+    outcome, asked = run(make_corpus(), rewrite_from=1, attempts=4, stop=True)
+    assert kinds(asked) == ["retrieve", "judge", "write", "retrieve", "generate"]
+    last = outcome.trace.decisions[-1]
+    assert (last.action, last.detail["forced"]) == ("generate", True)
+    assert last.detail["reason"] == "the rewritten query found no new document"
+    outcome, asked = run(make_corpus(), rewrite_from=1, attempts=4)
+    assert kinds(asked)[:5] == ["retrieve", "judge", "write", "retrieve", "write"]
+    assert all("reason" not in each.detail for each in outcome.trace.decisions)
+
+
+def test_a_rewritten_query_that_found_something_is_not_useless_on_its_next_page() -> None:
+    corpus = Corpus(
+        {QUESTION: "abc", BETTER: "xyz", "x again": "w"},
+        {"x": 3, "y": 3, "z": 3, "w": 5},
+        [written(BETTER), written("x again")],
+    )
+    outcome, _ = run(corpus, rewrite_from=1, attempts=4, stop=True)
+    assert [action for _, action, _ in verdicts(outcome)] == ["rewrite", "continue", "rewrite", "generate"]
+
+
 def test_a_rewriter_is_not_shown_more_than_a_page_of_many_pages() -> None:
     ratings = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1, "f": 1}
     _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))

@@ -14,7 +14,7 @@ from mathrag.reading.paths import corpus_lines, dataset_lines
 from services.orchestrator.api.examples import make_example
 from services.retriever.builds import make_indexed_text
 from services.retriever.index import Bm25, Faiss, IndexMatch
-from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
+from services.retriever.searches import SPARE, IndexSearch, take_page
 from shared.calls import Duplicates
 from shared.ingest.datasets import read_corpus, read_dataset
 from shared.models.embedding import StaticEmbedder
@@ -33,7 +33,7 @@ from shared.rag.duplicates import (
 )
 from shared.rag.retrieval import drop_duplicates as drop_same_texts
 from shared.rag.retrieval import hash_content
-from shared.replies import Document
+from shared.replies import Document, Hit, Retrieved
 from shared.samples import DatasetItem
 from shared.settings import REPOSITORY
 from tests.unit.datasets import DATA, needs
@@ -184,7 +184,7 @@ def test_each_rule_leaves_out_what_it_says(rule: Duplicates, gold: str, left_out
 def test_ranks_count_from_one_after_dropping() -> None:
     matches = [IndexMatch(document(number), 1 / (number + 1)) for number in range(5)]
     search = IndexSearch(index=1, question=TEN, k=3)
-    reply = drop_duplicates(search, matches, {document(0): twin(TEN), document(2): twin(TEN)})
+    reply = take_page(search, matches, {document(0): twin(TEN), document(2): twin(TEN)})
     assert reply.duplicates == (document(0), document(2))
     assert [(hit.document, hit.rank) for hit in reply.hits] == [
         (document(number), rank) for rank, number in enumerate((1, 3, 4), start=1)
@@ -192,17 +192,30 @@ def test_ranks_count_from_one_after_dropping() -> None:
     assert reply.hits[0].score == 1 / 2
 
 
+def test_a_page_ends_at_the_threshold_and_names_what_it_cut() -> None:
+    matches = [IndexMatch(document(number), score) for number, score in enumerate((0.9, 0.8, 0.7, 0.69, 0.1))]
+    reply = take_page(IndexSearch(index=1, question=TEN, k=4, threshold=0.7), matches, {document(1): twin(TEN)})
+    assert [(hit.document, hit.rank) for hit in reply.hits] == [(document(0), 1), (document(2), 2)]
+    assert reply.cut == (Hit(document=document(3), rank=3, score=0.69), Hit(document=document(4), rank=4, score=0.1))
+
+
+def test_a_page_of_which_nothing_is_cut_says_nothing() -> None:
+    matches = [IndexMatch(document(0), 0.7)]
+    replies = [take_page(IndexSearch(index=1, question=TEN, k=4, threshold=each), matches, {}) for each in (None, 0.7)]
+    assert replies == [Retrieved(hits=(Hit(document=document(0), rank=1, score=0.7),))] * 2
+
+
 def test_looks_at_the_spare_matches_and_no_deeper() -> None:
     matches = [IndexMatch(document(number), 1.0) for number in range(50)]
     twins = {document(number): twin(TEN) for number in range(SPARE)}
-    reply = drop_duplicates(IndexSearch(index=1, question=TEN, k=2), matches, twins)
+    reply = take_page(IndexSearch(index=1, question=TEN, k=2), matches, twins)
     assert [hit.document for hit in reply.hits] == [document(SPARE), document(SPARE + 1)]
-    late = drop_duplicates(IndexSearch(index=1, question=TEN, k=2), matches, {document(SPARE + 2): twin(TEN)})
+    late = take_page(IndexSearch(index=1, question=TEN, k=2), matches, {document(SPARE + 2): twin(TEN)})
     assert late.duplicates == ()
 
 
 def test_a_document_that_is_no_longer_known_is_kept() -> None:
-    reply = drop_duplicates(IndexSearch(index=1, question=TEN, k=1), [IndexMatch(document(1), 1.0)], {})
+    reply = take_page(IndexSearch(index=1, question=TEN, k=1), [IndexMatch(document(1), 1.0)], {})
     assert len(reply.hits) == 1
 
 
@@ -219,7 +232,7 @@ def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_wor
         rule: {
             (number, document)
             for number, (item, each) in enumerate(zip(items, matches, strict=True))
-            for document in drop_duplicates(search(item, rule), each, found).duplicates
+            for document in take_page(search(item, rule), each, found).duplicates
         }
         for rule in rules()
     }

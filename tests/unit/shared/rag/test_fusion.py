@@ -26,6 +26,7 @@ from shared.rag.fusion import (
     logistic,
     min_max,
     rank,
+    raw,
     rerank,
     rrf,
     run_in_step,
@@ -304,6 +305,7 @@ def test_lists_are_merged_by_turns() -> None:
 
 SCORES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20)
 EVERY = pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS)
+RELATIVE = pytest.mark.parametrize("normaliser", [min_max, z_score, sigmoid, rank])
 BM25 = [100.0, 20.0, 15.0, 10.0, 5.0]
 """The list of seed document 003, section on normalisation."""
 
@@ -313,12 +315,30 @@ def test_min_max_of_the_source_documents_list() -> None:
 
 
 def test_sigmoid_of_the_source_documents_list() -> None:
-    assert sigmoid(BM25, center=30).found == pytest.approx([0.879, 0.430, 0.395, 0.362, 0.330], abs=5e-4)
+    # Its `center=30` is the mean of the list, and its slope 1; the values that it prints follow from no slope.
+    assert sigmoid(BM25).found == pytest.approx([0.879, 0.430, 0.395, 0.362, 0.330], abs=5e-4)
 
 
-def test_a_sigmoid_without_a_center_is_about_the_mean() -> None:
-    assert sigmoid(BM25) == sigmoid(BM25, center=30)
-    assert sigmoid([-7, -8, -9]).found[1] == 0.5
+def test_the_middle_of_a_sigmoid_is_the_mean_whatever_its_slope() -> None:
+    assert sigmoid([-7, -8, -9]).found[1] == sigmoid([-7, -8, -9], slope=5).found[1] == 0.5
+
+
+def test_the_slope_multiplies_the_deviations() -> None:
+    # Deviations of [3, 1] are 1 and -1; 1 / (1 + e ** -2) = 0.8808.
+    assert sigmoid([3, 1], slope=2) == (pytest.approx([0.8808, 0.1192], abs=5e-5), pytest.approx(0.1192, abs=5e-5))
+    lists, params = ([("a", 3.0), ("b", 1.0)],), FusionParams(method="weighted", normaliser="sigmoid", slope=2)
+    assert dict(fuse(lists, (1,), params, 60)) == pytest.approx({"a": 0.8808, "b": 0.1192}, abs=5e-5)
+
+
+def test_raw_scores_are_added_as_elasticsearch_adds_them() -> None:
+    """`knn` with boost 10 and `match`: a document that one of them misses has the other's score alone."""
+    dense, sparse = [("a", 0.9), ("b", 0.5)], [("b", 7.0), ("c", 3.0)]
+    params = FusionParams(method="weighted", normaliser="raw")
+    assert fuse([dense, sparse], (10, 1), params, 60) == [("b", 12.0), ("a", 9.0), ("c", 3.0)]
+
+
+def test_a_document_that_raw_scores_miss_does_not_pass_a_negative_one() -> None:
+    assert raw([0.2, -0.1]) == ([0.2, -0.1], -0.1)
 
 
 def test_logits_of_the_source_documents_reranker() -> None:
@@ -340,7 +360,7 @@ def test_ranks_are_shared_by_equal_scores() -> None:
     assert rank([9, 9, 5, 1]) == ([1, 1, 0.5, 0.25], 0)
 
 
-@EVERY
+@RELATIVE
 def test_a_constant_list_puts_all_that_it_holds_before_all_that_it_misses(normaliser: Normaliser) -> None:
     best, worst = normaliser([2, 1]).found
     found, missing = normaliser([3, 3, 3])
@@ -380,7 +400,7 @@ def test_no_document_passes_one_with_a_better_score(normaliser: Normaliser, scor
     assert all(value >= missing for value in found)
 
 
-@EVERY
+@RELATIVE
 @given(st.lists(st.integers(-1000, 1000), min_size=1), st.integers(1, 50), st.integers(-100, 100))
 def test_the_scale_of_a_list_says_nothing(normaliser: Normaliser, scores: list[int], scale: int, shift: int) -> None:
     moved, missing = normaliser([scale * score + shift for score in scores])

@@ -11,12 +11,12 @@ import pytest
 
 from shared import canonical
 from shared.calls import Duplicates, Estimate, Generate, Grade, Judge, Retrieve
-from shared.params import Params, decode_params
+from shared.params import DenseParams, Params, decode_params
 from shared.pipelines.binding import Binding, Pin
 from shared.pipelines.grading import run_and_grade, with_verdict
 from shared.replies import Failure, FailureKind, Generated, Graded, Retrieved, require
 from shared.runtime import advance
-from shared.runtime.advance import JobSpec, Replay, SampleProgress, StoredAnswer, decode_answer, exclude_duplicates
+from shared.runtime.advance import JobSpec, Replay, SampleProgress, StoredAnswer, complete_searches, decode_answer
 from shared.samples import Extraction, Item, Outcome, Steps
 
 # What the runtime adds to every pipeline's searches, so that they leave out what would give the answer away.
@@ -28,7 +28,7 @@ ANSWER = Retrieved(hits=())
 SEARCH = Retrieve(question=ITEM.question, index="dense", k=3)
 
 
-def asked(rule: Duplicates, items: list[Item], *yielded: Any) -> list[Any]:
+def asked(rule: Duplicates, items: list[Item], *yielded: Any, threshold: float | None = None) -> list[Any]:
     def steps() -> Any:
         replies = []
         for each in yielded:
@@ -36,7 +36,8 @@ def asked(rule: Duplicates, items: list[Item], *yielded: Any) -> list[Any]:
             replies.append(reply)
         return replies
 
-    replay, found = Replay(exclude_duplicates(steps(), rule, items)), []
+    params = Params(duplicates=rule, dense=DenseParams(threshold=threshold))
+    replay, found = Replay(complete_searches(steps(), params, items)), []
     while replay.calls:
         found.append(replay.calls)
         replay.answer([ANSWER] * len(replay.calls))
@@ -61,6 +62,13 @@ def test_each_question_of_a_calibration_has_its_own_gold_answer() -> None:
     [(first, second)] = asked("same-answer", [ITEM, OTHER], [SEARCH, other])
     assert (first.gold, second.gold) == ("5", "7")
     assert [(first,)] == asked("same-answer", [ITEM], SEARCH)
+
+
+@pytest.mark.parametrize("rule", ["off", "same-words"])
+def test_every_search_by_vectors_has_the_threshold(rule: Duplicates) -> None:
+    words = Retrieve(question=ITEM.question, index="sparse", k=3)
+    [found] = asked(rule, [ITEM], [SEARCH, words], threshold=0.7)
+    assert [each.threshold for each in found] == [0.7, None]
 
 
 @pytest.mark.parametrize("rule", ["off", "same-text"])
