@@ -150,7 +150,8 @@ MODES = {"semantic": "dense", "hybrid": "hybrid", "bm25": "sparse"}
 """The API's search mode for each strategy."""
 PIPELINE = "enhanced"
 UPLOAD_BYTES = 1 << 20
-"""Most that one call may upload. Both indexes of so much are built in a few seconds, before clients stop waiting."""
+"""Most that one call may upload. With the shipped embeddings, both indexes of so much are built before clients stop
+waiting; with slower ones, the same call again finds the corpus there."""
 WAIT_S = 55
 """Longest wait for a chat in seconds; a longer one is returned as a job, because clients stop after about a minute."""
 

@@ -38,8 +38,8 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Documents of a search from which the next atom of a rule is searched; 0: a rule is searched by its query alone,
     as the authors do."""
     question: bool = True
-    """Whether the question itself is also searched, and its documents take turns with those of the rules' chains. The
-    authors search by rules alone, which can lose what a plain search finds (docs/reference/defaults.md)."""
+    """Whether the question itself is also searched for, and its documents take turns with those of the rules. The
+    authors search by rules alone, which can lose what a plain search finds (docs/reference/rule-reproduction.md)."""
     documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
     """Number of documents of each rule whose union is taken, at most `candidates` (the document: the best k of each
     rule); 0: as many of each as `candidates` holds by turns."""
@@ -192,9 +192,11 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How documents are cut into strips."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
-    order: Literal["original", "score"] = "original"
-    """`original`: relevant documents, and strips, stay in the order in which they were found; `score`: they are ordered
-    by score, as the authors do. A reranker's probabilities always order documents."""
+    order: Literal["found", "original", "score"] = "found"
+    """`found`: documents that the judge finds relevant stay in the order in which they were found; `original`: those
+    with the best scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips
+    keep their order with the first two. A reranker's probabilities always order documents, and similarity never does.
+    """
     fallback: str = ""
     """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
 
@@ -504,7 +506,10 @@ def _get_value(params: Params, path: str) -> Any:
 
 
 def decode_params(raw: bytes) -> Params:
-    """Decode the parameters of a job's row. Jobs of release 0.1 have no `duplicates`, and keep that release's rule.
+    """Decode the parameters of a job's row.
+
+    Jobs of release 0.1 have no `duplicates`, and keep that release's rule. Earlier jobs of `rulerag` searched by rules
+    alone, and for those of `crag` a rating of 4 of 5 made a document relevant.
 
     Raises:
         ValueError: they are not JSON, or have other fields.
@@ -512,6 +517,11 @@ def decode_params(raw: bytes) -> Params:
     tree = msgspec.json.decode(raw)
     if isinstance(tree, dict):
         tree = {"duplicates": RELEASE_0_1, **drop_removed(tree)}
+        rulerag, crag = tree.get("rulerag"), tree.get("crag")
+        if isinstance(rulerag, dict) and "question" not in rulerag:
+            tree["rulerag"] = {"question": False, **rulerag}
+            if isinstance(crag, dict) and crag.get("evaluator") == "judge" and crag.get("upper") is None:
+                tree["crag"] = {**crag, "upper": 0.75}
     return msgspec.convert(tree, Params)
 
 

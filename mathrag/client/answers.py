@@ -417,7 +417,7 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 2
     strips: str = "selection"
     top: int = 0
-    order: str = "original"
+    order: str = "found"
     fallback: str = ""
 
 
@@ -1775,9 +1775,9 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
     """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
     rule."""
 
-    most: int = 3
+    most: int = 5
     confidence: float = 0.0
-    support: int = 1
+    support: int = 20
     order: str = "best"
     use: str = "both"
     index: str = "both"
@@ -1785,6 +1785,7 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True):
     query: str = "joined"
     cot: bool = False
     width: int = 3
+    question: bool = True
     documents: int = 0
     phrases: str = ""
     decoding: Decoding | None = None

@@ -96,6 +96,11 @@ class Weights(
     quality_weight: float
     accuracy: Share
 
+    def __post_init__(self) -> None:
+        """Raise ValueError if the accuracy is no share of the questions that were asked."""
+        if not math.isclose(self.accuracy * SEARCHED, round(self.accuracy * SEARCHED), abs_tol=1e-6):
+            raise ValueError(f"`Accuracy`: {self.accuracy} is no share of {SEARCHED} questions")
+
 
 COLUMNS = {name for kind in (Run, Scores, Weights) for name in kind.__struct_encode_fields__}
 COLUMN_NAMES = ColumnNames(Columns({name: (name,) for name in COLUMNS}), frozenset(), frozenset())
@@ -150,8 +155,19 @@ def read(data: Path, training: Path, experiment: str) -> Published:
         NotFound: a file is missing.
         Invalid: a line cannot be read, a run names what is not there, a method has no runs, or a problem is missing.
     """
-    items = {each.item: each for each in _read(_open(data / ITEMS), Item)}
-    responses = {each.response: each.text for each in _read(_open(data / RESPONSES), Response)}
+    listed = list(_read(_open(data / ITEMS), Item))
+    items = {each.item: each for each in listed}
+    texts = list(_read(_open(data / RESPONSES), Response))
+    responses = {each.response: each.text for each in texts}
+    for file, many, few in (
+        (ITEMS, listed, items),
+        (ITEMS, listed, {each.unique_id for each in listed}),
+        (RESPONSES, texts, responses),
+    ):
+        if len(few) < len(many):
+            raise Invalid(
+                f"{data / file} names something twice", hint="each number and each `unique_id` stands for one line"
+            )
     runs = list(_read(_open(data / RUNS), Run))
     for run in runs:
         for file, number, known in ((ITEMS, run.item, items), (RESPONSES, run.response, responses)):
@@ -252,7 +268,10 @@ def read_page(file: Path) -> str:
     if not file.exists():
         sections = [f"## {title}\n\n<!-- {name}: computed -->\n<!-- end -->" for name, title in TITLES.items()]
         return "\n\n".join(["# The paper's published runs, graded again", *sections]) + "\n"
-    text = file.read_text("utf-8")
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        text = ""
     names = set(find_block_names(text))
     if not names or names - set(TITLES):
         raise Conflict(f"{file} exists and is not a page of this command", hint="choose another file: --out FILE")

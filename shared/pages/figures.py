@@ -683,7 +683,8 @@ def draw_residencies(
 ) -> Figure:
     """Draw a band for each residency, as high as the measured memory of its models, in a panel for each device.
 
-    Open residencies reach to `until` (default: the last instant of the rows).
+    A dashed line shows what all models of a device would need at once, where no residency held them all. Open
+    residencies reach to `until` (default: the last instant of the rows).
     """
     models = sorted({row.model for row in rows})
     colours = {model: name_series(number) for number, model in enumerate(models)}
@@ -711,6 +712,11 @@ def draw_residencies(
             if row is together[-1] and end - start >= MIN_LABELLED_SHARE * max(span, 1e-9):
                 drawn.append(Label(((start + end) / 2, height), str(row.epoch), shift=(0, -5)))
         heights.append(height)
+    for device, drawn in marks.items():
+        needed = _sum_if_never_at_once(row for row in rows if row.device == device)
+        heights += needed
+        drawn += [Line(((0.0, each), (span, each)), dash="6 4") for each in needed]
+        drawn += [Label((span, each), f"all models at once: {each:,.0f} MiB", "end", (0, 12)) for each in needed]
     x = make_axis("Time since the first residency opened (s)", ends=(0.0, span or 1.0))
     y = make_axis("Memory (MiB)", heights, from_zero=True)
     held = format_n([len({(row.device, row.epoch) for row in rows})], "residencies")
@@ -731,6 +737,21 @@ def draw_residencies(
         plot=Plot(panels=panels, keys=tuple(Key(text=model, colour=colour) for model, colour in colours.items())),
         rows=tuple(rows),
     )
+
+
+def _sum_if_never_at_once(rows: Iterable[MemoryRow]) -> list[float]:
+    """Return the sum of the most memory of each model of a device; nothing if a residency needed as much, or if some
+    memory is not known.
+    """
+    models: dict[str, float] = {}
+    epochs: dict[int, float] = {}
+    for row in rows:
+        if row.mib is None:
+            return []
+        models[row.model] = max(models.get(row.model, 0.0), row.mib)
+        epochs[row.epoch] = epochs.get(row.epoch, 0.0) + row.mib
+    needed = sum(models.values())
+    return [needed] if needed > max(epochs.values(), default=0.0) + 1 else []  # less than 1 MiB is no difference
 
 
 FRONT, BEHIND = "nothing else is better in both", "something else is better"

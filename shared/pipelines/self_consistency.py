@@ -44,12 +44,12 @@ def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps
         require(written.replies[0])
     found = [get_grader(params.grading.grader).extract(reply.text)[0] for reply in texts]
     answers = [answer for answer in found if answer is not None]
-    weighed = voting.weigh_texts(texts) if by_probability else voting.Weights([1] * len(texts))
-    weights = [weight for answer, weight in zip(found, weighed.weights, strict=True) if answer is not None]
+    voting_texts = [text for text, answer in zip(texts, found, strict=True) if answer is not None]
+    weighed = voting.weigh_texts(voting_texts) if by_probability else voting.Weights([1] * len(answers))
 
     pairs = voting.pair_answers(answers)
     verdicts = dict(zip(pairs, (yield [voting.make_comparison(pair) for pair in pairs]), strict=True))
-    candidates = voting.count_votes(answers, verdicts, weights)
+    candidates = voting.count_votes(answers, verdicts, weighed.weights)
     elected = texts[found.index(candidates[0].answer)] if candidates else texts[0]
     votes = voting.describe_vote(candidates, verdicts, written.replies, weighed=by_probability)
     decisions = (*trace.decisions, *written.decisions, *weighed.decisions, *votes)

@@ -175,15 +175,15 @@ def make_evaluation(
     Where every document's evaluation failed, similarity stands in, which asks nobody, with the default thresholds of
     the corpus's embedder (seed document 001: "evaluation failed: default thresholds").
     """
-    # A judge's rating only tells relevant documents from others; among them the fused order is better, as measured on
-    # problem worlds (docs/reference/pilot.md). Similarity orders nothing, as measured on Cranfield.
+    # A judge's rating only tells relevant documents from others: ordered by it, more answers were wrong in the problem
+    # worlds on which defaults were chosen. Similarity orders nothing, as measured on Cranfield.
     thresholds = choose_thresholds(evaluator, params)
     if evaluator == "similarity":
         return CragEvaluation(evaluator, thresholds, score_by_similarity(list(scores), dense), order="found")
     failed = [score for score in scores.values() if isinstance(score, Failure)]
     if not failed or len(failed) < len(scores):
-        by_score = evaluator == "reranker" or params.order == "score"
-        return CragEvaluation(evaluator, thresholds, dict(scores), order="score" if by_score else "class")
+        by_class = evaluator == "judge" and params.order == "found"
+        return CragEvaluation(evaluator, thresholds, dict(scores), order="class" if by_class else "score")
     found, thresholds = score_by_similarity(list(scores), dense), get_default_thresholds("similarity", params)
     return CragEvaluation("similarity", thresholds, found, failed[0].kind.value, "found")
 
@@ -195,7 +195,7 @@ def score_by_similarity(documents: Sequence[str], dense: Sequence[Retrieved]) ->
     out from what else was found; clipped to [0, 1]. A document that is not in a dense list cannot match better than
     its last one, and counts as much. Without a dense hit nothing is known.
     """
-    cosines = {hit.document: hit.score for found in reversed(dense) for hit in found.hits}
+    cosines = {hit.document: hit.score for found in reversed(dense) for hit in (*found.hits, *(found.cut or ()))}
     if not cosines:
         return dict.fromkeys(documents)
     mean, last = fmean(cosines.values()), min(cosines.values())
@@ -299,7 +299,7 @@ class DocumentPool(NamedTuple):
                 failure=score.kind.value if isinstance(score, Failure) else None,
                 relevance=score_or_none(score),
                 paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
-                score=fused[document] if evaluation.evaluator == "similarity" else score_or_none(score),
+                score=score_or_none(score) if evaluation.order == "score" else fused[document],
             )
             candidates.append(candidate)
         return candidates
@@ -479,13 +479,13 @@ def score_strips(question: str, pieces: Sequence[tuple[str, str]]) -> list[Strip
     ]
 
 
-def choose_strips(pieces: Sequence[Strip], top: int, order: Literal["original", "score"]) -> list[Strip]:
+def choose_strips(pieces: Sequence[Strip], top: int, order: Literal["found", "original", "score"]) -> list[Strip]:
     """Return the `top` best strips; ties keep their order.
 
     The paper keeps the original order, its code sorts by score.
     """
     best = sorted(range(len(pieces)), key=lambda at: -pieces[at].score)[:top]
-    return [pieces[at] for at in (sorted(best) if order == "original" else best)]
+    return [pieces[at] for at in (best if order == "score" else sorted(best))]
 
 
 def _words(text: str) -> list[tuple[int, int]]:

@@ -474,7 +474,8 @@ def search_by_rules(
 
 def merge_rule_lists(lists: Sequence[RuleList], plain: Sequence[ChainResult], params: Params) -> Trace:
     """Merge at most `params.candidates` documents: those of the rules' chains by turns, and with them those that the
-    question itself found, if it was searched for (`plain`); then those of the rules' queries.
+    question itself found, if it was searched for (`plain`); then those of the rules' queries. These take turns from the
+    start where the job has no chains, or has queries written.
 
     With `rulerag.documents` k these are the union of the k best of each rule (seed document 002), in the same order.
     A candidate's `paths` tell at which rank which rules found it; its other ranks and scores are those of its first
@@ -486,9 +487,11 @@ def merge_rule_lists(lists: Sequence[RuleList], plain: Sequence[ChainResult], pa
     for name, candidates in named:
         for rank, candidate in enumerate(candidates, start=1):
             paths.setdefault(candidate.document, {})[name] = rank
-    first = [*(each.chained.paths for each in lists), *(each.paths for each in plain)]
-    found = (first, [each.direct.paths for each in lists])
-    by_turns = [candidate for each in found for path in interleave(each) for candidate in path]
+    chained, direct = [each.chained.paths for each in lists], [each.direct.paths for each in lists]
+    first, then = [*chained, *(each.paths for each in plain)], direct
+    if not params.rulerag.width or params.rulerag.query == "rewritten":
+        first, then = [*first, *direct], []
+    by_turns = [candidate for each in (first, then) for path in interleave(each) for candidate in path]
     most = params.rulerag.documents or params.candidates
     union = [each for each in by_turns if min(paths[each.document].values()) <= most]
     kept = keep_first_of_each(union, _document)[: params.candidates]

@@ -245,7 +245,7 @@ async def test_a_limit_beyond_the_dataset_is_told(api: Api, database: Database) 
 
 async def test_a_job_whose_quality_can_reorder_nothing_is_told(api: Api, database: Database) -> None:
     await furnish(database)
-    words = {"grading": {"grader": "text"}, "rerank": {"floor": 0}}
+    words = {"grading": {"grader": "text"}, "rerank": {"floor": 0}, "rated": None}
     (warning,) = (await api.job("mathrag-gate", params=words))["warnings"]
     assert warning.startswith("quality reorders nothing: 'mathrag-gate' rates one document (`rated`), and there is no")
     assert "use `hybrid`, which answers the same for less, or raise `rated` or `rerank.floor`" in warning
@@ -253,10 +253,10 @@ async def test_a_job_whose_quality_can_reorder_nothing_is_told(api: Api, databas
         assert "warnings" not in await api.job("mathrag-gate", params=params)
 
 
-async def test_a_job_in_mathematics_that_asks_nobody_for_relevance_is_told(api: Api, database: Database) -> None:
+async def test_a_job_that_asks_nobody_for_relevance_is_told(api: Api, database: Database) -> None:
     await furnish(database)
     (warning,) = (await api.job("mathrag-gate", params={"rerank": {"by": "yes-no"}, "quality": "rules"}))["warnings"]
-    assert warning.startswith("'mathrag-gate' does not ask for relevance in mathematics, so `rerank.by` and")
+    assert warning.startswith("'mathrag-gate' does not ask for relevance, so `rerank.by` and")
     assert warning.endswith("set `rerank.floor`, too, such as 0.5")
 
 
@@ -265,7 +265,7 @@ async def test_a_judge_whose_server_may_give_no_probabilities_is_named(api: Api,
     for pipeline, asking in (
         ("enhanced", {"rerank": {"by": "yes-no"}}),
         ("crag", {"rerank": {"by": "rating"}, "crag": {"evaluator": "reranker"}}),
-        ("mathrag-gate", {"grading": {"grader": "text"}}),
+        ("mathrag-gate", {"rerank": {"floor": None}}),
     ):
         (warning,) = (await api.job(pipeline, params=asking))["warnings"]
         assert warning.startswith("the server of judge 'a-judge' (scripted")
@@ -289,7 +289,7 @@ async def test_a_job_of_an_earlier_release_is_repeated_without_a_floor(
     api: Api, database: Database, owner_url: str
 ) -> None:
     await furnish(database)
-    await api.job("mathrag-gate", params={"grading": {"grader": "text"}})
+    await api.job("mathrag-gate", params={"grading": {"grader": "text"}, "rated": None, "rerank": {"floor": None}})
     await finished(database)
     params = "replace(replace(convert_from(params, 'UTF8'), :floor, :no_floor), :rated, :all)::bytea"
     fields = {"floor": '"floor":0.5', "no_floor": '"floor":0.0', "rated": '"rated":1', "all": '"rated":null'}

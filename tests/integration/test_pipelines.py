@@ -393,6 +393,10 @@ NO_FLOOR = {"floor": 0, "by": "auto", "tested": False}
         ({"grading": {"grader": "math"}, "rerank": {"floor": 0}}, {**MATHEMATICS, **NO_FLOOR}),
         ({"grading": {"grader": "math"}, "candidates": 2}, {**MATHEMATICS, "rated": 2}),
         ({"grading": {"grader": "math"}, "context_size": 1}, {**MATHEMATICS, "rated": 2}),
+        (
+            {"grading": {"grader": "math"}, "quality": "rules"},
+            {**MATHEMATICS, "quality": "rules", "floor": None, "by": "auto"},
+        ),
         ({"grading": {"grader": "text"}}, OF_WORDS),
         ({"grading": {"grader": "text"}, "context_size": 1}, {**OF_WORDS, "rated": 1, "quality": "rules"}),
         ({"grading": {"grader": "text"}, "quality": "judge"}, {**OF_WORDS, "quality": "judge"}),

@@ -163,7 +163,13 @@ async def test_a_job_that_was_just_submitted_is_planned_as_before(api: Api, data
     """Calibration and samples count once each, whether rows of them are there or not; what samples share is counted
     before a submission alone.
     """
-    body = {"name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate", "params": GATE}
+    body = {
+        "name": "a-job",
+        "dataset": "items",
+        "corpus": "docs",
+        "pipeline": "mathrag-gate",
+        "params": {**scene.QUALITY_ALONE, **GATE},
+    }
     before = (await api.http.post("/v1/plan", json={"job": body})).json()
     job = await api.job("mathrag-gate", params=GATE)
     assert await planned(api, job) == {**before, "calls": None, "shared_s": None}
@@ -463,9 +469,10 @@ async def test_so_many_questions_are_planned_without_a_dataset(planning_api: Api
 
 async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_time(planning_api: Api) -> None:
     found = await asked(planning_api, {"job": {"dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}})
-    assert (found["calls"]["generate"], found["calls"]["judge"]) == (ITEMS, len(scene.DOCUMENTS))
+    # Ten candidates of each item are rated for relevance, and each document once for its quality.
+    assert (found["calls"]["generate"], found["calls"]["judge"]) == (ITEMS, 10 * ITEMS + len(scene.DOCUMENTS))
     alone = {model["name"]: model["calls"] for each in found["chosen"]["residencies"] for model in each["models"]}
-    assert alone["a-judge"] > len(scene.DOCUMENTS)
+    assert alone["a-judge"] > 10 * ITEMS + len(scene.DOCUMENTS)
     assert found["shared_s"] < found["chosen"]["seconds"]
     assert (await asked(planning_api, WHAT_IF))["calls"] is None
 

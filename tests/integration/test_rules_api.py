@@ -606,7 +606,8 @@ async def test_a_job_in_every_mode_completes_and_its_audit_is_clean(database: Da
     await furnish(database, needs_lease=False)
     await add_bank(database)
     await ask_for(database, VISIT)
-    job = await submit_job(database, "rulerag", params={"rules": "bank", "rulerag": mode})
+    params = {"rules": "bank", "rulerag": {"support": 1, "most": 3, **mode}}
+    job = await submit_job(database, "rulerag", params=params)
     await drain(database, FollowingRules(database))
     assert await scalar(database, "SELECT state FROM jobs") == "completed"
     assert await check(database, job) == []
@@ -627,7 +628,8 @@ def judge(request: Request) -> Reply:
 
 
 async def test_questions_that_name_no_relation_ask_the_judge_model(rule_api: Api, database: Database) -> None:
-    job = await rule_api.job("rulerag", params={"rules": "bank", "context_size": 2})
+    params = {"rules": "bank", "context_size": 2, "rulerag": {"support": 1, "question": False}}
+    job = await rule_api.job("rulerag", params=params)
     await drain(database, FollowingRules(database, judge))
     report = await rule_api.get(f"/v1/jobs/{job['id']}/report")
     guided = report["guided"]

@@ -22,14 +22,13 @@ from sqlalchemy import text
 from mathrag.client import address
 from mathrag_gate.demo import world
 from mathrag_gate.stack.postgres import Postgres, load_passwords
+from services.orchestrator.experiments.pilot import QUALITY_ALONE
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 
 ENDED = ("completed", "failed", "cancelled")
 MATH = REPOSITORY.parent / "shared" / "data" / "math"
 """A folder with MATH's train.jsonl and test-dev.jsonl, where there is one."""
-QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0}}
-"""Parameters with which quality reorders all candidates, as in the paper, and relevance is not asked for."""
 JUDGED: dict[str, Any] = {
     "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate",
     "params": {"gate": {"tau": 1.0}, **QUALITY_ALONE}, "reuse": "none",

@@ -29,7 +29,7 @@ from mathrag.client.uploads import Sources
 from mathrag.reading import graph_paths, paths
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import change_setting
-from services.orchestrator.experiments.pilot import BASELINE
+from services.orchestrator.experiments.pilot import BASELINE, QUALITY_ALONE
 from shared.calls import Amie
 from shared.pages.pages import rewrite_blocks, table
 from shared.settings import REPOSITORY
@@ -47,7 +47,7 @@ PAPER = "quality-alone"
 VARIANTS: list[dict[str, Any]] = [
     {"name": BASELINE, "pipeline": "hybrid"},
     *({"name": name, "pipeline": name} for name in JUDGED),
-    {"name": PAPER, "pipeline": "mathrag-gate", "params": {"rated": 10, "rerank": {"floor": 0.0}}},
+    {"name": PAPER, "pipeline": "mathrag-gate", "params": QUALITY_ALONE},
 ]
 QUESTIONS = 300
 """Questions about a graph."""
@@ -143,7 +143,7 @@ def measure_collection(data: Path, folder: Path) -> dict[str, Any]:
     place, name = data / COLLECTION, COLLECTION
     with serve_stack(folder / COLLECTION) as client:
         if experiments.find(client, texts.get_corpus(name)) is None:
-            client.send(texts.upload("corpora", Sources(paths.corpus_lines(place)), name))
+            client.send(texts.upload("corpora", Sources(paths.corpus_lines(place)), name, skip_empty=True))
         if experiments.find(client, texts.get_dataset(name)) is None:
             client.send(texts.upload("datasets", Sources(paths.dataset_lines(place)), name))
         params = {"grading": {"grader": "text"}, "generate": {"max_tokens": 1}}
@@ -216,7 +216,11 @@ def format_collection(found: Mapping[str, Any]) -> str:
         [f"`{name}`", f"{each['value']:.3f} ({each['low']:.3f} to {each['high']:.3f})"]
         for name, each in found["ndcg"].items()
     ]
-    return table(("pipeline", f"nDCG@10, {found['questions']} questions"), rows)
+    tested = found["relevance"]
+    passed = "passed" if tested["passed"] else "did not pass"
+    header = ("pipeline", f"nDCG@10, {found['questions']} questions")
+    preferred = f"it preferred a question's own documents for {tested['preferred']} of {tested['questions']} questions"
+    return f"{table(header, rows)}\n\nThe judge {passed} the test: {preferred}."
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import change_setting
-from services.orchestrator.experiments.pilot import BASELINE, CANDIDATES
+from services.orchestrator.experiments.pilot import BASELINE, CANDIDATES, QUALITY_ALONE
 from shared.pages.pages import rewrite_blocks, table
 from shared.settings import REPOSITORY
 from tools.reproduction import experiments, pages
@@ -38,7 +38,7 @@ SEEDS = (41, 42)
 """The default candidates were chosen on seeds 21 to 32."""
 ITEMS = 160
 """Questions of a data set: 40 for the pilot, and the rest."""
-GATE = {"name": "mathrag-gate", "pipeline": "mathrag-gate"}
+GATE = {"name": "gate", "pipeline": "mathrag-gate", "params": QUALITY_ALONE}
 """Measured beside the candidates: whose quality the gate chooses without knowing what is right."""
 BY_RULES, BY_JUDGE = "quality-rules", "quality-judge"
 TAU = 0.45
@@ -124,7 +124,7 @@ def format_choices(worlds: Sequence[Mapping[str, Any]]) -> str:
         pilot, rest = each["pilot"], each["rest"]
         name = pilot["recommendation"]["variant"]
         shares = get_shares(rest)
-        leader = max((variant for variant in shares if variant != GATE["name"]), key=shares.__getitem__)
+        leader = max(pilot["accuracy"], key=shares.__getitem__)
         versus = rest["differences"].get(name)
         separable += bool(versus and versus["separable"] and versus["difference"]["value"] > 0)
         chosen.append(shares[name])

@@ -33,6 +33,7 @@ from mathrag.reading import paths
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import DocumentCounts, Setting, build, change_setting, write
 from mathrag_gate.stack import control
+from services.orchestrator.experiments.pilot import QUALITY_ALONE
 from shared import canonical
 from shared.pages.figures import write_all
 from shared.pages.pages import rewrite_blocks
@@ -52,9 +53,7 @@ PILOT = 101
 TAU = 0.45
 """The paper's threshold, section 3.3."""
 NOISES = (0, 10, 20, 30, 40, 50)
-PARAMS: dict[str, Any] = {
-    "context_size": 3, "generate": {"max_tokens": 96}, "rated": 10, "rerank": {"floor": 0.0},
-}  # fmt: skip
+PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}, **QUALITY_ALONE}
 """Parameters of every job. With three documents, effects between documents show. Answers have about 30 tokens. Quality
 alone reorders all candidates, as in the paper."""
 

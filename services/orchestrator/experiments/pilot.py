@@ -25,7 +25,8 @@ from shared.storage.database import Database, KeyedRequest, find_earlier
 BASELINE = "hybrid"
 REST = "-rest"
 """End of the name of the dataset with the questions that were not drawn."""
-QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0}}
+QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0.0}}
+"""Parameters of `mathrag-gate` as in the paper: quality reorders all candidates, and relevance is not asked for."""
 CANDIDATES = (
     Variant(name="closed-book", pipeline="closed-book"),
     Variant(name="sparse", pipeline="sparse"),

@@ -130,8 +130,8 @@ async def _list_judge_warnings(connection: AsyncConnection, jobs: Sequence[int])
             continue
         if params.rerank.by != "auto" or params.rerank.tested:
             warnings.append(
-                f"{row.pipeline!r} does not ask for relevance in mathematics, so `rerank.by` and `rerank.tested` change"
-                " nothing; set `rerank.floor`, too, such as 0.5"
+                f"{row.pipeline!r} does not ask for relevance, so `rerank.by` and `rerank.tested` change nothing; set"
+                " `rerank.floor`, too, such as 0.5"
             )
         if params.rated == 1:
             warnings.append(

@@ -249,6 +249,16 @@ def test_a_band_reaches_from_opening_to_closing_and_models_are_stacked() -> None
     ]  # fmt: skip
 
 
+def test_what_all_models_would_need_at_once_is_a_line_where_no_residency_held_them_all() -> None:
+    judge, _, _, again = residencies()
+    generator = msgspec.structs.replace(again, model="generator", mib=60.0)
+    [panel] = figures.draw_residencies([judge, generator]).plot.panels
+    assert Line(((0.0, 101.5), (30.0, 101.5)), dash="6 4") in panel.marks
+    together = msgspec.structs.replace(generator, epoch=judge.epoch)
+    [panel] = figures.draw_residencies([judge, together]).plot.panels
+    assert not any(isinstance(mark, Line) and mark.dash for mark in panel.marks)
+
+
 def test_times_that_are_no_time_stand_at_the_least_that_a_clock_tells() -> None:
     [row] = figures.make_latency_rows("grade", figures.RAN, [0.0, 0.0])
     assert (row.p5, row.p95) == (figures.MIN_SECONDS, figures.MIN_SECONDS)

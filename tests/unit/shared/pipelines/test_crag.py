@@ -325,9 +325,10 @@ def test_strips_are_what_the_generator_sees_where_documents_are_cut() -> None:
 def test_the_best_strips_stay_in_the_order_of_the_list() -> None:
     ratings = {"base": 2, "music": 4, "same": 5}
     assert context(run(world(ratings), top=2)[0]) == ["music", "same"]
+    assert context(run(world(ratings), top=2, order="original")[0]) == ["music", "same"]
     assert context(run(world(ratings), top=2, order="score")[0]) == ["same", "music"]
     assert context(run(world(ratings), size=1)[0]) == ["music"]
-    assert context(run(world(ratings), size=1, order="score")[0]) == ["same"]
+    assert context(run(world(ratings), size=1, order="original")[0]) == ["same"]
 
 
 def test_a_document_that_both_corpora_hold_is_used_once() -> None:
@@ -439,7 +440,7 @@ def test_what_is_irrelevant_is_not_reranked_and_stays_in_the_trace() -> None:
 
 
 def test_enhanced_crag_completes_an_ambiguous_list_from_the_fallback_corpus() -> None:
-    outcome, asked = run_enhanced(world({"base": 2, "far": 5}), crag={"diversity": 0.0})
+    outcome, asked = run_enhanced(world({"base": 3, "far": 5}), crag={"diversity": 0.0, "upper": 0.75})
     assert decided(outcome, "crag")[0].action == "ambiguous"
     (reranked,) = [call for step in asked for call in step if isinstance(call, Rerank)]
     assert {NAMES[each] for each in reranked.documents} == {"base", "far"}

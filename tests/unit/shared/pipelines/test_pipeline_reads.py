@@ -27,7 +27,8 @@ from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values
 VARIANTS: tuple[Tree, ...] = (
     {}, {"fusion": {"method": "weighted"}}, {"enhance": {"hyde": True}}, {"rerank": {"floor": 0.2}},
     {"rerank": {"refuse": True}}, {"quality": "judge"}, {"quality": "verifier"}, {"route": {"enabled": True}},
-    {"crag": {"fallback": "x", "rounds": 2}}, {"crag": {"evaluator": "similarity"}}, {"critic": {"reply": "json"}},
+    {"crag": {"fallback": "x", "rounds": 2, "upper": 1}}, {"crag": {"evaluator": "similarity"}},
+    {"critic": {"reply": "json"}},
     {"crag": {"thresholds": "calibrated"}}, {"gate": {"truth": "verifier"}}, {"anchors": {"negative": "b"}},
     {"rulerag": {"order": "random", "query": "rewritten"}}, {"rulerag": {"use": "generation", "cot": True}},
     {"crag": {"evaluator": "reranker"}}, {"rerank": {"by": "rating"}},
@@ -69,8 +70,8 @@ IN_VAIN = {
 """Parameters that are read and then not used: nothing is searched for, or the pipeline has a temperature or a prompt of
 its own."""
 LATER = {
-    "crag": {"crag.similarity", "enhance.decoding"},
-    "enhanced-crag": {"crag.similarity"},
+    "crag": {"crag.diversity", "crag.similarity", "enhance.decoding"},
+    "enhanced-crag": {"crag.diversity", "crag.similarity"},
     "critic-loop": {"critic.decoding"},
     "rulerag": {"rulerag.decoding"},
 }
@@ -115,6 +116,7 @@ def test_every_parameter_that_a_job_may_set_alone_is_read_by_its_pipeline(pipeli
 
 
 BESIDE: dict[str, Tree] = {
+    "crag.diversity": {"crag": {"upper": 1}},
     "fusion.normaliser": {"fusion": {"method": "weighted"}},
     "fusion.slope": {"fusion": {"method": "weighted", "normaliser": "sigmoid"}},
     "hyde.style": {"enhance": {"hyde": True}},

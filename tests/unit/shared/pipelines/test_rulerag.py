@@ -260,6 +260,22 @@ def test_what_the_question_itself_finds_takes_turns_with_what_chains_find() -> N
     assert [each.paths for each in ranked[1:]] == [{"question": 1}, {"question": 2}, {"rule 10": 2, "rule 11": 1}]
 
 
+@pytest.mark.parametrize("rulerag", [{"width": 0}, {"query": "rewritten"}], ids=str)
+def test_without_chains_or_with_written_queries_the_searches_of_rules_take_turns_with_the_question(
+    rulerag: dict[str, Any],
+) -> None:
+    def world(call: Call) -> Reply:
+        if isinstance(call, Write):
+            return Generated(text="1. visits of Ann")
+        if not isinstance(call, Retrieve):
+            return two_rules(call)
+        return found(D, A) if call.question == QUESTION else found(B)
+
+    chosen = {"index": "dense", "question": True, **rulerag}
+    outcome, _ = run(world, query=VISIT, candidates=2, rulerag=chosen)
+    assert {each.document for each in outcome.trace.candidates} == {B, D}
+
+
 @pytest.mark.parametrize(
     ("documents", "candidates", "union"),
     [(0, 10, [A, B, D, C]), (1, 10, [A, B]), (2, 10, [A, B, D]), (3, 10, [A, B, D, C]), (2, 2, [A, B])],

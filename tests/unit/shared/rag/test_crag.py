@@ -219,6 +219,16 @@ def test_similarity_flags_documents_and_orders_none() -> None:
     assert found.rank_documents() == ["b", "a"]
 
 
+def test_similarity_is_measured_against_all_that_was_found_also_where_a_threshold_cut_it() -> None:
+    whole = dense(a=0.8, b=0.7, c=0.2)
+    cut = msgspec.structs.replace(whole, hits=whole.hits[:2], cut=whole.hits[2:])
+    params = CragParams()
+    scores = dict.fromkeys("abc")
+    assert make_evaluation("similarity", scores, [cut], params) == make_evaluation(
+        "similarity", scores, [whole], params
+    )
+
+
 def test_a_judge_tells_relevant_documents_from_others_and_orders_them_only_by_request() -> None:
     scores: dict[str, Score] = {"irrelevant": 0.0, "helps": 0.75, "unknown": GONE, "perhaps": 0.25, "best": 1.0}
     by_class = ["helps", "best", "perhaps", "irrelevant", "unknown"]

@@ -85,6 +85,19 @@ def test_a_job_of_release_0_1_asks_as_it_always_did() -> None:
     assert decode_params(canonical.encode(Params())) == Params()
 
 
+def test_an_earlier_job_of_rulerag_goes_on_to_search_by_rules_alone() -> None:
+    old = canonical.encode(Params()).replace(b'"question":true,', b"")
+    assert not decode_params(old).rulerag.question
+    assert Params().rulerag.question
+
+
+def test_an_earlier_job_of_crag_keeps_its_limit_of_relevance() -> None:
+    old = canonical.encode(Params()).replace(b'"question":true,', b"")
+    assert decode_params(old).crag.upper == 0.75
+    assert decode_params(old.replace(b'"evaluator":"judge"', b'"evaluator":"similarity"')).crag.upper is None
+    assert decode_params(canonical.encode(Params())).crag.upper is None
+
+
 # Progress: one sample's replay, what is to be recorded of it, and what it was made from.
 
 JOB = JobSpec(
