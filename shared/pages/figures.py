@@ -703,7 +703,8 @@ def draw_residencies(
         height = 0.0
         for row in together:
             start, end = (
-                (at - first).total_seconds() if at and first else span for at in (row.opened_at, row.closed_at)
+                min((at - first).total_seconds(), span) if at and first else span
+                for at in (row.opened_at, row.closed_at)
             )
             base, height = height, height + (row.mib or 0.0)
             drawn = marks[row.device]

@@ -65,7 +65,7 @@ def test_the_label_judge_rates_documents_higher_for_their_own_questions(stack: R
 
 
 def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack: RunningStack, gate_job: str) -> None:
-    params = {"generate": {"temperature": 0.7}}
+    params = {"generate": {"temperature": 0.7}, "rated": 10, "rerank": {"floor": 0}}  # what the first job had rated
     job = stack.submit("five-repeats", repeats=5, params=params)
     stack.wait(job, ended)
     made = stack.get(f"/v1/jobs/{job}/report")["calls_made"]
