@@ -193,10 +193,9 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
     order: Literal["found", "original", "score"] = "found"
-    """`found`: documents that the judge finds relevant stay in the order in which they were found; `original`: those
-    with the best scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips
-    keep their order with the first two. A reranker's probabilities always order documents, and similarity never does.
-    """
+    """`found`: documents that the judge calls relevant keep the order of the search; `original`: those with the best
+    scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips keep their
+    order with the first two. A reranker's probabilities always order documents, and similarity never does."""
     fallback: str = ""
     """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
 
@@ -450,6 +449,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The miner and its limits, for jobs of `mathrag rules mine`."""
 
 
+QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0.0}}
+"""Parameters of `mathrag-gate` as in the paper: quality reorders all candidates, and relevance is not asked for."""
 DECODINGS = (
     "generate",
     "judge",

@@ -18,6 +18,7 @@ from mathrag.client import address
 from mathrag_gate.demo import world
 from mathrag_gate.stack import postgres as postgres_module
 from mathrag_gate.stack import redis as redis_module
+from shared.params import QUALITY_ALONE
 
 REPOSITORY = Path(__file__).parents[1]
 DEADLINE_S = 480.0
@@ -85,7 +86,7 @@ class Service:
         assert violations == [], violations
 
 
-JUDGED = {"gate": {"tau": 1.0}, "rated": 10, "rerank": {"floor": 0}}
+JUDGED = {"gate": {"tau": 1.0}, **QUALITY_ALONE}
 """Parameters of a job whose judge rates every candidate, whatever rho is."""
 
 

@@ -30,14 +30,13 @@ from mathrag_gate.cli.up import CONFIGURATION, DATA, own_stack
 from mathrag_gate.demo import sentences
 from mathrag_gate.demo.world import build, read, useful, write
 from mathrag_gate.stack import control
+from shared.params import QUALITY_ALONE
 from shared.pipelines import registry
 from shared.pipelines.measured import MEASURED
 
 SETTINGS = ("orthogonal", "clean")
 """One in which most documents mislead, and one in which none does (docs/reference/reproduction.md)."""
-PARAMS: dict[str, Any] = {
-    "context_size": 3, "generate": {"max_tokens": 96}, "rated": 10, "rerank": {"floor": 0.0},
-}  # fmt: skip
+PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}, **QUALITY_ALONE}
 """As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit, and quality alone
 reorders all candidates."""
 QUICK = 10

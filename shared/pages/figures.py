@@ -714,7 +714,7 @@ def draw_residencies(
                 drawn.append(Label(((start + end) / 2, height), str(row.epoch), shift=(0, -5)))
         heights.append(height)
     for device, drawn in marks.items():
-        needed = _sum_if_never_at_once(row for row in rows if row.device == device)
+        needed = _sum_memory_of_all_models(row for row in rows if row.device == device)
         heights += needed
         drawn += [Line(((0.0, each), (span, each)), dash="6 4") for each in needed]
         drawn += [Label((span, each), f"all models at once: {each:,.0f} MiB", "end", (0, 12)) for each in needed]
@@ -740,9 +740,9 @@ def draw_residencies(
     )
 
 
-def _sum_if_never_at_once(rows: Iterable[MemoryRow]) -> list[float]:
-    """Return the sum of the most memory of each model of a device; nothing if a residency needed as much, or if some
-    memory is not known.
+def _sum_memory_of_all_models(rows: Iterable[MemoryRow]) -> list[float]:
+    """Return what all models of a device would need at once, by the largest reading of each; nothing if a residency
+    held as much, or if a reading is missing.
     """
     models: dict[str, float] = {}
     epochs: dict[int, float] = {}

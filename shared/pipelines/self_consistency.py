@@ -17,7 +17,7 @@ from shared.rag.provenance import (
     make_searches,
 )
 from shared.replies import Generated, require
-from shared.samples import Library, Sample, Steps
+from shared.samples import Decision, Library, Sample, Steps
 
 
 @pipeline(
@@ -45,12 +45,14 @@ def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps
     found = [get_grader(params.grading.grader).extract(reply.text)[0] for reply in texts]
     answers = [answer for answer in found if answer is not None]
     voting_texts = [text for text, answer in zip(texts, found, strict=True) if answer is not None]
-    weighed = voting.weigh_texts(voting_texts) if by_probability else voting.Weights([1] * len(answers))
+    weights = voting.weigh_texts(voting_texts) if by_probability else None
 
     pairs = voting.pair_answers(answers)
     verdicts = dict(zip(pairs, (yield [voting.make_comparison(pair) for pair in pairs]), strict=True))
-    candidates = voting.count_votes(answers, verdicts, weighed.weights)
+    candidates = voting.count_votes(answers, verdicts, weights)
     elected = texts[found.index(candidates[0].answer)] if candidates else texts[0]
     votes = voting.describe_vote(candidates, verdicts, written.replies, weighed=by_probability)
-    decisions = (*trace.decisions, *written.decisions, *weighed.decisions, *votes)
+    if by_probability and weights is None:
+        votes.insert(0, Decision(stage="weights", action="count", fallback="no_log_probabilities"))
+    decisions = (*trace.decisions, *written.decisions, *votes)
     return make_outcome(elected, written.documents, replace(trace, decisions=decisions))

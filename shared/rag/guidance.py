@@ -473,9 +473,9 @@ def search_by_rules(
 
 
 def merge_rule_lists(lists: Sequence[RuleList], plain: Sequence[ChainResult], params: Params) -> Trace:
-    """Merge at most `params.candidates` documents: those of the rules' chains by turns, and with them those that the
-    question itself found, if it was searched for (`plain`); then those of the rules' queries. These take turns from the
-    start where the job has no chains, or has queries written.
+    """Merge at most `params.candidates` documents: those of the rules' chains take turns with those that the question
+    itself found (`plain`, empty if it was not searched for); those of the rules' queries follow. Where the job follows
+    no chains, or the judge model writes the queries, all take turns.
 
     With `rulerag.documents` k these are the union of the k best of each rule (seed document 002), in the same order.
     A candidate's `paths` tell at which rank which rules found it; its other ranks and scores are those of its first

@@ -45,25 +45,18 @@ def make_comparison(pair: tuple[str, str]) -> Grade:
     return Grade(answer=answer, gold=gold, peers=True)
 
 
-class Weights(NamedTuple):
-    """What the votes of several texts count."""
-
-    weights: Sequence[float]
-    decisions: tuple[Decision, ...] = ()
-
-
-def weigh_texts(texts: Sequence[Generated]) -> Weights:
-    """Weigh each text by the exp of the mean log-probability of its tokens.
-
-    A weight cannot be compared with a text that has none: if one came without log-probabilities, each text counts 1.
+def weigh_texts(texts: Sequence[Generated]) -> list[float] | None:
+    """Return the exp of the mean log-probability of each text's tokens; None if one came without log-probabilities,
+    since its vote could not be compared with the others.
     """
-    if all(text.tokens for text in texts):
-        return Weights([compute_mean_probability(text.tokens) for text in texts])
-    decision = Decision(stage="weights", action="count", fallback="no_log_probabilities")
-    return Weights([1] * len(texts), (decision,))
+    if not all(text.tokens for text in texts):
+        return None
+    return [compute_mean_probability(text.tokens) for text in texts]
 
 
-def count_votes(answers: Sequence[str], verdicts: Verdicts, weights: Sequence[float] = ()) -> list[AnswerCandidate]:
+def count_votes(
+    answers: Sequence[str], verdicts: Verdicts, weights: Sequence[float] | None = None
+) -> list[AnswerCandidate]:
     """Return the answers with their votes, the heaviest first; ties by the first draw.
 
     Two answers are equivalent if the grader calls each correct where the other is gold: a grader need not be

@@ -317,13 +317,13 @@ class Drafting:
         # Worked solutions differ in quality, so there quality also chooses between the last document and the next one.
         rated = min(params.context_size + mathematical, params.candidates) if params.rated is None else params.rated
         # Rules cost no calls, and a single document cannot be reordered.
-        is_free = params.quality == "gate" and "quality" not in submission.given
-        quality = "rules" if rated == 1 and is_free else params.quality
+        may_choose = params.quality == "gate" and "quality" not in submission.given
+        quality = "rules" if rated == 1 and may_choose else params.quality
         params = msgspec.structs.replace(params, rated=rated, quality=quality)
         asks_judge = rerank.by in ("yes-no", "rating") or (rerank.by == "auto" and not has_reranker)
         # A job whose quality needs no judge is not made to load one.
-        spares_judge = mathematical and asks_judge and submission.params.quality in ("rules", "verifier")
-        if rerank.floor is None and not spares_judge and ("judge" in pins if asks_judge else has_reranker):
+        needs_no_judge = mathematical and asks_judge and submission.params.quality in ("rules", "verifier")
+        if rerank.floor is None and not needs_no_judge and ("judge" in pins if asks_judge else has_reranker):
             tested = rerank.tested if "rerank.tested" in submission.given else asks_judge and not mathematical
             rerank = msgspec.structs.replace(rerank, floor=RELEVANCE_FLOOR, tested=tested)
         if rerank.floor and rerank.by == "auto":

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from shared.params import QUALITY_ALONE
 from shared.settings import REPOSITORY, Model, Settings
 from shared.storage.database import Database
 from tests.running import JUDGED, RunningStack, ended, mathrag, running_stack
@@ -65,7 +66,7 @@ def test_the_label_judge_rates_documents_higher_for_their_own_questions(stack: R
 
 
 def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack: RunningStack, gate_job: str) -> None:
-    params = {"generate": {"temperature": 0.7}, "rated": 10, "rerank": {"floor": 0}}  # what the first job had rated
+    params = {"generate": {"temperature": 0.7}, **QUALITY_ALONE}  # what the first job had rated
     job = stack.submit("five-repeats", repeats=5, params=params)
     stack.wait(job, ended)
     made = stack.get(f"/v1/jobs/{job}/report")["calls_made"]

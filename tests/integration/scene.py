@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from shared import canonical
 from shared.calls import CALL_KINDS, Generate, Lane, Request
 from shared.lease.lease import DeviceLease, Phase
-from shared.params import Params
+from shared.params import QUALITY_ALONE, Params
 from shared.pipelines import registry
 from shared.replies import (
     Atom,
@@ -122,10 +122,6 @@ async def add_dataset(database: Database, items: int, name: str, changed: frozen
         insert = "INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES (:d, :n, :h, :q, :g)"
         if entries:
             await connection.execute(text(insert), entries)
-
-
-QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0}}
-"""Parameters of `mathrag-gate` with which quality reorders all candidates, and relevance is not asked for."""
 
 
 async def submit_job(database: Database, pipeline: str = "mathrag-gate", **fields: object) -> uuid.UUID:

@@ -22,7 +22,7 @@ from sqlalchemy import text
 from mathrag.client import address
 from mathrag_gate.demo import world
 from mathrag_gate.stack.postgres import Postgres, load_passwords
-from services.orchestrator.experiments.pilot import QUALITY_ALONE
+from shared.params import QUALITY_ALONE
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 

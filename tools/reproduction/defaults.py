@@ -29,9 +29,10 @@ from mathrag.client.uploads import Sources
 from mathrag.reading import graph_paths, paths
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import change_setting
-from services.orchestrator.experiments.pilot import BASELINE, QUALITY_ALONE
+from services.orchestrator.experiments.pilot import BASELINE
 from shared.calls import Amie
 from shared.pages.pages import rewrite_blocks, table
+from shared.params import QUALITY_ALONE
 from shared.settings import REPOSITORY
 from tools.reproduction import experiments, pages, rule_setting, rules
 from tools.reproduction.pilot import get_shares, percent
@@ -51,9 +52,9 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 QUESTIONS = 300
 """Questions about a graph."""
+SETTING = rule_setting.read_setting()
 GRAPHS = {
-    "kinship": rule_setting.read_setting().graphs["kinship"],
-    "icews14": rule_setting.read_setting().graphs["icews14"],
+    **{name: replace(graph, params={}) for name, graph in SETTING.graphs.items()},
     "umls": rule_setting.Graph(
         title="UMLS", facts=rule_setting.Part(file="umls/train.txt"), training=rule_setting.Part(file="umls/valid.txt"),
         test=rule_setting.Part(file="umls/test.txt"), mining=Amie(),
@@ -106,11 +107,8 @@ def run_variants(
 
 def measure_graph(label: str, data: Path, folder: Path) -> dict[str, Any]:
     """Mine the graph's rules as its setting says, and measure retrieval for questions of its test facts."""
-    setting = replace(rule_setting.read_setting(), graphs=GRAPHS, questions=QUESTIONS)
-    graph = replace(GRAPHS[label], params={})
-    run = rules.start_run(
-        label, replace(setting, graphs={**GRAPHS, label: graph}), data, folder / "graphs", sys.executable
-    )
+    graph, setting = GRAPHS[label], replace(SETTING, graphs=GRAPHS, questions=QUESTIONS)
+    run = rules.start_run(label, setting, data, folder / "graphs", sys.executable)
     with rules.serve_stack(run.folder, {}) as client:
         if experiments.find(client, graphs.get(run.name)) is None:
             rules.command("graph", "create", run.name, "--from", str(run.files["facts"]))
@@ -160,18 +158,11 @@ def measure_collection(data: Path, folder: Path) -> dict[str, Any]:
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
     """Write what the page shows, by block."""
     return {
-        "run": format_origin(results["about"]),
+        "run": pages.format_origin(results["about"], "defaults.json"),
         "worlds": format_worlds(results["worlds"]),
         "graphs": format_graphs(results["graphs"]),
         "collection": format_collection(results["collection"]),
     }
-
-
-def format_origin(about: Mapping[str, Any]) -> str:
-    return (
-        f"{about['ended'][:10]}, commit {about['commit']}, {about['minutes']:.0f} minutes on {about['machine']}. "
-        "Raw: [defaults.json](results/defaults.json)."
-    )
 
 
 def format_worlds(worlds: Sequence[Mapping[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,14 @@ def describe_origin(seconds: float) -> dict[str, Any]:
         "machine": f"{os.cpu_count()} processor cores, Python {platform.python_version()}",
         "minutes": seconds / 60,
     }
+
+
+def format_origin(about: Mapping[str, Any], results: str) -> str:
+    """Write the origin of a page's figures; `results` is the name of the file with all of them."""
+    return (
+        f"{about['ended'][:10]}, commit {about['commit']}, {about['minutes']:.0f} minutes on {about['machine']}. "
+        f"Raw: [{results}](results/{results})."
+    )
 
 
 def _git(*arguments: str) -> str:

@@ -27,8 +27,9 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import change_setting
-from services.orchestrator.experiments.pilot import BASELINE, CANDIDATES, QUALITY_ALONE
+from services.orchestrator.experiments.pilot import BASELINE, CANDIDATES
 from shared.pages.pages import rewrite_blocks, table
+from shared.params import QUALITY_ALONE
 from shared.settings import REPOSITORY
 from tools.reproduction import experiments, pages
 from tools.reproduction.world import DOCS, World, digest, furnish, model_files, serve_stack, upload
@@ -103,18 +104,11 @@ def trim(found: Mapping[str, Any]) -> dict[str, Any]:
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
     """Write what the page shows, by block."""
     return {
-        "run": format_origin(results["about"]),
+        "run": pages.format_origin(results["about"], "pilot.json"),
         "choice": format_choices(results["worlds"]),
         "candidates": format_candidates(results["worlds"]),
         "gate": format_gates(results["worlds"]),
     }
-
-
-def format_origin(about: Mapping[str, Any]) -> str:
-    return (
-        f"{about['ended'][:10]}, commit {about['commit']}, {about['minutes']:.0f} minutes on {about['machine']}. "
-        "Raw: [pilot.json](results/pilot.json)."
-    )
 
 
 def format_choices(worlds: Sequence[Mapping[str, Any]]) -> str:

@@ -33,10 +33,10 @@ from mathrag.reading import paths
 from mathrag_gate.demo import world as world_module
 from mathrag_gate.demo.world import DocumentCounts, Setting, build, change_setting, write
 from mathrag_gate.stack import control
-from services.orchestrator.experiments.pilot import QUALITY_ALONE
 from shared import canonical
 from shared.pages.figures import write_all
 from shared.pages.pages import rewrite_blocks
+from shared.params import QUALITY_ALONE
 from shared.settings import REPOSITORY
 from tools.reproduction import experiments, pages, world_findings
 from tools.reproduction.experiments import find

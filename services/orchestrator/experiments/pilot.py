@@ -18,6 +18,7 @@ from services.orchestrator.experiments.lifecycle import (
 )
 from shared.experiments import Experiment, ExperimentDataset, Name, Variant
 from shared.fields import WHOLE, Key, Stored
+from shared.params import QUALITY_ALONE
 from shared.settings import Settings
 from shared.storage import datasets, experiments
 from shared.storage.database import Database, KeyedRequest, find_earlier
@@ -25,8 +26,6 @@ from shared.storage.database import Database, KeyedRequest, find_earlier
 BASELINE = "hybrid"
 REST = "-rest"
 """End of the name of the dataset with the questions that were not drawn."""
-QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0.0}}
-"""Parameters of `mathrag-gate` as in the paper: quality reorders all candidates, and relevance is not asked for."""
 CANDIDATES = (
     Variant(name="closed-book", pipeline="closed-book"),
     Variant(name="sparse", pipeline="sparse"),

@@ -63,6 +63,7 @@ def test_the_preset_of_the_authors_code_orders_by_quality_and_shows_three_docume
     preset, paper = presets.load("paper-code"), presets.load("paper")
     params = msgspec.convert(preset.experiment["params"], Params)
     assert (params.context_size, params.duplicates) == (3, "same-text")
+    assert (params.rated, params.rerank.floor) == (params.candidates, 0)  # quality alone: no relevance is asked for
     fused, quality = [("best", 0.9), ("rated higher", 0.1)], {"best": 0.5, "rated higher": 0.75}
     weights = {"rrf_weight": params.rrf_weight, "quality_weight": params.quality_weight}
     assert [each.document for each in rerank(fused, quality, **weights)] == ["rated higher", "best"]
