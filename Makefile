@@ -190,12 +190,13 @@ $(LOGS):
 	@if $(VENV)/$@/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --upgrade $(PACKAGES); then \
 		$(VENV)/$@/bin/python -W ignore tests/real_logs/write_logs.py $(@:logs-%=%) build/logs; fi
 
-lint: $(STAMP) ## Style, types, who may import whom, and whether what is generated is up to date
+lint: $(STAMP) ## Style, types, imports, plain words, and whether generated files are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/generate --check
+	$(BIN)/python .ci/words.py
 
 generate: $(STAMP) ## Write what repeats the code: schemas, mathrag.example.yaml, pages of docs/reference/
 	$(BIN)/python .ci/generate

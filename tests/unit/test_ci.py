@@ -34,6 +34,7 @@ def load(name: str) -> ModuleType:
 
 
 steps = load("steps")
+words = load("words")
 FILES = {
     "test_passes.py": "def test_it(): pass\n",
     "test_skipped.py": "import pytest\n@pytest.mark.skip(reason='no such server')\ndef test_it(): pass\n",
@@ -371,3 +372,54 @@ def test_the_embedded_servers_are_compared_with_known_advisories(advisories: Mod
         0, "No known vulnerability in the embedded servers: PostgreSQL 18.6, Valkey 9.1.2",
     )  # fmt: skip
     assert advisories.judge_servers({}) == (0, "SKIPPED: no embedded server is installed")
+
+
+# Plain words: a figure above its limit fails, with the places to look at.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a pair is no list",
+        "the names stand in that file",
+        "Print what it needs",
+        "a key that nobody has",
+        "wait so long",
+        "the job goes on",
+        "a folder of its own",
+        "held against the judge",
+        "the list, too",
+    ],
+)
+def test_a_phrase_that_must_be_decoded_is_found(text: str) -> None:
+    assert words.ODD.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a key that is no longer valid",
+        "IR stands for retrieval",
+        "Say what is the cause",
+        "the job continues",
+        "how long",
+    ],
+)
+def test_a_plain_phrase_is_left_alone(text: str) -> None:
+    assert not words.ODD.search(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("listed", True), ("_shown_rows", True), ("feed_queue", False), ("list", False)]
+)
+def test_functions_that_are_named_by_a_participle_are_found(name: str, named: bool) -> None:
+    assert bool(words.PARTICIPLE.match(name)) == named
+
+
+def test_a_figure_above_its_limit_is_reported_with_its_places() -> None:
+    figures = words.Figures()
+    figures.add("odd phrases", ["page.md:3: alike"], 1000, 1000)
+    assert list(words.list_excesses(figures, {"odd phrases": 1.0})) == []
+    (excess,) = words.list_excesses(figures, {"odd phrases": 0.5})
+    assert "odd phrases: 1, and at most 0.5" in excess
+    assert "page.md:3: alike" in excess

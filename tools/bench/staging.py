@@ -168,8 +168,9 @@ async def time_roles(prompts: Sample) -> float:
 def staging(items: int = 40, rounds: int = 3, jobs: int = 16) -> Rows:
     """Measure what staging saves, in four parts; `MATHRAG_CONFIG` names other models.
 
-    Three orders of one job; the cost of a call through the guard against one straight to its model server; the loads of
-    `jobs` at once against one after the other; the delay of a job in which a process is killed halfway.
+    One job through the service and through bare scripts; the cost of a call through the guard against one straight to
+    its model server; the loads of `jobs` at once against one after the other; the delay of a job in which a process is
+    killed halfway.
     """
     with start_stack() as running:
         running.upload_world(items)
@@ -185,7 +186,7 @@ def staging(items: int = 40, rounds: int = 3, jobs: int = 16) -> Rows:
 
 
 def compare_orders(running: Stack, samples: Sequence[Sample], rounds: int) -> Iterator[Row]:
-    """Compare the whole service in stages with bare loops in other orders."""
+    """Compare the whole service in stages with bare scripts: one in the same order, as two loops, and two in others."""
     loads: dict[str, int] = {}
 
     def staged() -> float:
@@ -201,7 +202,7 @@ def compare_orders(running: Stack, samples: Sequence[Sample], rounds: int) -> It
 
         return run
 
-    sides = {f"window of {WINDOW}": WINDOW, "per sample": 1}
+    sides = {"two loops": len(samples), f"window of {WINDOW}": WINDOW, "per sample": 1}
     orders = {"staged": staged, **{name: order(name, size) for name, size in sides.items()}}
     for row in in_turn(orders, rounds):
         yield {**row, "loads": loads[str(row["measured"])], "samples": len(samples)}
