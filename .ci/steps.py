@@ -47,6 +47,7 @@ class Step:
 STEPS = (
     Step("Style, types, imports, generated files", ["make", "lint"]),
     Step("Known vulnerabilities", ["make", "advisories"], advisory=True),
+    Step("The documentation as a site", ["make", "docs"]),
     # The README's two commands follow one another: what the demo leaves must not disturb a test.
     Step("The demo, in quick form", ["make", "demo", "QUICK=1", "STOP=1"]),
     Step("Unit and integration tests", ["make", "test"], tests=True),

@@ -1,5 +1,6 @@
 """The documentation says what the code does, and what it tells readers to type can be run."""
 
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -133,6 +134,11 @@ def test_every_page_stands_in_the_navigation() -> None:
     navigation = set(re.findall(r"[\w/-]+\.md", (REPOSITORY / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]))
     pages = {str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md")}
     assert navigation == {name for name in pages if "/decisions/" not in name or name.endswith("/index.md")}
+
+
+@pytest.mark.parametrize("name", re.findall(r"^::: ([\w.]+)$", page("reference/python.md"), re.MULTILINE))
+def test_what_the_python_reference_describes_exists(name: str) -> None:
+    assert pkgutil.resolve_name(name)
 
 
 def test_the_decisions_are_listed() -> None:
