@@ -581,7 +581,7 @@ class Workers(SettingsGroup):
     """Lifetime of a claim without renewal, in seconds; a worker renews it three times in that time."""
     outage_s: float = Field(default=3600.0, gt=0)
     """How long a call waits for a server that is away (a search engine, a model server, a device that cannot be
-    loaded), in seconds; then it fails as `unavailable` (docs/how-to/operations.md#a-server-is-away)."""
+    loaded), in seconds; then it fails as `unavailable` (docs/how-to/operations.md#server-outages)."""
     tick_s: float = Field(default=60.0, gt=0)
     """Maximum time that a worker works on one tick, in seconds; without Redis it continues until its lease expires."""
     graders: int = Field(default=1, gt=0)
@@ -625,7 +625,7 @@ class Telemetry(SettingsGroup):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of logged messages."""
     log_mib: int = Field(default=16, gt=0)
-    """Size from which a log file of `mathrag up` is rotated, in MiB (docs/how-to/operations.md#what-grows); one older
+    """Size from which a log file of `mathrag up` is rotated, in MiB (docs/how-to/operations.md#disk-usage); one older
     file is kept."""
 
 
