@@ -1,6 +1,6 @@
 """Audit a job: check the invariants on its rows. It only reads the database and changes nothing.
 
-The invariants are listed in docs/explanation/architecture.md. Every check is one statement over the whole job, except
+The invariants are listed in docs/reference/invariants.md. Every check is one statement over the whole job, except
 replays and records, which are streamed.
 """
 

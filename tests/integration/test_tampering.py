@@ -180,7 +180,7 @@ OWNERS = {
         "residencies.plan", "residencies.reason", "residencies.servers", "residencies.state", "residencies.wanted_at",
     ),
 }  # fmt: skip
-"""What an owner can change unseen, by why no answer and no score suffers: docs/how-to/security.md says so, too."""
+"""What an owner can change unseen, by why no answer and no score suffers: docs/reference/threats.md lists them."""
 
 
 @pytest.mark.slow

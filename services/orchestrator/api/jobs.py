@@ -405,7 +405,7 @@ async def report(job: str, deps: RequestDeps) -> Response:
 
 @route(router, "GET", "/{job}/audit", Scope.READ, "Check the invariants", answers(Audit), refuses=(404, 409))
 async def check(job: str, deps: RequestDeps) -> Response:
-    """Checks the invariants of a job from its rows in the database (docs/explanation/architecture.md#invariants).
+    """Checks the invariants of a job from its rows in the database (docs/reference/invariants.md).
     `source_changed` is set if the source of the pipeline has changed since the job ran.
     """
     return json(await audit_job(deps, await jobs.resolve_public_id(deps.database, job)))
