@@ -57,7 +57,7 @@ EMBEDDER = "put bge-small-en-v1.5 as a GGUF there, or choose another with --embe
 AGAIN = "run the same command again: it repeats only what failed"
 PAPER = {"dense": "86.00 ± 0.00 %", "sparse": "85.00 ± 0.00 %", "hybrid": "81.00 ± 0.00 %", "gate": "86.80 ± 1.10 %"}
 """The paper's accuracy by variant, with the standard deviation over five runs."""
-CAVEATS = "docs/how-to/math.md#what-to-expect says which of the paper's figures can be compared with these"
+CAVEATS = "docs/how-to/math.md#limits-of-the-comparison says which of the paper's figures can be compared with these"
 
 Preset = Annotated[
     str, typer.Option("--preset", help="Preset: paper (Ollama), paper-code, paper-tgi, small, or your own YAML file.")
