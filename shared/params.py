@@ -139,7 +139,7 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     where answers are not mathematics."""
     floor: Share | None = None
     """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last; 0: relevance is not
-    asked for. By default 0.5, set at submission (docs/explanation/pipelines.md#what-is-relevant)."""
+    asked for. By default 0.5, set at submission (docs/explanation/pipelines.md#relevance-to-the-question)."""
 
 
 class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -308,7 +308,7 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Routing of easy questions to the rule path of `mathrag-gate`, whatever the gate decided."""
 
     enabled: bool = False
-    """Whether documents for easy questions are scored by rules (docs/how-to/routing.md)."""
+    """Whether documents for easy questions are scored by rules (docs/how-to/retrieval.md#routing)."""
     threshold: Share = 0.5
     """Probability of being hard below which a question is easy."""
 
@@ -429,7 +429,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rated: Annotated[int, msgspec.Meta(ge=1, le=MOST_CANDIDATES)] | None = None
     """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
     them; the others stay behind. By default it is set at submission: to `context_size`, and to one more where answers
-    are mathematics (docs/explanation/pipelines.md#what-is-relevant)."""
+    are mathematics (docs/explanation/pipelines.md#relevance-to-the-question)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
     """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""

@@ -602,7 +602,7 @@ class Workers(SettingsGroup):
     relation."""
     mining_mib: int = Field(default=4096, ge=256)
     """Memory of all these processes together, in MiB; each may use an equal part. Mining that could need more is
-    refused (docs/how-to/rules.md#memory)."""
+    refused (docs/how-to/knowledge-graphs.md#memory)."""
     mine_deadline_s: float = Field(default=3600.0, gt=0)
     """Maximum CPU time to mine one relation, in seconds; at most ten times that in real time."""
     judges: int = Field(default=1, ge=0)

@@ -23,7 +23,7 @@ from shared.pages import pages
 from shared.settings import REPOSITORY
 
 PYTHON = REPOSITORY / "docs" / "reference" / "python.md"
-GUIDE = REPOSITORY / "docs" / "how-to" / "add-a-pipeline.md"
+GUIDE = REPOSITORY / "docs" / "how-to" / "plugins.md"
 
 
 def list_files() -> Iterator[tuple[Path, str]]:

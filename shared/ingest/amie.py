@@ -75,7 +75,7 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
     if not rules:
         raise Invalid(
             f"{source}: has no rules in AMIE's columns, and is not an exported bank",
-            hint="docs/how-to/rules.md describes both files",
+            hint="docs/how-to/knowledge-graphs.md#import-export-and-deletion describes both files",
         )
 
 

@@ -1,6 +1,6 @@
 """rulerag: rules whose head is the question's relation guide search and answer (RuleRAG-ICL, Hu et al. 2024).
 
-Seed document 002; docs/how-to/rulerag.md.
+Seed document 002; docs/how-to/knowledge-graphs.md#rulerag.
 """
 
 from msgspec.structs import replace

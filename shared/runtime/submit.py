@@ -190,7 +190,7 @@ FIRST_PROBLEM = text("""
     SELECT d.problem FROM corpus_documents c JOIN documents d ON d.hash = c.hash
     WHERE c.corpus_id = :corpus ORDER BY c.ordinal LIMIT 1""")
 RELEVANCE_FLOOR = 0.5
-"""Default of `rerank.floor` (docs/explanation/pipelines.md#what-is-relevant)."""
+"""Default of `rerank.floor` (docs/explanation/pipelines.md#relevance-to-the-question)."""
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 
 

@@ -177,7 +177,7 @@ def test_lock_files_hold_no_address() -> None:
 
 def test_the_pipeline_that_the_guide_builds_is_the_one_that_is_shipped() -> None:
     shipped = (REPOSITORY / "shared" / "pipelines" / "self_consistency.py").read_text("utf-8")
-    assert f"```python\n{shipped}```" in page("how-to/add-a-pipeline.md")
+    assert f"```python\n{shipped}```" in page("how-to/plugins.md")
 
 
 # The pages about planning say what the planner computes, and the public figures that it starts from hold together.

@@ -250,7 +250,7 @@ HEAD = """\
 
 Estimates from the text of a problem alone how probable it is that the problem is *hard*: level 4 or 5 of MATH, against
 levels 1 to 3. A logistic regression over the shipped static embeddings ({fitted:,} problems, 379 weights and a bias, in
-`weights.json`). `shared/models/difficulty.py` reads it with numpy alone; `docs/how-to/routing.md` says what it is for.
+`weights.json`). `shared/models/difficulty.py` reads it with numpy alone. `docs/how-to/retrieval.md` explains its use.
 
 Licence: MIT, as the data's (MATH, Hendrycks et al. 2021).
 
@@ -285,7 +285,7 @@ LIMITS = """\
   part, problems and solutions, though without levels. Quote test-dev.
 - English and mathematics of MATH's kind only. Chinese questions, and questions without a known word, get no probability
   at all. Elsewhere it gives a number that means nothing: in the shipped problem world a question names two digits and
-  an operator, and nothing in it tells the difficulty (`docs/how-to/routing.md`).
+  an operator, and nothing in it tells the difficulty (`docs/how-to/retrieval.md#routing`).
 """
 
 

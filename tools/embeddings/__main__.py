@@ -1,5 +1,5 @@
 """Tune the query side of an embedder: `python -m tools.embeddings PAIRS.jsonl --out FOLDER`
-(docs/how-to/tuning.md).
+(docs/how-to/retrieval.md#tuning).
 
 PAIRS.jsonl is written by `mathrag dataset training-data NAME --rules BANK --as pairs`. Documents' vectors do not
 change. The loss is RuleRAG-FT's: in-batch negatives, without the question's other oracle documents. A part of the

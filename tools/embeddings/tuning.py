@@ -60,7 +60,7 @@ def compute_contrastive_loss(
 Kind = Literal["static", "sentence-transformers"]
 RATES: dict[Kind, float] = {"static": 2e-3, "sentence-transformers": 1e-5}
 """Adam's learning rates: the second is RuleRAG-FT's; a table of token vectors needs larger steps
-(docs/how-to/tuning.md)."""
+(docs/how-to/retrieval.md#tuning)."""
 
 
 class TuningOptions(NamedTuple):

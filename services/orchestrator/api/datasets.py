@@ -226,7 +226,7 @@ async def create_from_graph(
     ] = False,
 ) -> Response:
     """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, as `POST
-    /v1/graphs` takes them, and templates of questions as JSON lines (docs/how-to/graphs.md#questions).
+    /v1/graphs` takes them, and templates of questions as JSON lines (docs/how-to/knowledge-graphs.md#make-questions).
 
     Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload.
     """
@@ -411,8 +411,8 @@ async def training(
     cot: Annotated[bool, Query(description="With `messages`: let the reply first name rule and document.")] = False,  # noqa: FBT002
 ) -> Response:
     """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
-    (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The
-    same seed gives the same lines.
+    (docs/how-to/retrieval.md#tuning): `pairs` and `triplets` for retrievers, `instructions` and `messages` for
+    generators. The same seed gives the same lines.
     """
     dataset = await datasets.get(deps.database, name)
     async with deps.database.transaction() as connection:

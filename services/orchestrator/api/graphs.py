@@ -77,8 +77,8 @@ async def create(
     inverse: Annotated[bool, Query(description="Add a document for the inverse of each fact.")] = False,  # noqa: FBT002
 ) -> Response:
     """Uploads facts as tab-separated lines of subject, relation, object and optionally time, or as JSON lines; either
-    may be compressed with gzip (docs/how-to/graphs.md). Answers when the graph and its corpus of the same name can be
-    used.
+    may be compressed with gzip (docs/how-to/knowledge-graphs.md). Answers when the graph and its corpus of the same
+    name can be used.
 
     Answers 201, or 200 if the graph exists with the same facts. A line that cannot be used rejects the whole upload.
     """

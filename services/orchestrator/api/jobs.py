@@ -231,9 +231,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
     """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
     the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
-    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts (docs/how-to/rulerag.md),
-    items without an expected answer, answers in words that are graded as mathematics, and gold documents that the
-    corpus lacks. With an `Idempotency-Key` the request can be repeated safely
+    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts
+    (docs/how-to/knowledge-graphs.md#rulerag), items without an expected answer, answers in words that are graded as
+    mathematics, and gold documents that the corpus lacks. With an `Idempotency-Key` the request can be repeated safely
     (docs/how-to/api.md#idempotency).
 
     For at least 24 hours the same `Idempotency-Key` with the same body answers with the same job. Another body answers

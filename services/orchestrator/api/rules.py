@@ -102,7 +102,7 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
 )  # fmt: skip
 async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Starts a job that mines the bank, with one sample per relation. Follow `job`, and use the bank once it is `ready`
-    (docs/how-to/rules.md).
+    (docs/how-to/knowledge-graphs.md#mine-rules).
 
     The same request again answers with the same bank, and with 200 once it is ready. A bank whose mining failed or was
     cancelled is mined again from where it stopped. A request that needs more memory than `workers.mining_mib` is
@@ -184,7 +184,7 @@ async def import_bank(
     ] = None,
 ) -> Response:
     """Imports a rule bank. The body is AMIE's TSV or an exported bank, compressed with gzip or not
-    (docs/how-to/rules.md).
+    (docs/how-to/knowledge-graphs.md#mine-rules).
 
     Answers 201, or 200 if the bank exists with the same rules. A rule that cannot be used rejects the whole file.
     """
@@ -226,7 +226,7 @@ async def export(
 ) -> Response:
     """Exports all rules in the bank's order. `json` has one line that describes the bank, then one rule per line;
     importing it gives a bank with the same hash. `amie` has the columns of AMIE's TSV, for rules with AMIE's figures
-    (docs/how-to/rules.md).
+    (docs/how-to/knowledge-graphs.md#mine-rules).
     """
     async with deps.database.transaction() as connection:
         found = await get_bank(connection, name)

@@ -455,7 +455,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     decisions: dict[str, dict[str, int]]
     fallbacks: dict[str, dict[str, int]]
     guided: Guided | None
-    """How rules guided the questions (docs/how-to/rulerag.md); null if no sample looked for rules."""
+    """How rules guided the questions (docs/how-to/knowledge-graphs.md#rulerag); null if no sample looked for rules."""
     retrieval: Retrieval | None
     """Quality of retrieval; null if the dataset names no relevant documents or nothing was searched."""
     parse_failures: int
