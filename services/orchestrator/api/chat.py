@@ -46,7 +46,12 @@ LOADS = sql("""
 class ChatRequest(BaseModel):
     """A question, and how to answer it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("ChatRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("ChatRequest")},
+    )
 
     question: Question
     corpus: Name | None = None

@@ -45,7 +45,7 @@ MeasureName = Annotated[
 class JobPairQuery(BaseModel):
     """The two jobs of a pairwise comparison."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     left: str
     """The first job; a sample counts as gained if this job has it right and the other one wrong."""

@@ -48,7 +48,10 @@ class ConfigurationChange(BaseModel):
     """Parameters to change from the next request on. Those that are left out keep their value; null removes one."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": make_example("ConfigurationChange")}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("ConfigurationChange")},
     )
 
     params: dict[str, Any]
@@ -58,7 +61,9 @@ class ConfigurationChange(BaseModel):
 class Restoration(BaseModel):
     """The version to restore."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"version": 2}})
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, strict=True, json_schema_extra={"example": {"version": 2}}
+    )
 
     version: Annotated[int, Field(ge=0, le=LARGEST_KEY), WHOLE]
     """Number of the version; 0 is the shipped defaults."""

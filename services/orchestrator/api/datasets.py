@@ -135,7 +135,10 @@ class Draw(BaseModel):
     """Items to draw from a dataset."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"name": "math-40", "size": 40, "rest": "math-460"}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"name": "math-40", "size": 40, "rest": "math-460"}},
     )
 
     name: str
@@ -306,7 +309,10 @@ class GenerationBody(BaseModel):
     """A dataset to generate."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"name": "handbook", "corpus": "handbook"}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"name": "handbook", "corpus": "handbook"}},
     )
 
     name: str

@@ -79,7 +79,12 @@ class DeviceView(devices.DeviceState, frozen=True, kw_only=True):
 class DrainRequest(BaseModel):
     """The reason for a drain; the body may be left out."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"reason": "driver update"}})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"reason": "driver update"}},
+    )
 
     reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
 

@@ -62,7 +62,12 @@ from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateCh
 class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
     """A job to submit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("JobRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("JobRequest")},
+    )
 
     params: dict[str, Any] = {}
     """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
@@ -96,7 +101,10 @@ class MeasureBody(BaseModel):
     """What to measure of an ended job."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"params": {"metrics": {"names": ["faithfulness"]}}}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"params": {"metrics": {"names": ["faithfulness"]}}}},
     )
 
     name: str | None = None
@@ -129,7 +137,10 @@ class JobChange(make_model(Amendment), BaseModel):  # type: ignore[misc]
     """Fields of a job to change; those that are left out stay."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}},
     )
 
     def make_amendment(self) -> Amendment:
@@ -146,7 +157,7 @@ class JobChange(make_model(Amendment), BaseModel):  # type: ignore[misc]
 class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
     """Which jobs to list, and which page of them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     sort: Sort = "newest"
     """Order of the list; `state` puts running jobs first, then those that did not end well."""

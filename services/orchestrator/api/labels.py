@@ -34,7 +34,7 @@ class LabelSetRequest(BaseModel):
     """A label set to create."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True,
+        extra="forbid", use_attribute_docstrings=True, strict=True,
         json_schema_extra={"example": {"name": "reasoning", "job": "gate", "what": "documents", "size": 100}},
     )  # fmt: skip
 
@@ -58,7 +58,9 @@ class LabelSetRequest(BaseModel):
 class LabelRequest(BaseModel):
     """A label: a value of the set's scale, or an abstention."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"value": 4}})
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, strict=True, json_schema_extra={"example": {"value": 4}}
+    )
 
     value: int | str | None = None
     abstained: bool = False

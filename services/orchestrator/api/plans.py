@@ -67,7 +67,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 class Speeds(BaseModel):
     """Speed of the hardware, used where nothing was measured; the defaults are in docs/how-to/planning.md."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     disk_mib_s: Speed = Hardware().disk_mib_s
     gpu_mib_s: Speed = Hardware().gpu_mib_s
@@ -88,7 +88,12 @@ class PlanJob(JobRequest):
 class PlanRequest(BaseModel):
     """A hypothetical job as for `POST /v1/jobs`, or models by their metadata, on the existing devices or on others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("PlanRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("PlanRequest")},
+    )
 
     job: PlanJob | None = None
     questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None

@@ -35,7 +35,7 @@ Reference = Annotated[
 class ExampleRequest(BaseModel):
     """A worked example (few-shot)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     question: NeededText
     answer: NeededText
@@ -46,7 +46,12 @@ class ExampleRequest(BaseModel):
 class PromptRequest(BaseModel):
     """A prompt to store."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("PromptRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("PromptRequest")},
+    )
 
     name: str
     text: NeededText

@@ -5,6 +5,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
@@ -24,6 +25,7 @@ from services.orchestrator.api.examples import make_example
 from services.orchestrator.deps import RequestDeps
 from shared import canonical
 from shared.access.filters import MEDIA_TYPE, OPEN, PREFIX, encode_openai_error, is_openai
+from shared.fields import read_docstrings
 from shared.shapes import Scope
 from shared.storage import database
 from shared.storage.database import KeyedRequest, is_disk_full, is_passing, out_of_space_error
@@ -345,6 +347,7 @@ BEARER: dict[str, Any] = {
 }  # fmt: skip
 NO_NUL = r"^[^\x00]*$"
 _components: dict[str, Any] = {}
+_views: list[Any] = []
 
 
 def answers(view: Any, example: Any = None, *, status: int = 200, media: str = "application/json") -> Responses:
@@ -374,7 +377,39 @@ def _make_schema(view: Any) -> Any:
     for name, component in components.items():
         if _components.setdefault(name, component) != component:
             raise ValueError(f"two views are called {name!r}; rename one of them")
+    _views.append(view)
     return schema
+
+
+def _describe_components() -> dict[str, Any]:
+    """Return the views' schemas with the docstrings of the structs' attributes as descriptions.
+
+    The sources are read when the document is first asked for, so that the start of the process takes no longer.
+    """
+    structs: dict[str, type[msgspec.Struct]] = {}
+    for view in _views:
+        _collect_structs(view, structs)
+    described = deepcopy(_components)
+    for name, schema in described.items():
+        # The name of a generic struct's schema has the arguments behind an underscore, such as `Page_Job_`.
+        struct = structs.get(name.partition("_")[0])
+        if struct is not None:
+            texts = read_docstrings(struct)
+            for field in msgspec.structs.fields(struct):
+                if field.name in texts:
+                    schema["properties"][field.encode_name].setdefault("description", texts[field.name])
+    return described
+
+
+def _collect_structs(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
+    """Add to `found` by name the structs that values of this type consist of."""
+    for inner in get_args(kind):
+        _collect_structs(inner, found)
+    struct = get_origin(kind) or kind
+    if isinstance(struct, type) and issubclass(struct, msgspec.Struct) and struct.__name__ not in found:
+        found[struct.__name__] = struct
+        for field in msgspec.structs.fields(struct):
+            _collect_structs(field.type, found)
 
 
 def document_operations(app: FastAPI) -> None:
@@ -398,7 +433,7 @@ def document_operations(app: FastAPI) -> None:
                     declared = route.responses
                     operation["responses"] = {str(status): declared[status] for status in sorted(declared, key=str)}
                     _complete_request(operation, schemas)
-        schemas.update(_components)
+        schemas.update(_describe_components())
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -46,7 +46,12 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"])
 class MiningRequest(BaseModel):
     """A rule bank to mine."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("MiningRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("MiningRequest")},
+    )
 
     name: str
     graph: Stored
@@ -66,7 +71,7 @@ class MiningRequest(BaseModel):
 class RuleFilters(BaseModel):
     """Which rules of a bank to list, and which page of them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     head: Annotated[str | None, Field(description="Only rules that predict this relation.")] = None
     min_confidence: Annotated[

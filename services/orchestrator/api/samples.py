@@ -202,7 +202,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[misc]
     """Which samples to list, and which page of them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     """Upper bound of the rows on a page."""
@@ -276,6 +276,7 @@ class NoteRequest(make_model(NoteChange), BaseModel):  # type: ignore[misc]
 
     model_config = ConfigDict(
         extra="forbid",
+        use_attribute_docstrings=True,
         strict=True,
         json_schema_extra={"example": {"thumb": "down", "note": "the gold answer is wrong"}},
     )

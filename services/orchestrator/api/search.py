@@ -60,7 +60,12 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")
 class SearchRequest(BaseModel):
     """The question, the corpus, and how to search."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("SearchRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("SearchRequest")},
+    )
 
     question: Question
     corpus: Name

@@ -33,7 +33,7 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")
 class Shape(BaseModel):
     """The dimensions from which memory is estimated, as a GGUF header or a `config.json` has them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     weights_mib: Annotated[float, Field(gt=0, le=1e9)]
     layers: Layers
@@ -51,7 +51,7 @@ class Shape(BaseModel):
 class ModelWanted(BaseModel):
     """A model by its metadata: a preset in a quantisation, or its shape."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     role: Literal["judge", "generate"]
     preset: Name | None = None
@@ -138,7 +138,7 @@ class ModelWanted(BaseModel):
 class DeviceWanted(BaseModel):
     """A device that replaces the configured ones."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     id: Name = "gpu:0"
     """Name of the device. If it begins with `cpu`, no CUDA context is needed, and slots save no work."""
@@ -148,7 +148,7 @@ class DeviceWanted(BaseModel):
 class RetrievalWanted(BaseModel):
     """Retrieval that may run on the GPU: its memory there, and the duration of a search on the GPU and elsewhere."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     mib: Count = 2355
     """Memory in MiB; the default, 2.3 GiB, is FAISS's scratch and context, and a small embedder."""
