@@ -44,9 +44,11 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A worked example (few-shot): a question as the prompt's text shows it, and the answer that the model gave."""
 
     question: ExampleText
+    """Question of the example."""
     answer: ExampleText
+    """Answer that the model is shown."""
     context: Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)] = ""
-    """Text in the place of the documents."""
+    """Text that replaces `{{context}}` in this example."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

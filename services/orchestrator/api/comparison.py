@@ -48,16 +48,20 @@ class JobPairQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     left: str
-    """The first job; a sample counts as gained if this job has it right and the other one wrong."""
+    """Id or name of the left job. A sample counts as gained if this job is right and the other one is wrong."""
     right: str
+    """Id or name of the right job."""
 
 
 class ChangedQuery(JobPairQuery):
     """Which changed samples of the two jobs to list, and which page of them."""
 
     only: Only = "changed"
+    """Which samples to list: all changed ones, those gained by the left job, or those lost by it."""
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
 
 @route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison), refuses=(404, 409))

@@ -73,7 +73,9 @@ class ConfigurationDifferences(msgspec.Struct, frozen=True, kw_only=True):
     """Two versions of the configuration and the differences between them."""
 
     left: Configuration
+    """The left version."""
     right: Configuration
+    """The right version."""
     differences: list[ValueDifference]
     """Differences by parameter name."""
 
@@ -210,6 +212,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool
     """Whether the value differs from the default."""
     meaning: str
+    """Description of the setting."""
 
 
 @route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting]), name="get")

@@ -68,8 +68,8 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     alternatives: int
     """Items with several different expected answers; any of them counts as correct."""
     warnings: tuple[str, ...] = ()
-    """What the items lack: expected answers and relevant documents, and a grader that suits them; and unread fields
-    that look like misspelt ones."""
+    """Problems of the items, such as missing expected answers, a grader that does not suit them, or unread fields with
+    a similar name to a known one."""
 
 
 @route(
@@ -146,16 +146,18 @@ class Draw(BaseModel):
     size: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE]
     """Number of items to draw."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
+    """Seed of the draw; the same seed draws the same items."""
     rest: str | None = None
-    """Name of a dataset of all other items; by default none is made."""
+    """Name of a dataset of all other items; null creates none."""
 
 
 class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
     """The datasets of a draw."""
 
     drawn: datasets.Dataset
+    """The dataset of the drawn items."""
     rest: datasets.Dataset | None
-    """The items that were not drawn; null if no name was given for them."""
+    """The dataset of the other items; null if the request gave no name for it."""
 
 
 @route(
@@ -203,6 +205,7 @@ class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
     """The dataset, and what it is made of."""
 
     counts: Counts
+    """Number of questions, and why others were left out."""
 
 
 @route(
@@ -316,21 +319,24 @@ class GenerationBody(BaseModel):
     )
 
     name: str
+    """Name of the new dataset."""
     corpus: Stored
+    """Corpus whose passages the questions are written from."""
     size: Annotated[int, Field(ge=1, le=MOST_CANDIDATES), WHOLE] = 100
-    """Most questions of the dataset."""
+    """Maximum number of questions in the dataset."""
     candidates: Annotated[int, Field(ge=1, le=MOST_CANDIDATES), WHOLE] | None = None
-    """Questions to write, of which those that pass every check are kept, up to `size`; by default twice as many."""
+    """Number of questions to write; up to `size` of those that pass every check are kept. By default it is twice
+    `size`."""
     hops: Annotated[list[Literal[1, 2]], Field(min_length=1, max_length=2)] = [1]
-    """Passages that a question needs: [1], [2], or [1, 2] for both kinds in turn."""
+    """Number of passages that a question needs: [1], [2], or [1, 2] to alternate."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
     """Seed of the draw of passages."""
     styles: Annotated[list[Annotated[Stored, Field(min_length=1)]], Field(max_length=MOST_STYLES)] = []
-    """How to word the questions, such as "Ask as a customer who is in a hurry."; each is used in turn."""
+    """Instructions for the wording, such as "Ask as a customer who is in a hurry."; each is used in turn."""
     grader: str = "contains"
     """Grader of the answers, unless a job names another."""
     models: dict[Key, Stored] = {}
-    """Model names by role; only `judge` is asked."""
+    """Model names by role; only the role `judge` is used."""
 
     def to_request(self, submitted_by: str | None) -> GenerationRequest:
         """Return the request after checking it.

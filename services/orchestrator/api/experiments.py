@@ -39,42 +39,51 @@ class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself
     """Addresses of what belongs to an experiment."""
 
     itself: str
+    """Address of the experiment."""
     report: str
+    """Address of the experiment's report."""
     jobs: str
+    """Address of the list of the experiment's jobs."""
 
 
 class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
     """An experiment with the addresses of what belongs to it."""
 
     links: ExperimentLinks
+    """Addresses of related resources."""
     warnings: tuple[str, ...] = ()
-    """Things to know before waiting for the experiment; only in the answer to its submission."""
+    """Warnings about the submission; only in its response."""
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What an experiment would run and cost."""
 
     name: str
+    """Name of the experiment."""
     cells: int
+    """Number of cells: combinations of dataset, variant, grid point and seed."""
     refused: int
-    """Cells that will not be run, with the reason."""
+    """Number of cells that would be refused; `notes` says why."""
     jobs: int
     """Number of distinct jobs; cells with equal requests share one."""
     samples: int
+    """Number of samples of all jobs."""
     calls: dict[str, planning.RoleCalls]
     """Upper bound of the calls, by role."""
     plan: PlanView
     """Loads and seconds for that many calls, and where the figures come from."""
     notes: list[str]
+    """Remarks on the plan, such as why cells are refused."""
 
 
 class PilotView(ExperimentView, frozen=True, kw_only=True):
     """A pilot: the experiment that it runs, and what it leaves aside."""
 
     rest: str | None
-    """Dataset of the questions that were not drawn, to measure the chosen pipeline on; null if all are asked."""
+    """Dataset of the questions that were not drawn, for a measurement of the chosen pipeline; null if all questions are
+    used."""
     left_out: dict[str, str]
-    """Why default candidates are not tried, by name."""
+    """Default candidates that are not tried, by name, with the reason."""
 
 
 ONE = answers(ExperimentView)

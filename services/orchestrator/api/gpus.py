@@ -34,8 +34,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The lease that Redis holds and that workers read."""
 
     epoch: int
+    """Number of the residency; it grows with every change of the resident models."""
     phase: str
+    """Phase of the residency."""
     models: list[str]
+    """Names of the models that the lease covers."""
 
 
 class GuardState(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +47,15 @@ class GuardState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     reachable: bool
+    """Whether the guard answered."""
     state: str | None = None
     """Step of the current flip; `open` means that calls are admitted."""
     epoch: int | None = None
+    """Number of the residency that the guard serves."""
     in_flight: int | None = None
-    """Number of model calls that are running."""
+    """Number of running model calls."""
     detail: str | None = None
-    """Why the guard's state is unknown."""
+    """Why the guard's state is unknown; null if it is known."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,17 +68,20 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: float | None
     """Memory of the models' processes, measured when the residency was opened; null if nothing was measured."""
     remark: str | None = None
-    """Models on a processor that use more memory than they declare; missing if there are none."""
+    """Models on a CPU that use more memory than declared; missing if there are none."""
 
 
 class DeviceView(devices.DeviceState, frozen=True, kw_only=True):
     """A device, the models that it holds, and the reason."""
 
     device: str
+    """Id of the device, such as `gpu:0`."""
     memory: Memory
+    """Memory of the device's models."""
     lease: Lease | None
-    """Lease in Redis. Null means that Redis holds none or does not answer; then nobody claims model calls."""
+    """Lease in Redis; null if Redis holds none or does not answer. Without a lease, no worker claims model calls."""
     guard: GuardState
+    """State of the guard that loads the device's models."""
 
 
 class DrainRequest(BaseModel):
@@ -87,6 +95,7 @@ class DrainRequest(BaseModel):
     )
 
     reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
+    """Reason for the drain, which `GET /v1/gpus` shows; null for none."""
 
 
 DRAINED = make_example(DeviceView, drain={"reason": "driver update", "since": "2026-11-21T08:01:00Z"})
@@ -236,10 +245,11 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     """What the service is doing at this moment."""
 
     devices: list[DeviceView]
+    """Every device that is configured or has held a model, by name."""
     lanes: list[jobs.LaneWork]
     """Models with calls that are queued in a lane, or that ended in the last 30 s."""
     next_flips: dict[str, NextFlip]
-    """The next flip by device; a device is missing if no call waits for a model that it does not hold."""
+    """The next change of models by device; a device is missing if no call waits for a model that it does not hold."""
 
 
 @route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now))

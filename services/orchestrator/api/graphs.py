@@ -50,7 +50,7 @@ class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
     """The graph, and counts of the upload."""
 
     repeated: int
-    """Facts that were left out because the upload contained them before."""
+    """Number of facts that were left out because they were repeated in the upload."""
     documents: int
     """Number of documents of the corpus."""
 
@@ -59,8 +59,9 @@ class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
     """The deleted graph, and the corpus that is left."""
 
     deleted: str
+    """Name of the deleted graph."""
     corpus: str
-    """Name of the graph's corpus, which is not deleted."""
+    """Name of the graph's corpus, which still exists."""
     hint: str
     """Command that deletes the corpus."""
 

@@ -70,8 +70,8 @@ class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
     )
 
     params: dict[str, Any] = {}
-    """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
-    """
+    """Parameters, nested such as {"gate": {"tau": 0.3}}. The others come from `GET /v1/configuration` or else have
+    their defaults."""
     models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
 
@@ -108,11 +108,11 @@ class MeasureBody(BaseModel):
     )
 
     name: str | None = None
-    """Name of the new job; by default the ended job's with `-measured`."""
+    """Name of the new job; by default the name of the ended job followed by `-measured`."""
     params: dict[str, Any] = {}
-    """Parameters of the group `metrics`; the others are those of the ended job."""
+    """Parameters of the group `metrics`; all others are taken from the ended job."""
     models: dict[Key, Stored] = {}
-    """Model names by role; only `judge` is asked."""
+    """Model names by role; only the role `judge` is used."""
 
     def make_request(self, holding: Configuration, submitted_by: str | None) -> MeasureRequest:
         """Return the request after checking it; parameters that it does not set are taken from `holding`.
@@ -160,9 +160,11 @@ class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     sort: Sort = "newest"
-    """Order of the list; `state` puts running jobs first, then those that did not end well."""
+    """Order of the list; `state` lists running jobs first, followed by failed and cancelled ones."""
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
     def make_selection(self) -> JobSelection:
         """Return the filters without the page."""
@@ -176,21 +178,28 @@ class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}
     """Addresses of what belongs to a job."""
 
     itself: str
+    """Address of the job."""
     events: str
+    """Address of the job's event stream."""
     samples: str
+    """Address of the job's samples."""
     results: str
+    """Address of the job's results."""
     report: str
+    """Address of the job's report."""
     provenance: str
+    """Address of the job's provenance."""
 
 
 class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
     """A job with the addresses of what belongs to it."""
 
     links: Links
+    """Addresses of related resources."""
     accuracy: Accuracy | None = None
     """Accuracy as in the job's report; missing until the job has ended."""
     warnings: tuple[str, ...] = ()
-    """Things to know before waiting for the job; only in the answer to its submission."""
+    """Warnings about the submission; only in its response."""
 
 
 def make_view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | None = None) -> JobView:
@@ -231,11 +240,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the job's rows satisfy the invariants."""
 
     clean: bool
+    """Whether no invariant is violated."""
     violations: list[audit.Violation]
+    """The violations, by invariant."""
     source_changed: str | None = None
-    """Set if the job's pipeline has changed since the job ran. The audit is still clean if replays give
-    the same outcomes.
-    """
+    """Set if the job's pipeline has changed since the job ran. The audit is still clean if a replay gives the same
+    outcomes."""
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
@@ -442,10 +452,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event of the stream: three lines, followed by an empty one."""
 
     event: Literal["state", "gate", "progress"]
+    """Type of the event."""
     data: str
     """JSON object: a change of state, the gate's decision, or the progress of the job."""
     id: str
-    """Id to send as `Last-Event-ID` in order to continue after this event."""
+    """Id of the event; send it as `Last-Event-ID` to continue after it."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,14 +39,16 @@ class LabelSetRequest(BaseModel):
     )  # fmt: skip
 
     name: str
+    """Name of the new label set."""
     job: Stored
+    """Id or name of the job whose ratings or answers are labelled."""
     what: What = "documents"
     """What to label. `documents`: how well a document reasons; `relevance`: how much it helps; `answers`: whether an
     answer is right; `support`: whether the documents say what a sentence of a reply says; `sufficient`: whether the
     documents answer the question; `addresses`: whether a reply answers the question.
     """
     size: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
-    """Upper bound of the number of tasks."""
+    """Maximum number of tasks."""
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Seed of the draw; another seed draws other tasks."""
 
@@ -63,11 +65,13 @@ class LabelRequest(BaseModel):
     )
 
     value: int | str | None = None
+    """A value of the set's scale; null for an abstention."""
     abstained: bool = False
-    """Set it in place of a value if the labeller cannot decide."""
+    """Set it instead of a value if you cannot decide."""
     blind: bool = True
-    """`false` if the labeller was shown what the judge or the grader said."""
+    """`false` if the labeller saw the verdict of the judge or the grader."""
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
+    """Free text about the label."""
 
     def to_label(self, what: What) -> NewLabel:
         """Return the label after checking it.
@@ -95,6 +99,7 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     """Number of tasks that this labeller has labelled or abstained from."""
     tasks: int
+    """Number of tasks in the set."""
 
 
 @route(

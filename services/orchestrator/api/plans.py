@@ -50,18 +50,18 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """The cheapest plan that fits, and the alternatives."""
 
     chosen: Option | None
-    """The cheapest plan; null if nothing fits (`why` says what would help) or if no model has work."""
+    """The cheapest plan; null if no plan fits (`why` says what would help) or if no model has work."""
     why: str
+    """Why this plan is the cheapest, or why no plan fits."""
     others: list[Option]
-    """The best plan of every other kind; refused ones carry the reason."""
+    """The best plan of every other kind; a refused plan has the reason."""
     resident: dict[str, list[str]]
     """Models that each device holds now."""
     calls: dict[str, int] | None = None
-    """Upper bound of the calls by role, where a document's rating counts once; null for a submitted job."""
+    """Upper bound of the calls by role, if every document is rated once; null for a submitted job."""
     shared_s: float | None = None
-    """Seconds of the cheapest plan if calls are shared as in `calls`; `chosen` assumes that every sample makes its own.
-    Null for a submitted job.
-    """
+    """Seconds of the cheapest plan if calls are shared as in `calls`; `chosen` assumes that every sample makes its own
+    calls. Null for a submitted job."""
 
 
 class Speeds(BaseModel):
@@ -70,8 +70,11 @@ class Speeds(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     disk_mib_s: Speed = Hardware().disk_mib_s
+    """Reading speed of the disk in MiB/s."""
     gpu_mib_s: Speed = Hardware().gpu_mib_s
+    """Reading speed of the GPU's memory in MiB/s."""
     cpu_mib_s: Speed = Hardware().cpu_mib_s
+    """Reading speed of the main memory in MiB/s."""
 
     def hardware(self) -> Hardware:
         """Return the hardware from which times are estimated."""
@@ -82,7 +85,9 @@ class PlanJob(JobRequest):
     """A job that is not submitted: it needs no name, and no dataset if `questions` is given."""
 
     name: str = "plan"
+    """Name of the job; only shown in the plan."""
     dataset: Stored = ""
+    """Dataset; empty if `questions` is given."""
 
 
 class PlanRequest(BaseModel):
@@ -96,13 +101,17 @@ class PlanRequest(BaseModel):
     )
 
     job: PlanJob | None = None
+    """Hypothetical job; null if `models` describe the work."""
     questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None
-    """Number of questions, in place of a dataset."""
+    """Number of questions, instead of a dataset."""
     models: Annotated[list[ModelWanted], Field(max_length=MOST_MODELS)] = []
-    """Models by their metadata. With a `job` they replace its models of these roles and take over their calls."""
+    """Models by their metadata. With a `job` they replace its models of the same roles and take over their calls."""
     devices: Annotated[list[DeviceWanted], Field(max_length=MOST_DEVICES)] = []
+    """Devices that replace the configured ones; empty for the configured ones."""
     retrieval: RetrievalWanted | None = None
+    """Retrieval that may share the GPU with the models; null leaves it out."""
     speeds: Speeds = Speeds()
+    """Speed of the hardware, for values that were not measured."""
 
     @model_validator(mode="after")
     def _require_one_of_both(self) -> Self:

@@ -38,9 +38,11 @@ class ExampleRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     question: NeededText
+    """Question of the example."""
     answer: NeededText
+    """Answer that the model is shown."""
     context: Text = ""
-    """Text in the place of the documents."""
+    """Text that replaces `{{context}}` in this example."""
 
 
 class PromptRequest(BaseModel):
@@ -54,13 +56,14 @@ class PromptRequest(BaseModel):
     )
 
     name: str
+    """Name of the prompt."""
     text: NeededText
     """The user's message. `{{question}}` is replaced by the question, and `{{context}}` by the documents, each followed
     by an empty line."""
     system: Text = ""
-    """The system prompt, word for word."""
+    """The system prompt, without placeholders."""
     examples: Annotated[list[ExampleRequest], Field(max_length=MOST_EXAMPLES)] = []
-    """Each becomes a user's message in the form of `text`, and the assistant's reply."""
+    """Worked examples. Each becomes a user message in the form of `text` and an assistant reply."""
 
     def to_content(self) -> PromptContent:
         """Return the content without the name."""
@@ -72,8 +75,11 @@ class PromptComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two prompts, and the lines that only one of them has."""
 
     left: AnswerPrompt
+    """The left prompt."""
     right: AnswerPrompt
+    """The right prompt."""
     difference: PromptDifference
+    """The lines that differ."""
 
 
 @route(

@@ -164,17 +164,21 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     """`urn:mathrag:` and the kind of the error; the same kind always has the same type."""
     title: str
+    """The kind of the error in words."""
     status: int
+    """HTTP status."""
     detail: str
+    """What is wrong, with the value."""
     instance: str | None = None
-    """Path of the request, if it could be read."""
+    """Path of the request; null if it could not be read."""
     hint: str | None = None
+    """How to fix the request; null if there is no hint."""
     field: str | None = None
-    """Path of the field that is wrong, such as `params.gate.tau`."""
+    """Path of the wrong field, such as `params.gate.tau`; null if no single field is wrong."""
     line: int | None = None
-    """Number of the line that is wrong, from 1."""
+    """Number of the wrong line, from 1; null if the body has no lines."""
     others: tuple[str, ...] = ()
-    """Problems of further lines of an upload."""
+    """Problems of further lines of the upload."""
 
 
 def answer_problems(app: FastAPI) -> None:
@@ -393,11 +397,14 @@ def _describe_components() -> dict[str, Any]:
     for name, schema in described.items():
         # The name of a generic struct's schema has the arguments behind an underscore, such as `Page_Job_`.
         struct = structs.get(name.partition("_")[0])
-        if struct is not None:
-            texts = read_docstrings(struct)
-            for field in msgspec.structs.fields(struct):
-                if field.name in texts:
-                    schema["properties"][field.encode_name].setdefault("description", texts[field.name])
+        if struct is None or "properties" not in schema:
+            continue
+        texts, config = read_docstrings(struct), struct.__struct_config__
+        for field in msgspec.structs.fields(struct):
+            if field.name in texts:
+                schema["properties"][field.encode_name].setdefault("description", texts[field.name])
+        if config.tag is not None:
+            schema["properties"][config.tag_field]["description"] = "Tells which kind of object this is."
     return described
 
 

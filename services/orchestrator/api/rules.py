@@ -54,9 +54,11 @@ class MiningRequest(BaseModel):
     )
 
     name: str
+    """Name of the new rule bank."""
     graph: Stored
+    """Graph to mine."""
     mining: dict[str, Any]
-    """Miner (`amie` or `tlogic`) and its limits; those that are left out have their defaults."""
+    """Miner (`amie` or `tlogic`) and its limits; limits that you leave out have their defaults."""
 
     def to_bank_request(self, submitted_by: str | None) -> BankRequest:
         """Return the request after checking it.
@@ -86,7 +88,9 @@ class RuleFilters(BaseModel):
         "bank"
     )
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
     def make_selection(self) -> RuleSelection:
         """Return the filters without the page."""
@@ -97,7 +101,7 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
     """The bank, and the memory that mining it takes."""
 
     memory_mib: int
-    """Upper bound for all processes of a judge worker together, in MiB."""
+    """Upper bound of the memory of all processes of a judge worker, in MiB."""
 
 
 @route(

@@ -207,6 +207,7 @@ class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[mis
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
     def make_selection(self) -> SampleSelection:
         """Return the filters without the page."""

@@ -69,8 +69,9 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     """A line that was not stored."""
 
     line: int
-    """Number of the line, from 1; in Parquet the row."""
+    """Number of the line, from 1; in Parquet, of the row."""
     message: str
+    """What is wrong with the line."""
 
 
 class Upload:

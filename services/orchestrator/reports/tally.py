@@ -40,10 +40,12 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     value: float | None
-    """Mean over items; null if nothing was graded. It is `correct` of `graded` if all items have equally many graded
-    answers."""
+    """Mean over items; null if nothing was graded. It equals `correct` / `graded` if all items have the same number of
+    graded answers."""
     low: float
+    """Lower end of the 95 % interval."""
     high: float
+    """Upper end of the 95 % interval."""
     items: int
     """Number of items with a graded answer."""
     correct: int
@@ -135,12 +137,13 @@ class TheirScores(msgspec.Struct, frozen=True, kw_only=True):
     """The verdicts of the evaluation that an import came with, beside those of this job."""
 
     right: int
-    """Answers that it calls right."""
+    """Number of answers that the other evaluation calls right."""
     scored: int
-    """Answers with a verdict of both; scores between 0 and 1 are no verdict."""
+    """Number of answers with a verdict of both evaluations; scores between 0 and 1 are not verdicts."""
     differing: int
+    """Number of answers on which the two evaluations differ."""
     samples: list[int]
-    """The first items on which both differ, each once."""
+    """Indexes of the first items on which the two evaluations differ, each listed once."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
