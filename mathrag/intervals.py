@@ -217,9 +217,8 @@ CLUSTERED = "intervals count items, not samples: repeats of one item are not ind
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy or another measure by repeat, over the items that have a value in every repeat: else repeats would
-    differ because they asked other items. Its standard deviation is not a confidence interval over items.
-    """
+    """Accuracy or another measure by repeat, over the items that have a value in every repeat, so that all repeats
+    cover the same items. The standard deviation is not a confidence interval over items."""
 
     accuracies: tuple[float | None, ...]
     """Share of correct answers, or mean of the measure, by repeat; null for a repeat without a value, and for all

@@ -77,7 +77,7 @@ Draws = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class Amie(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="miner", tag="amie"):
-    """Mine closed connected rules of a static graph (AMIE3, Lajus et al. 2020); times are ignored."""
+    """Mines closed connected rules of a static graph (AMIE3, Lajus et al. 2020). Times are ignored."""
 
     min_support: Count = 2
     """Minimum number of positive examples of a rule."""
@@ -95,7 +95,7 @@ class Amie(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class TLogic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="miner", tag="tlogic"):
-    """Mine cyclic rules of a temporal graph, from random walks back in time (TLogic, Liu et al. 2022)."""
+    """Mines cyclic rules of a temporal graph from random walks back in time (TLogic, Liu et al. 2022)."""
 
     walks: Draws = 200
     """Number of walks for each relation and length."""
@@ -116,7 +116,7 @@ class TLogic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class TemporalSimple(msgspec.Struct, frozen=True, kw_only=True, tag_field="miner", tag="temporal-simple"):
-    """The limits of a miner of earlier releases, which stored jobs and rule banks still name."""
+    """The limits of a miner of earlier releases; stored jobs and rule banks still use it."""
 
     window: int = 50
     """Limit of the earlier miner, which this release does not run."""

@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 
 class ExperimentDataset(_Part):
-    """A dataset, and the corpus that its questions are searched in."""
+    """A dataset and the corpus to search for its questions."""
 
     dataset: Stored
     """Name of the dataset."""

@@ -154,7 +154,7 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two thresholds of an evaluator's score; None: no score is high, or low, enough."""
+    """Two thresholds of an evaluator's score; null means that no score is high, or low, enough."""
 
     upper: float | None = None
     """Score from which a document is relevant."""

@@ -132,7 +132,7 @@ def chain_records(samples: Iterable[SampleRecord], sequence: int, previous: byte
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One execution of a call, with the receipt of the process that ran it."""
+    """One execution of a call, as reported by the process that ran it."""
 
     outcome: str
     """`value`, or the kind of the failure."""

@@ -91,7 +91,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A retrieved document in a reply: its hash, never its text."""
+    """A retrieved document, given by its hash."""
 
     document: str
     """Hash of the document."""
@@ -231,7 +231,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit_defaults=True):
-    """Reply to `Write` and `Generate`. If `truncated`, the model did not end the text, which is kept all the same."""
+    """Reply to `Write` and `Generate`. A truncated text is kept."""
 
     text: str
     """The generated text."""
@@ -244,7 +244,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit
 
 
 class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
-    """Reply to `Grade`: both verdicts; None from a grader that reached none."""
+    """Reply to `Grade` with both verdicts; null from a grader that reached none."""
 
     math_verify: bool | None
     """Verdict of `math-verify`; null if it reached none."""

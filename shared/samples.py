@@ -93,7 +93,7 @@ class Strategy(StrEnum):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a vector of scores agrees with the verifier's; the fields are those of `GateDecision`."""
+    """Agreement of a vector of scores with the verifier's scores."""
 
     pairs: int
     """Number of documents that have both scores."""
@@ -110,7 +110,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """How far rules and judge agree with the checked equations of the calibration documents. It does not change the
+    """Agreement of rules and judge with the checked equations of the calibration documents. It does not change the
     decision."""
 
     scores: tuple[float | None, ...]
@@ -179,7 +179,7 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate document, with its ranks (from 1) and scores in retrieval, scoring and reranking."""
+    """A candidate document with its ranks and scores in retrieval, scoring and reranking."""
 
     document: str
     """Hash of the document."""
@@ -226,7 +226,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sample got its context; it is stored once, and recomputed by the audit."""
+    """How a sample got its context. It is stored once, and the audit recomputes it."""
 
     candidates: tuple[Candidate, ...] = ()
     """Candidate documents in their final order."""
@@ -280,7 +280,7 @@ class JudgedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a metric says of one sample: a value in [0, 1], or why there is none."""
+    """Value of a metric for one sample, or why there is none."""
 
     value: float | None = None
     """Value in [0, 1]; null if the metric does not apply, or if it depends on a failed call."""
@@ -309,10 +309,7 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a metric says of material that was made wrong or right on purpose; null: it could not be measured.
-
-    A judge model that cannot judge gives itself away here, without labels of people.
-    """
+    """Scores of material that was made wrong or right on purpose, which show whether the judge model can judge."""
 
     swapped: float | None = None
     """Score with the question of another item, or with documents drawn from the corpus; it should be low. Null if it
@@ -465,7 +462,7 @@ Thumb = Literal["up", "down"]
 
 
 class SampleNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What one person thinks of a sample."""
+    """One person's thumb and note on a sample."""
 
     author: str
     """Name of the API key, or `local` without keys."""

@@ -199,7 +199,7 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of a task as the labeller sees it; it never has the system's own verdict."""
+    """Content of a task as the labeller sees it, without the verdict of the judge or the grader."""
 
     question: str = ""
     """The question; empty for a document of the gate's calibration, which is rated without one."""
@@ -362,7 +362,7 @@ class State(StrEnum):
 
 
 class PluginPin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plug-in as a job stores it; another version or other code is another plug-in."""
+    """A plug-in as stored with a job. Another version or other code is another plug-in."""
 
     kind: str
     """What the plug-in adds."""

@@ -25,7 +25,7 @@ Reply = TypeVar("Reply")
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that the corpus now uses; earlier ones stay on record for the jobs that used them."""
+    """An index that the corpus uses now. Earlier indexes are kept for the jobs that used them."""
 
     index: int
     """Number of the index in the database."""
@@ -51,7 +51,7 @@ class Indexes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orphans(msgspec.Struct, frozen=True, kw_only=True):
-    """Indexes with this installation's prefix that no row and no evaluation uses."""
+    """Indexes with this installation's prefix that no corpus and no evaluation uses."""
 
     orphans: tuple[str, ...]
     """Names of the indexes on the server, in order."""

@@ -179,7 +179,7 @@ class BodySearch:
 
 
 class LeftOut(msgspec.Struct, kw_only=True):
-    """Why there are fewer questions than the held-out facts have ends."""
+    """Numbers of facts and questions that were left out, by reason."""
 
     repeated: int = 0
     """Number of facts that the upload repeats."""
@@ -198,7 +198,7 @@ class LeftOut(msgspec.Struct, kw_only=True):
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Counts questions; only `answers` counts something else."""
+    """Numbers of questions; only `answers` is a number of answers."""
 
     available: int = 0
     """Number of questions before `limit` is applied."""

@@ -41,7 +41,7 @@ ExampleText = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TEXT)
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A worked example (few-shot): a question as the prompt's text shows it, and the answer that the model gave."""
+    """A worked example (few-shot): a question as it appears in the prompt, and the model's answer."""
 
     question: ExampleText
     """Question of the example."""

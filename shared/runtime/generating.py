@@ -101,7 +101,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset that is being generated, or that was."""
+    """The generation of a dataset."""
 
     name: str
     """Name of the dataset."""

@@ -334,7 +334,7 @@ TRUST = 0.9
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
-    """Thresholds of one evaluator, from one job."""
+    """Calibrated thresholds of an evaluator."""
 
     id: uuid.UUID
     """Id of the job."""
@@ -527,7 +527,7 @@ class RatingWorth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """A calibration as it is now: another label makes another one."""
+    """The current calibration of the judge's ratings by people's labels."""
 
     set: str
     """Name of the label set."""

@@ -42,7 +42,7 @@ LAST_LOADS = text("""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question costs at most, given what the devices hold now."""
+    """Upper bound of the cost of a question, given the models that the devices hold now."""
 
     loads: int
     """Number of models that must be loaded if the devices get no other work."""

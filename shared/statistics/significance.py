@@ -67,7 +67,7 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a test, before and after correction for the tests that were made with it."""
+    """Result of a test, before and after correction for the other tests."""
 
     p: float
     """Two-sided p-value."""

@@ -36,7 +36,7 @@ SAME_IDS = text("""
 
 
 class Corpus(msgspec.Struct, frozen=True, kw_only=True):
-    """A corpus as users see it."""
+    """A corpus."""
 
     id: int
     """Number of the corpus in the database."""
@@ -242,7 +242,7 @@ class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of a corpus in full."""
+    """A complete document of a corpus."""
 
     hash: str
     """Hash of the document."""
@@ -303,7 +303,7 @@ OF_CORPUS = text("""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A document as answers show it."""
+    """A document with texts that may be cut."""
 
     id: str | None
     """Id of the document in the corpus; null if the corpus does not have the document."""

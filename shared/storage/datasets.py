@@ -40,7 +40,7 @@ FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :data
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset as users see it."""
+    """A dataset."""
 
     id: int
     """Number of the dataset in the database."""

@@ -31,7 +31,7 @@ RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = A
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
-    """One residency: when and why it was opened, and how long its models took to load."""
+    """One residency: its models, its cause and its times."""
 
     epoch: int
     """Number of the residency; it grows with every change of the resident models."""
@@ -292,7 +292,7 @@ class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database knows of a model."""
+    """Registered versions, measurements and jobs of a model."""
 
     versions: list[RegisteredModel]
     """Registered versions: the served version first, then the newest ones."""

@@ -138,7 +138,7 @@ class RelationSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph as users see it."""
+    """A graph."""
 
     id: int
     """Number of the graph in the database."""

@@ -39,11 +39,8 @@ from shared.storage.database import (
 
 
 class JobFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a job that are stored and shown as its request gives them.
-
-    Requests, forms, submissions, statements and answers take their fields from here (CONTRIBUTING.md says how to add
-    one).
-    """
+    """Fields of a job that are stored and shown as the request gives them. Requests, forms, submissions, statements and
+    answers take their fields from here (CONTRIBUTING.md says how to add one)."""
 
     name: str
     """Name of the job; it must be unique."""
@@ -195,7 +192,7 @@ class TimeLeft(NamedTuple):
 # It declares inherited fields with a default again: without one, they are in every answer. `limit` and later fields are
 # missing from an answer that has their default.
 class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as users see it."""
+    """A job."""
 
     id: uuid.UUID
     """Id of the job."""
@@ -479,7 +476,7 @@ State = Literal["preparing", "running", "paused", "finalizing", "completed", "fa
 
 
 class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters of a list; None accepts any value."""
+    """Filters of a list; null accepts any value."""
 
     state: State | None = None
     """State of the job."""

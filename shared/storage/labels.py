@@ -284,7 +284,7 @@ class Labeller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A label set as users see it."""
+    """A label set."""
 
     id: int
     """Number of the label set in the database."""
@@ -457,7 +457,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedLabel(Label, frozen=True, kw_only=True):
-    """A label with its task: a line of an export."""
+    """A label with its task, as one line of an export."""
 
     set: str
     """Name of the label set."""

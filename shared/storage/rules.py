@@ -61,7 +61,7 @@ BATCH = 1000
 
 
 class RuleBank(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule bank as users see it."""
+    """A rule bank."""
 
     id: int
     """Number of the rule bank in the database."""

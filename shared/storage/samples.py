@@ -256,7 +256,7 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Filters of a list of samples; None accepts any value."""
+    """Filters of a list of samples; null accepts any value."""
 
     state: Literal["ready", "waiting", "completed", "failed", "cancelled"] | None = None
     """State of the sample."""

@@ -96,7 +96,7 @@ class ChatRequest(BaseModel):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What answering the question really took."""
+    """Measured cost of answering the question."""
 
     loads: int
     """Number of model loads that were requested after the question arrived and that answered its calls."""
@@ -107,7 +107,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer, or the job that will have it."""
+    """The answer, or the job that computes it."""
 
     job: uuid.UUID
     """Id of the job that answers the question."""

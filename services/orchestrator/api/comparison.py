@@ -94,8 +94,8 @@ async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) ->
 @route(router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide), refuses=(404, 409))
 async def sample(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
-    left: str,
-    right: str,
+    left: Annotated[str, Query(description="Id or name of the left job.")],
+    right: Annotated[str, Query(description="Id or name of the right job.")],
     deps: RequestDeps,
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 
 
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
-    """The corpus, and which lines of the upload were left out of it."""
+    """The corpus, and the lines of the upload that were left out."""
 
     skipped: int
     """Lines without text that were left out; counted only with `skip_empty`."""

@@ -57,7 +57,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 
 class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
-    """The dataset, and which lines of the upload were left out of it."""
+    """The dataset, and the lines of the upload that were left out."""
 
     skipped: int
     """Lines without a question that were left out; counted only with `skip_empty`."""
@@ -152,7 +152,7 @@ class Draw(BaseModel):
 
 
 class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
-    """The datasets of a draw."""
+    """The dataset of the drawn items, and that of the other items."""
 
     drawn: datasets.Dataset
     """The dataset of the drawn items."""
@@ -202,7 +202,7 @@ BODY: dict[str, Any] = {
 
 
 class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
-    """The dataset, and what it is made of."""
+    """The dataset, and the number of its questions."""
 
     counts: Counts
     """Number of questions, and why others were left out."""
@@ -414,12 +414,12 @@ async def training(
     name: str,
     deps: RequestDeps,
     rules: Annotated[str, Query(description="Rule bank whose rules lead to the answers.", examples=["kinship"])],
-    form: Annotated[Form, Query(alias="as")] = "pairs",
+    form: Annotated[Form, Query(alias="as", description="Form of the lines.")] = "pairs",
     graph: Annotated[str | None, Query(description="Graph that an imported bank was mined from.")] = None,
     limit: Annotated[
         int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
     ] = None,
-    seed: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
+    seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
     cot: Annotated[bool, Query(description="With `messages`: let the reply first name rule and document.")] = False,  # noqa: FBT002
 ) -> Response:
     """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank

@@ -36,7 +36,7 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 
 class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Addresses of what belongs to an experiment."""
+    """Addresses of the resources of an experiment."""
 
     itself: str
     """Address of the experiment."""
@@ -47,7 +47,7 @@ class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself
 
 
 class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
-    """An experiment with the addresses of what belongs to it."""
+    """An experiment with links to its resources."""
 
     links: ExperimentLinks
     """Addresses of related resources."""
@@ -56,7 +56,7 @@ class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an experiment would run and cost."""
+    """Size, calls and time of an experiment."""
 
     name: str
     """Name of the experiment."""
@@ -77,7 +77,7 @@ class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotView(ExperimentView, frozen=True, kw_only=True):
-    """A pilot: the experiment that it runs, and what it leaves aside."""
+    """The experiment of a pilot, and the questions and candidates that it leaves out."""
 
     rest: str | None
     """Dataset of the questions that were not drawn, for a measurement of the chosen pipeline; null if all questions are

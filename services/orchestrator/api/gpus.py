@@ -242,7 +242,7 @@ now_router = APIRouter(prefix="/v1/now", tags=["gpus"])
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service is doing at this moment."""
+    """The current activity of the service."""
 
     devices: list[DeviceView]
     """Every device that is configured or has held a model, by name."""

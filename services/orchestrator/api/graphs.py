@@ -56,7 +56,7 @@ class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
 
 
 class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The deleted graph, and the corpus that is left."""
+    """The deleted graph, and its corpus, which still exists."""
 
     deleted: str
     """Name of the deleted graph."""

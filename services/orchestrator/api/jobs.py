@@ -175,7 +175,7 @@ class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Addresses of what belongs to a job."""
+    """Addresses of the resources of a job."""
 
     itself: str
     """Address of the job."""
@@ -192,7 +192,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}
 
 
 class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
-    """A job with the addresses of what belongs to it."""
+    """A job with links to its resources."""
 
     links: Links
     """Addresses of related resources."""
@@ -237,7 +237,7 @@ ACCEPTED = answers(JobView, status=202)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the job's rows satisfy the invariants."""
+    """Result of checking the invariants of a job."""
 
     clean: bool
     """Whether no invariant is violated."""

@@ -52,7 +52,7 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelDetails(ModelView, frozen=True, kw_only=True):
-    """A model, and the measurements of it."""
+    """A model with its measurements."""
 
     server: str
     """Program that serves the model, if its driver is `process`."""

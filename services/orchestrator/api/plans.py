@@ -65,7 +65,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Speeds(BaseModel):
-    """Speed of the hardware, used where nothing was measured; the defaults are in docs/how-to/planning.md."""
+    """Speed of the hardware, for values that were not measured (docs/how-to/planning.md has the defaults)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
@@ -82,7 +82,7 @@ class Speeds(BaseModel):
 
 
 class PlanJob(JobRequest):
-    """A job that is not submitted: it needs no name, and no dataset if `questions` is given."""
+    """A hypothetical job. It needs no name, and no dataset if `questions` is given."""
 
     name: str = "plan"
     """Name of the job; only shown in the plan."""

@@ -350,6 +350,23 @@ BEARER: dict[str, Any] = {
     "type": "http", "scheme": "bearer", "description": "An API key, if the operator requires keys.",
 }  # fmt: skip
 NO_NUL = r"^[^\x00]*$"
+SUCCESSES = {201: "Created. ", 202: "Accepted; the service continues after the response. "}
+"""Beginning of the description of an answer, by status."""
+NOUNS = {
+    "corpora": "corpus", "datasets": "dataset", "graphs": "graph", "labels": "label set", "models": "model",
+    "pipelines": "pipeline", "prompts": "prompt", "rules": "rule bank",
+}  # fmt: skip
+"""What a `name` in a path or query stands for, by the part of the path after the version."""
+PARAMETERS = {
+    "cursor": "The `next_cursor` of the previous page; without it, the first page.",
+    "device": "Id of the device, such as `gpu:0`.",
+    "document": "Hash of the document.",
+    "experiment": "Id of the experiment, its name, or the first characters of its id.",
+    "index": "Index of the item in the dataset, from 0.",
+    "job": "Id of the job, its name, or the first characters of its id (four or more).",
+    "repeat": "Number of the repeat, from 0.",
+}
+"""Descriptions of parameters that mean the same in every operation; other parameters declare their own."""
 _components: dict[str, Any] = {}
 _views: list[Any] = []
 
@@ -358,12 +375,26 @@ def answers(view: Any, example: Any = None, *, status: int = 200, media: str = "
     """Return the `responses` of an operation that answers with `view`; its example is that of `examples.json`."""
     example = make_example(view) if example is None else example
     content = {media: {"schema": _make_schema(view), "example": example}}
-    return {status: {"description": "The request succeeded.", "content": content}}
+    return {status: {"description": SUCCESSES.get(status, "") + _describe_view(view, media), "content": content}}
+
+
+def _describe_view(view: Any, media: str) -> str:
+    """Describe an answer by its kind, or by the first sentence of the view's docstring."""
+    origin = get_origin(view) or view
+    if origin in (list, database.Page):
+        return f"A {'list' if origin is list else 'page'} of `{get_args(view)[0].__name__}` objects."
+    if not issubclass(origin, msgspec.Struct):
+        return f"The content as `{media}`."
+    if media.endswith("ndjson"):
+        return f"JSON lines with one `{origin.__name__}` object each."
+    return " ".join((origin.__doc__ or "").partition("\n\n")[0].split())
 
 
 def refusals(path: str, statuses_: Iterable[int], responses: Responses) -> Responses:
     """Add to `responses` the problems of these statuses, and those that every operation at `path` may answer with."""
     documented = dict(responses)
+    if 201 in documented and 200 in documented:
+        documented[200] = {**documented[200], "description": f"Exists already. {documented[200]['description']}"}
     for status in sorted({*list_common_statuses(path), *statuses_}):
         problem = make_problem(PROBLEM_EXAMPLES[status], path)
         content = {MEDIA_TYPE: {"schema": _make_schema(Problem), "example": msgspec.to_builtins(problem)}}
@@ -439,16 +470,25 @@ def document_operations(app: FastAPI) -> None:
                     # As declared: FastAPI drops the nulls of examples and adds answers that it assumes.
                     declared = route.responses
                     operation["responses"] = {str(status): declared[status] for status in sorted(declared, key=str)}
-                    _complete_request(operation, schemas)
+                    _complete_request(
+                        operation, schemas, NOUNS.get(route.path.removeprefix("/v1/").partition("/")[0], "")
+                    )
         schemas.update(_describe_components())
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _complete_request(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Put the examples of path parameters and bodies where readers of the document look for them."""
+def _complete_request(operation: dict[str, Any], schemas: dict[str, Any], noun: str) -> None:
+    """Describe the shared parameters, and put the examples of path parameters and bodies where readers look for them.
+
+    Args:
+        noun: what a parameter `name` names.
+    """
     for parameter in operation.get("parameters", ()):
+        text = f"Name of the {noun}." if parameter["name"] == "name" else PARAMETERS.get(parameter["name"])
+        if text is not None:
+            parameter.setdefault("description", text)
         if parameter["in"] == "path":
             (parameter["example"],) = parameter["schema"].get("examples") or [EXAMPLES[parameter["name"]]]
         elif parameter["in"] == "query":

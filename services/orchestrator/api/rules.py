@@ -98,7 +98,7 @@ class RuleFilters(BaseModel):
 
 
 class MinedBank(RuleBank, frozen=True, kw_only=True):
-    """The bank, and the memory that mining it takes."""
+    """The rule bank, and the memory that its mining needs."""
 
     memory_mib: int
     """Upper bound of the memory of all processes of a judge worker, in MiB."""

@@ -225,7 +225,7 @@ async def results(
         Name | None, Query(description="Format of the results; it takes precedence over `Accept`.")
     ] = None,
     prompts: Annotated[bool, Query(description="Include the generator's prompts.")] = False,  # noqa: FBT002 - a query parameter
-    accept: Annotated[str | None, Header()] = None,
+    accept: Annotated[str | None, Header(description="Media types of the results, if `format` is missing.")] = None,
 ) -> Response:
     """Streams every sample that has ended so far, in dataset order, as JSON lines, CSV or Parquet
     (docs/how-to/api.md#results).
@@ -320,7 +320,11 @@ RESPONSES = answers(SampleLine, media="application/x-ndjson")
     RESPONSES,
     refuses=(404, 409),
 )
-async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl"] = "jsonl") -> Response:  # noqa: A002, ARG001 - clients send it
+async def provenance(
+    job: str,
+    deps: RequestDeps,
+    format: Annotated[Literal["jsonl"], Query(description="Format of the lines.")] = "jsonl",  # noqa: A002, ARG001 - clients send it
+) -> Response:
     """Streams everything that an ended job's answers were made from, to keep and to verify
     (docs/how-to/api.md#provenance): one line per sample with its link of the hash chain. Answers 409 if the job has not
     ended.

@@ -39,7 +39,7 @@ MOST_PAIRS = 500
 
 
 class Comparisons(msgspec.Struct, frozen=True, kw_only=True):
-    """Comparisons of an experiment. Each is a family of its own: p-values are corrected within it."""
+    """Comparisons of an experiment. P-values are corrected within each comparison."""
 
     pooled: Comparison
     """Comparison over all datasets, stratified by dataset."""
@@ -113,7 +113,7 @@ def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a job; all cells that share the job show the same."""
+    """Results of a job. Cells that share a job have the same results."""
 
     accuracy: Accuracy
     """Accuracy by the job's grader."""

@@ -87,7 +87,7 @@ class Versus(PairComparison, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Systems, and pairs of them, which are corrected together as one family of tests (Holm)."""
+    """The compared systems and the pairs of them. The tests of all pairs are corrected together (Holm)."""
 
     measure: str
     """Measure that was compared: `accuracy`, `exact`, `score`, `answer@K`, or a score of a metric."""
@@ -543,7 +543,7 @@ Side = Literal["both", "left", "right", "gap"]
 
 
 class DiffLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of one prompt or of both; "gap" stands for equal lines that are left out."""
+    """A line of one prompt or of both; `gap` replaces equal lines that are left out."""
 
     side: Side
     """Whether both prompts have the line or only one; `gap` replaces equal lines that are left out."""

@@ -88,7 +88,7 @@ class LabelDisagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CorrectedMean(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean of a metric, corrected by people's labels of some questions (ARES, Saad-Falcon et al. 2024)."""
+    """The mean of a metric, corrected by human labels of some questions (ARES, Saad-Falcon et al. 2024)."""
 
     metric: str
     """Name of the metric."""

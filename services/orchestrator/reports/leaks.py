@@ -50,7 +50,7 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaks(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of questions of a dataset whose own problem is in a corpus."""
+    """Questions of a dataset whose own problem is in a corpus."""
 
     corpus: str
     """Name of the corpus."""

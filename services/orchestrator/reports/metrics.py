@@ -30,7 +30,7 @@ COPIED = 0.9
 
 
 class ControlFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Means of a score's controls over the items that are drawn for them; null: fewer than five were measured."""
+    """Means of a score's controls over the items drawn for them; null if fewer than five were measured."""
 
     items: int
     """Number of items with a control; each figure is computed over those that could be measured."""

@@ -48,9 +48,8 @@ KS = (1, 5, 10)
 
 
 class AnswerAt(Accuracy, frozen=True, kw_only=True):
-    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
-    `graded` samples have one.
-    """
+    """Share of answers that are in the first k candidates, as a mean over items with Wilson's interval. `correct` of
+    the `graded` samples have one."""
 
     bootstrap: Interval | None
     """Mean over items with its 95 % percentile interval."""
@@ -91,7 +90,7 @@ class AnswersFound:
 
 
 class Contamination(msgspec.Struct, frozen=True, kw_only=True):
-    """Items whose searches met a near-duplicate of the question. A job without searches has none."""
+    """Items whose searches found a near-duplicate of the question. A job without searches has none."""
 
     items: int
     """Number of ended items."""

@@ -121,7 +121,7 @@ MOST = 20
 
 
 class RuleFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule contributed."""
+    """Contribution of one rule."""
 
     number: int
     """Number of the rule in its bank, from 0."""

@@ -35,9 +35,8 @@ UNKNOWN = "unknown"
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean over items with Wilson's 95 % interval. An item counts once, however often it was answered: by the share of
-    its graded answers that are correct.
-    """
+    """Mean over items with Wilson's 95 % interval. Each item counts once, by the share of its graded answers that are
+    correct."""
 
     value: float | None
     """Mean over items; null if nothing was graded. It equals `correct` / `graded` if all items have the same number of
@@ -134,7 +133,7 @@ class RepeatGrades:
 
 
 class TheirScores(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts of the evaluation that an import came with, beside those of this job."""
+    """Verdicts of the evaluation that an import came from, compared with those of this job."""
 
     right: int
     """Number of answers that the other evaluation calls right."""

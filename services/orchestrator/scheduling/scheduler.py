@@ -427,7 +427,7 @@ FEWEST = 5
 
 
 class NextFlip(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that wait for models which the device does not hold."""
+    """Calls that wait for models that the device does not hold."""
 
     models: list[str]
     """Models that calls wait for, the longest queue first."""

@@ -157,7 +157,7 @@ class DeviceWanted(BaseModel):
 
 
 class RetrievalWanted(BaseModel):
-    """Retrieval that may run on the GPU: its memory there, and the duration of a search on the GPU and elsewhere."""
+    """Retrieval that may run on the GPU, with its memory there and the duration of a search on either processor."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
