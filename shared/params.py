@@ -415,25 +415,15 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rrf_k: int = 60
     """Constant of reciprocal rank fusion."""
     dense: DenseParams = DenseParams()
-    """Searches by vectors."""
     fusion: FusionParams = FusionParams()
-    """Fusion of the lists."""
     enhance: EnhanceParams = EnhanceParams()
-    """Query enhancement."""
     rerank: RerankParams = RerankParams()
-    """Reranking by relevance."""
     compress: CompressParams = CompressParams()
-    """Context compression."""
     crag: CragParams = CragParams()
-    """Corrective retrieval."""
     critic: CriticParams = CriticParams()
-    """The critic loop."""
     hyde: HydeParams = HydeParams()
-    """Hypothetical documents."""
     self_rag: SelfRagParams = SelfRagParams()
-    """Reflection tokens."""
     self_consistency: SelfConsistencyParams = SelfConsistencyParams()
-    """Majority vote over sampled answers."""
     rrf_weight: float = 0.1
     """Weight of the fused rank when `mathrag-gate` reranks."""
     quality_weight: float = 0.9
@@ -443,19 +433,13 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     them; the others stay behind. By default it is set at submission: to `context_size`, and to one more where answers
     are mathematics (docs/explanation/pipelines.md#what-is-relevant)."""
     gate: GateParams = GateParams()
-    """Calibration of the confidence gate."""
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
     """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
     route: RouteParams = RouteParams()
-    """Routing of easy questions."""
     generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
-    """Prompt and sampling of the generator."""
     judge: JudgeParams = JudgeParams()
-    """Sampling of the judge model."""
     grading: GradingParams = GradingParams()
-    """Extraction and grading of answers."""
     metrics: MetricsParams = MetricsParams()
-    """Metrics for which the judge model labels answers."""
     anchors: dict[str, str] = {}
     """Values of slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
     seed: int = 0
@@ -463,7 +447,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rules: str = ""
     """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()
-    """Rule-guided retrieval and answering."""
     mining: StoredMining | None = None
     """The miner and its limits, for jobs of `mathrag rules mine`."""
 

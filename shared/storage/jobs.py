@@ -51,7 +51,7 @@ class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     corpus: Stored | None = None
     """Name of the corpus; null if the pipeline does not search."""
     limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
-    """Number of items to use, from the start of the dataset; null for all."""
+    """Number of items to use, from the start of the dataset; by default all."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
     """Number of answers to each item."""
     reuse: Literal["all", "none"] = "all"

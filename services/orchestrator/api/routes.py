@@ -432,8 +432,11 @@ def _describe_components() -> dict[str, Any]:
             continue
         texts, config = read_docstrings(struct), struct.__struct_config__
         for field in msgspec.structs.fields(struct):
-            if field.name in texts:
-                schema["properties"][field.encode_name].setdefault("description", texts[field.name])
+            shown = schema["properties"][field.encode_name]
+            # A group of parameters has no docstring of its own, but that of its struct.
+            group = _components.get(shown.get("$ref", "").rpartition("/")[2], {}).get("description", "")
+            if text := texts.get(field.name) or group.partition("\n\n")[0]:
+                shown.setdefault("description", " ".join(text.split()))
         if config.tag is not None:
             schema["properties"][config.tag_field]["description"] = "Tells which kind of object this is."
     return described
