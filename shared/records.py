@@ -327,7 +327,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     equations: tuple[Equation, ...]
     """The first 500 equations of `text`, with the verifier's result."""
     scored_by: Strategy | None
-    """What scored the quality of the documents; null if it was not scored."""
+    """Scorer of the documents' quality; null if it was not scored."""
     relevant: dict[str, int] | None
     """Grades of the relevant documents, by their hashes in the job's corpus; null if the dataset names none."""
     ending: str | None

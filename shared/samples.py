@@ -85,7 +85,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Strategy(StrEnum):
-    """What scores the reasoning quality in a whole job."""
+    """Scorer of the reasoning quality in a job."""
 
     RULES = "rules"
     JUDGE = "judge"
@@ -149,7 +149,7 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     strategy: Strategy
-    """What scores the documents of the job."""
+    """Scorer of the job's documents."""
     reason: str
     """Why this strategy was chosen."""
     tau: float

@@ -147,7 +147,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """The gate's decision without its score vectors, which the report has."""
 
     strategy: str
-    """What scores the documents of the job."""
+    """Scorer of the job's documents."""
     reason: str
     """Why this strategy was chosen."""
     tau: float

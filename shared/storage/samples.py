@@ -269,7 +269,7 @@ class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     level: Word | None = None
     """Level of the item."""
     scored_by: Strategy | None = None
-    """What scored the sample's documents: the gate's choice, or the rules if the question was routed to them."""
+    """Scorer of the sample's documents: the gate's choice, or the rules if the question was routed to them."""
     moved: bool | None = None
     """Whether reranking changed the documents of the prompt or their order."""
     text: Word | None = None

@@ -151,12 +151,13 @@ STILL_RUNNING = make_example(
     answers(ChatAnswer) | answers(ChatAnswer, STILL_RUNNING, status=202), refuses=(404, 429),
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
-    """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in
-    `Location`; the job then goes on (docs/how-to/api.md#search-and-chat).
+    """Answers 200 with the answer and its price if the job ends within `wait_s`. Otherwise it answers 202 with the
+    job's address in `Location`, and the job continues (docs/how-to/api.md#search-and-chat).
 
-    The calls of a chat are claimed before those of batches. If a model is needed that is not resident, the chat waits
-    until the resident model has no work left, for `device.online_patience_s` at most; then the resident model is
-    unloaded, and loaded again afterwards (`price.loads_back`). Asking the same question again costs nothing.
+    The calls of a chat are claimed before those of batches. If the chat needs a model that is not resident, it
+    waits until the resident model has no work left, for at most `device.online_patience_s` seconds. Then the
+    resident model is unloaded, and loaded again afterwards (`price.loads_back`). Asking the same question again
+    costs nothing.
     """
     async with deps.database.transaction() as connection:
         newest = [await residencies.find_newest(connection, device.id) for device in deps.settings.all_devices()]

@@ -71,10 +71,10 @@ async def comparison(
     """Compares two jobs or more by accuracy, or by another `measure`. Items are matched by content
     (docs/explanation/statistics.md#comparisons).
 
-    For each job there is the measure with its interval. For each pair there are McNemar's exact test (for a score the
-    paired randomisation test) with Holm's correction, the difference with a bootstrap interval, alone and with
-    Bonferroni's correction, the effect size, and the number of items that would tell the two apart. One sentence states
-    the finding.
+    Each job has the measure with its interval. Each pair has McNemar's exact test (for a score the paired
+    randomisation test) with Holm's correction, the difference with a bootstrap interval, alone and with
+    Bonferroni's correction, the effect size, and the number of items that would show the difference. `finding`
+    states the result in one sentence.
     """
     return json(await compare_jobs(deps.database, job, baseline, parse_measure(measure)))
 
@@ -84,8 +84,8 @@ async def comparison(
     answers(ChangedSamples), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
-    """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
-    job's dataset. A sample is `gained` if `left` has it right, `lost` if `right` has it right. Samples are matched by
+    """Lists the samples that only one of two jobs answered correctly, in the order of the left job's dataset. A
+    sample is `gained` if only `left` is right, and `lost` if only `right` is right. Samples are matched by
     question, gold answer and repeat.
     """
     return json(await list_changed_samples(deps.database, **query.model_dump()))

@@ -89,14 +89,14 @@ async def create(
     """Uploads questions as JSON lines, a JSON array, CSV or Parquet, with the fields `question` (or `problem`) and
     optionally `answer`, `id`, `subject`, `level`, `gold_documents` and `nuggets` (docs/how-to/api.md#uploads).
 
-    If `answer` is a list, any of its answers counts as correct. `grader=choice` also needs `choices`, `grader=rubric`
-    also needs `rubric`.
+    If `answer` is a list, any of its elements counts as correct. `grader=choice` also needs `choices`,
+    `grader=rubric` also needs `rubric`.
 
-    `warnings` counts items without an expected answer, says if answers in words would be graded as mathematics, and
-    names fields that look misspelt.
+    `warnings` gives the number of items without an expected answer, says whether textual answers would be graded as
+    mathematics, and names fields that look misspelt.
 
-    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload,
-    unless `on_error=skip` leaves such lines out.
+    Answers 201, or 200 if the dataset exists with the same items. An unusable line rejects the whole upload; with
+    `on_error=skip` the service leaves out these lines.
     """
     if grader is not None:
         check_grader(grader, "grader")
@@ -118,7 +118,7 @@ async def list_datasets(deps: RequestDeps, limit: Limit = database.DEFAULT, curs
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.DatasetDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
-    """Returns a dataset with counts of what its items have, by subject and level."""
+    """Returns a dataset with the numbers of its items by subject and level."""
     return json(await datasets.load_details(deps.database, name))
 
 
@@ -166,8 +166,8 @@ class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
     refuses=(404, 409, 429), status_code=201,
 )  # fmt: skip
 async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
-    """Stores items that are drawn at random as a dataset of their own, for instance to choose a pipeline on them and to
-    measure it on the `rest`. The same seed draws the same items.
+    """Stores randomly drawn items as a new dataset, for instance to choose a pipeline on them and measure it on the
+    `rest`. The same seed draws the same items.
 
     Answers 201, or 200 if the datasets exist with the same items.
     """
@@ -217,12 +217,12 @@ async def create_from_graph(
     request: Request,
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["icews14"])],
-    graph: Annotated[str, Query(description="Graph that the facts are held out from.", examples=["icews14"])],
+    graph: Annotated[str, Query(description="Graph that the held-out facts belong to.", examples=["icews14"])],
     rules: Annotated[str | None, Query(description="Rule bank whose rules lead to the answers.")] = None,
     limit: Annotated[int | None, Query(ge=1, description="Number of questions to draw; by default all.")] = None,
     seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
     side: Annotated[
-        Literal["object", "subject", "both"], Query(description="Which end of a fact a question asks for.")
+        Literal["object", "subject", "both"], Query(description="End of a fact that the questions ask for.")
     ] = "both",
     grader: Annotated[
         Grader, Query(description="`set` asks for all answers; otherwise any of them counts as correct.")
@@ -231,10 +231,10 @@ async def create_from_graph(
         bool, Query(description="Leave out questions that the graph itself answers.")
     ] = False,
 ) -> Response:
-    """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, as `POST
-    /v1/graphs` takes them, and templates of questions as JSON lines (docs/how-to/graphs.md#questions).
+    """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, in the
+    form of `POST /v1/graphs`, and templates of questions as JSON lines (docs/how-to/graphs.md#questions).
 
-    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload.
+    Answers 201, or 200 if the dataset exists with the same items. An unusable line rejects the whole upload.
     """
     choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
     await graphs.get(deps.database, graph)  # an unknown one is refused before the body is read
@@ -366,11 +366,11 @@ class GenerationBody(BaseModel):
 )  # fmt: skip
 async def generate_dataset(body: GenerationBody, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Starts a job in which the judge model writes questions from passages of the corpus and checks them
-    (docs/how-to/test-sets.md). Follow `job`; after its end, the same request again stores the dataset of the questions
-    that passed.
+    (docs/how-to/test-sets.md). Follow the job in `job`. When it has ended, send the same request again to store the
+    questions that passed as a dataset.
 
-    Answers 202 while they are being written, 201 when the dataset was stored, and 200 if it was stored before. After a
-    job that failed or was cancelled, the same request starts another one, which keeps what is done.
+    Answers 202 while the job runs, 201 when it stores the dataset, and 200 if the dataset was stored before. If the
+    job failed or was cancelled, the same request starts another job, which keeps the finished calls.
     """
     generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
     if generation.state == "writing":
@@ -420,7 +420,9 @@ async def training(
         int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
     ] = None,
     seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
-    cot: Annotated[bool, Query(description="With `messages`: let the reply first name rule and document.")] = False,  # noqa: FBT002
+    cot: Annotated[
+        bool, Query(description="With `messages`: the reply first names the rule and the document.")
+    ] = False,  # noqa: FBT002
 ) -> Response:
     """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
     (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The

@@ -92,12 +92,12 @@ ACCEPTED = answers(ExperimentView, status=202)
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a grid of jobs (docs/how-to/experiments.md). 202 means that all jobs are committed in one transaction;
-    otherwise none is. `Location` is the address of the experiment. With an `Idempotency-Key` the request can be
-    repeated safely (docs/how-to/api.md#idempotency).
+    """Submits a grid of jobs (docs/how-to/experiments.md). 202 means that all jobs are committed in one
+    transaction; any other status means that none is. `Location` is the address of the experiment.
 
-    Cells with equal requests share a job, and jobs share their calls. As for jobs, the same key with the same body
-    answers with the same experiment.
+    Cells with equal requests share a job, and jobs share their calls. With an `Idempotency-Key` you can safely
+    repeat the request: the same key with the same body answers with the same experiment
+    (docs/how-to/api.md#idempotency).
     """
     once = make_keyed_request(key, "POST /v1/experiments", request.model_dump())
     async with deps.drafting:
@@ -108,8 +108,8 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
 
 @route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan), refuses=(404,))
 async def plan(request: Experiment, deps: RequestDeps) -> Response:
-    """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. What jobs share is
-    counted once as far as it can be known in advance; calls are upper bounds.
+    """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. Calls that are
+    known to be shared count once; the numbers of calls are upper bounds.
     """
     async with deps.drafting:
         grid = await lifecycle.expand_in_thread(deps.database, deps.settings, request)
@@ -135,11 +135,11 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
     refuses=(404, 409, 429), status_code=202,
 )  # fmt: skip
 async def pilot(request: Pilot, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Draws some questions of a dataset and submits an experiment that answers them by several pipelines
+    """Draws questions of a dataset and submits an experiment that answers them by several pipelines
     (docs/how-to/experiments.md#pilot). The experiment's report then has a `recommendation`.
 
-    Questions, the others (`rest`) and the experiment are named after the pilot. The same key with the same body answers
-    with the same experiment.
+    The datasets of the drawn and the other questions (`rest`) and the experiment are named after the pilot. The
+    same key with the same body answers with the same experiment.
     """
     once = make_keyed_request(key, "POST /v1/experiments/pilot", request.model_dump())
     async with deps.drafting:
@@ -159,9 +159,7 @@ async def list_experiments(deps: RequestDeps, limit: Limit = database.DEFAULT, c
 
 @route(router, "GET", "/{experiment}", Scope.READ, "Get an experiment", ONE | UNCHANGED, refuses=(404, 409))
 async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
-    """Returns every cell with its job and state, the counts of samples, and the estimate. The experiment is given by
-    id, by name, or by the first characters of its id.
-    """
+    """Returns every cell with its job and state, the counts of samples, and the estimate."""
     found = await experiments.get(deps.database, experiment)
     return respond_with_tag(_make_view(found), seen=seen, headers=None if found.ended else {"Retry-After": POLL_S})
 
@@ -192,10 +190,11 @@ async def cancel(experiment: str, deps: RequestDeps, caller: RequestCaller) -> R
     ACCEPTED, refuses=(404, 409, 429), status_code=202,
 )  # fmt: skip
 async def resume(experiment: str, deps: RequestDeps, caller: RequestCaller) -> Response:
-    """Requeues the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
+    """Requeues the jobs of the experiment that failed or were cancelled, and those with samples that failed for a
     temporary reason.
 
-    What ended well is not run again, and what failed computes only what is missing. A second request changes nothing.
+    Completed samples do not run again, and failed ones compute only the missing calls. A second request changes
+    nothing.
     """
     await _check_owns(deps, experiment, caller)
     async with deps.drafting:

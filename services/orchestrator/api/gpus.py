@@ -111,16 +111,16 @@ QUARANTINED = make_example(
 
 @route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView]), name="listed")
 async def list_devices(deps: RequestDeps) -> Response:
-    """Lists every device that is configured or has ever held a model, by name, each as `GET /v1/gpus/{device}` shows
-    it.
+    """Lists every device that is configured or has ever held a model, by name, in the form of `GET
+    /v1/gpus/{device}`.
     """
     return json(await load_devices(deps))
 
 
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
-    """Returns what the device holds and why (docs/how-to/api.md#devices). The answer comes from the database; lease and
-    guard are asked as well, and a failure to reach them is shown in the answer.
+    """Returns the models that the device holds and the reason (docs/how-to/api.md#devices). The response comes from
+    the database. The service also queries the lease and the guard, and shows if it cannot reach them.
     """
     return json(await _make_view(deps, await check_device(deps, device)))
 
@@ -130,11 +130,11 @@ async def get(device: Device, deps: RequestDeps) -> Response:
     answers(DeviceView, DRAINED, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
-    """Lets calls in flight end, unloads the models, and loads no model until `release`, even across restarts
+    """Lets calls in flight finish, unloads the models, and loads no model until `release`, even after a restart
     (docs/how-to/api.md#devices).
 
-    Queued calls stay queued: jobs wait and none fails. 202 means that the request is stored. The device is empty once
-    `state` is `open` or `closed` and `models` is empty. A second request changes nothing.
+    Queued calls stay queued, so jobs wait and do not fail. 202 means that the request is stored. The device is
+    empty once `state` is `open` or `closed` and `models` is empty. A second request changes nothing.
     """
     await devices.drain_device(
         deps.database, await check_device(deps, device), request.reason if request else None, actor
@@ -161,8 +161,8 @@ async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     answers(DeviceView, QUARANTINED, status=202), refuses=(404, 503), status_code=202,
 )  # fmt: skip
 async def retry(device: Device, deps: RequestDeps, actor: Actor) -> Response:
-    """Has a quarantined device tried again as soon as a call needs it, without the rest of the pause
-    (docs/how-to/api.md#devices). A device that is not quarantined stays as it is.
+    """Ends the pause of a quarantined device, so that it is tried again as soon as a call needs it
+    (docs/how-to/api.md#devices). A device that is not quarantined does not change.
     """
     lease = RedisLease(deps.redis, await check_device(deps, device))
     try:
@@ -254,8 +254,8 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now))
 async def now(deps: RequestDeps) -> Response:
-    """Returns the devices as `GET /v1/gpus` shows them, the calls that are queued and ended by lane and model, and what
-    flips wait for.
+    """Returns the devices in the form of `GET /v1/gpus`, the queued and ended calls by lane and model, and the
+    calls that changes of models wait for.
     """
     return json(await load_activity(deps))
 

@@ -250,15 +250,16 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
-    the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
-    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts (docs/how-to/rulerag.md),
-    items without an expected answer, answers in words that are graded as mathematics, and gold documents that the
-    corpus lacks. With an `Idempotency-Key` the request can be repeated safely
-    (docs/how-to/api.md#idempotency).
+    """Submits a job. 202 means that the job is committed to the database and survives the loss of every other
+    service. Poll the address in `Location`.
 
-    For at least 24 hours the same `Idempotency-Key` with the same body answers with the same job. Another body answers
-    422, and a repetition while the first request is still being answered 409.
+    `warnings` names source files that were edited but do not run (docs/how-to/operations.md#edited-source-files),
+    items whose relation no rule predicts (docs/how-to/rulerag.md), items without an expected answer, textual
+    answers that are graded as mathematics, and gold documents that the corpus does not have.
+
+    With an `Idempotency-Key` you can safely repeat the request (docs/how-to/api.md#idempotency). For at least 24
+    hours, the same key with the same body answers with the same job. Another body answers 422, and a repetition
+    while the first request is still being answered 409.
     """
     submission = request.submission(await configurations.load_newest(deps.database))
     return await _submit(deps, caller, submission, make_keyed_request(key, "POST /v1/jobs", request.identity()))
@@ -268,8 +269,8 @@ async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, 
     router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
 async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a new job with the request of one that has ended. Replies are shared, so only what failed is computed
-    again (docs/how-to/api.md#pause-and-requeue).
+    """Submits a new job with the request of a job that has ended. Jobs share replies, so only failed calls are
+    computed again (docs/how-to/api.md#pause-and-requeue).
 
     Answers 409 if the job has not ended.
     """
@@ -284,9 +285,9 @@ async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: Idemp
 async def measure(
     job: str, body: MeasureBody, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey
 ) -> Response:
-    """Measures the answers of a completed job by a new job of the pipeline `measured`, which asks the judge model alone
-    and changes nothing of the other one. Failed samples are left out. Grades are reused, and so are the metrics' calls
-    that any job has made before (docs/how-to/imports.md#measure-a-job-later).
+    """Measures the answers of a completed job by a new job of the pipeline `measured`, which calls only the judge
+    model and does not change the completed job. Failed samples are left out. Grades are reused, and so are metric
+    calls that any job has made before (docs/how-to/imports.md#measure-a-job-later).
 
     Answers 409 if the job has not completed, or has no answers.
     """
@@ -349,10 +350,8 @@ async def load_page(deps: Deps, filters: JobFilters) -> database.Page[JobView]:
 
 @route(router, "GET", "/{job}", Scope.READ, "Get a job", JOB | UNCHANGED, refuses=(404, 409))
 async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
-    """Returns the state, counts, calls by stage, estimate and links of a job. With `If-None-Match` it answers 304 if
-    nothing has changed (docs/how-to/api.md#tags).
-
-    The job is given by id, by name, or by the first characters of its id (four or more).
+    """Returns the state, counts, calls by stage, estimate and links of a job. With `If-None-Match` it answers 304
+    if nothing has changed (docs/how-to/api.md#tags).
 
     The state may be 0.1 s old, and the progress 0.5 s, or some seconds for a very large job.
     """
@@ -382,9 +381,9 @@ async def change(
     router, "POST", "/{job}/cancel", Scope.SUBMIT, "Cancel a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def cancel(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
-    """Cancels a job: 202 with the state `cancelling`. None of its calls is started any more; calls in flight may still
-    end. Its samples are ended in batches, 300,000 in about a minute. A second request changes nothing; a job that has
-    ended answers 409.
+    """Cancels a job and answers 202 with the state `cancelling`. No new calls start; calls in flight may finish.
+    The samples end in batches, 300,000 in about a minute. A second request changes nothing. A job that has ended
+    answers 409.
     """
     public_id = await _resolve_own(deps, job, caller)
     await cancel_job(deps.database, public_id, versions)
@@ -394,8 +393,8 @@ async def cancel(job: str, deps: RequestDeps, caller: RequestCaller, versions: V
 
 @route(router, "POST", "/{job}/pause", Scope.SUBMIT, "Pause a job", ACCEPTED, refuses=(404, 409, 412), status_code=202)
 async def pause(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
-    """Pauses a job: none of its calls is started any more; calls in flight may still end. A second request changes
-    nothing; a job that has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
+    """Pauses a job. No new calls start; calls in flight may finish. A second request changes nothing. A job that
+    has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
     """
     public_id = await _resolve_own(deps, job, caller)
     await pause_job(deps.database, public_id, versions)
@@ -407,8 +406,8 @@ async def pause(job: str, deps: RequestDeps, caller: RequestCaller, versions: Ve
     router, "POST", "/{job}/resume", Scope.SUBMIT, "Resume a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def resume(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
-    """Resumes a paused job where it was. Changes nothing if the job is not paused; a job that has ended answers 409
-    (docs/how-to/api.md#pause-and-requeue).
+    """Resumes a paused job at the point where it was paused. A job that is not paused does not change. A job that
+    has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
     """
     public_id = await _resolve_own(deps, job, caller)
     await resume_job(deps.database, public_id, versions)
@@ -571,11 +570,12 @@ RESPONSES: dict[int | str, Any] = {
 async def events(
     watched: Annotated[tuple[JobSnapshot, StreamPosition], Depends(_check_watch)], deps: RequestDeps
 ) -> AsyncIterator[ServerSentEvent]:
-    """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change, `progress`
-    when counts have changed, `gate` when the gate has decided. The final state comes last.
+    """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change,
+    `progress` when counts have changed, `gate` when the gate has decided. The final state comes last.
 
-    A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
-    event; after the last event of a job that has ended the answer is 204, at which a browser stops reconnecting.
+    A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after
+    that event. After the last event of a job that has ended, the answer is 204, which makes a browser stop
+    reconnecting.
     """
     snapshot, seen = watched
     while True:
@@ -633,28 +633,32 @@ async def import_answers(
     dataset: Annotated[str, Query(examples=["math-500"], description="Dataset whose items were answered.")],
     upload: Uploaded,
     caller: RequestCaller,
-    first_repeat: Annotated[int, Query(ge=0, le=1000, description="The number of an item's first repeat.")] = 0,
+    first_repeat: Annotated[int, Query(ge=0, le=1000, description="Number of an item's first repeat.")] = 0,
     grader: Annotated[str | None, Query(description="Grader of the answers; by default the dataset's.")] = None,
-    layout: Annotated[Layout | None, Query(description="Program whose log the body is, in place of `format`.")] = None,
+    layout: Annotated[
+        Layout | None, Query(description="Program that wrote the log, if the body is one; replaces `format`.")
+    ] = None,
     metric: Annotated[
         list[str] | None,
         Query(max_length=20, description="Metric to measure, such as `faithfulness`; repeat it for several."),
     ] = None,
     model: Annotated[
         list[str] | None,
-        Query(max_length=20, description="Model of a role, such as `judge=world-judge`; by default the operator's."),
+        Query(
+            max_length=20, description="Model of a role, such as `judge=world-judge`; by default the configured one."
+        ),
     ] = None,
 ) -> Response:
     """Imports the answers of another system, as JSON lines, CSV or the log of a program, as a job of the pipeline
-    `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all answers
-    are stored; grading goes on.
+    `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all
+    answers are stored; the grading continues after the response.
 
-    Items are identified by `id`, the exact `question` or `index`; the answer is in `answer` or `text`. An empty answer
-    is wrong. An item without a line, or whose line says that the other system failed (`error`), gets no sample, and
-    `warnings` says which. A line that cannot be used rejects the whole upload; with `on_error=skip` such lines are left
-    out and named in `warnings`.
+    Items are identified by `id`, by the exact `question`, or by `index`; the answer is in `answer` or `text`. An
+    empty answer is wrong. An item gets no sample if it has no line, or if its line says that the other system
+    failed (`error`); `warnings` names these items. An unusable line rejects the whole upload; with `on_error=skip`
+    the service leaves out these lines and names them in `warnings`.
 
-    The texts that the system's prompt had are in `contexts`, a list of texts, and metrics read them
+    `contexts` has the texts of the system's prompt as a list, which metrics read
     (docs/how-to/imports.md#documents).
     """
     columns = make_mapping(upload.pairs, first_repeat)

@@ -124,8 +124,8 @@ class PlanRequest(BaseModel):
 
 @route(router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job", answers(PlanView), refuses=(404, 409))
 async def of_job(job: str, deps: RequestDeps) -> Response:
-    """Returns the residencies in order, their memory in MiB against the budget, flips, seconds and the reasons, for the
-    calls that the job still has to make (docs/how-to/api.md#plans).
+    """Returns the residencies in order with their memory in MiB and the budget, the flips, the seconds and the
+    reasons, for the calls that the job still has to make (docs/how-to/api.md#plans).
 
     Open calls are counted exactly; later ones are upper bounds. Other jobs' calls are not included.
     """
@@ -139,11 +139,11 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
 
 @route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
-    """Plans as `GET /v1/jobs/{job}/plan` does, for a job that is not submitted, or for models and devices that do not
-    exist yet (docs/how-to/api.md#plans).
+    """Plans a job that is not submitted, or models and devices that do not exist yet, in the form of `GET
+    /v1/jobs/{job}/plan` (docs/how-to/api.md#plans).
 
-    Nothing is stored or loaded. The calls are those of one question times the number of samples, which is an upper
-    bound.
+    Nothing is stored or loaded. The number of calls is an upper bound: the calls of one question times the number
+    of samples.
     """
     return json(await plan_request(request, deps))
 

@@ -87,9 +87,9 @@ class PromptComparison(msgspec.Struct, frozen=True, kw_only=True):
     answers(AnswerPrompt) | answers(AnswerPrompt, status=201), refuses=(409,), status_code=201,
 )  # fmt: skip
 async def create(request: PromptRequest, deps: RequestDeps, actor: Actor) -> Response:
-    """Stores a prompt as the next version of its name. Answers 200 if the newest version has the same content. Versions
-    are never changed or deleted, because jobs name them; a job with `generate.template` set to the name takes the
-    version that is the newest at its submission (docs/how-to/prompts.md).
+    """Stores a prompt as the next version of its name. Answers 200 if the newest version has the same content.
+    Versions are never changed or deleted, because jobs refer to them. A job with `generate.template` set to the
+    name uses the version that is the newest at its submission (docs/how-to/prompts.md).
     """
     made, new = await create_prompt(deps.database, actor, request.name, request.to_content())
     return json(made, 201 if new else 200, {"Location": f"/v1/prompts/{made.name}"})

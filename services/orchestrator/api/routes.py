@@ -168,7 +168,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     """HTTP status."""
     detail: str
-    """What is wrong, with the value."""
+    """The error, with the wrong value."""
     instance: str | None = None
     """Path of the request; null if it could not be read."""
     hint: str | None = None
@@ -591,7 +591,7 @@ def parse_tags(header: str, name: str) -> KnownTags:
 
 def _read_known_tags(
     if_none_match: Annotated[
-        str | None, Header(description="Tags that you have seen; answers 304 if one of them is current.")
+        str | None, Header(description="Tags that you have seen; the response is 304 if one of them is current.")
     ] = None,
 ) -> KnownTags:
     return NOTHING if if_none_match is None else parse_tags(if_none_match, "If-None-Match")
@@ -599,7 +599,7 @@ def _read_known_tags(
 
 def _parse_versions(
     if_match: Annotated[
-        str | None, Header(description="Tag that you have seen; answers 412 if the version is another one now.")
+        str | None, Header(description="Tag that you have seen; the response is 412 if the version has changed.")
     ] = None,
 ) -> frozenset[int] | None:
     known = None if if_match is None else parse_tags(if_match, "If-Match")

@@ -248,9 +248,9 @@ async def results(
     answers(database.Page[SampleRow]), refuses=(404, 409),
 )  # fmt: skip
 async def sample_page(job: str, deps: RequestDeps, filters: Annotated[SampleFilters, Query()]) -> Response:
-    """Lists samples of every state in dataset order, page by page. A filtered page may hold fewer samples than `limit`,
-    even none, while `next_cursor` leads on, because each page examines a bounded part of the job. A cursor is valid
-    only with the filters of its page; otherwise it answers 400.
+    """Lists samples of every state in dataset order, page by page. A filtered page may have fewer samples than
+    `limit`, or none, although `next_cursor` is set, because each page examines a bounded part of the job. A cursor
+    is valid only with the filters of its page; otherwise it answers 400.
     """
     return json(await samples.list_samples(deps.database, job, filters.limit, filters.cursor, filters.make_selection()))
 
@@ -266,8 +266,8 @@ async def sample(
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
     prompts: Annotated[bool, Query(description="Include the prompts of all models.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
-    """Returns all calls that the sample waited for, with their attempts (who answered, when, in which epoch), and the
-    texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
+    """Returns all calls that the sample waited for, with their attempts (worker, times, residency), and the texts
+    of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
     return json(await load_provenance(deps.database, job, index, repeat, prompts=prompts))
 
@@ -299,8 +299,9 @@ async def note(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:
-    """Changes what the owner of this key thinks of a sample, and returns the notes of all authors. No result depends on
-    them; results, samples and their pages show them, and purging the job deletes them.
+    """Changes the thumb and the note that the owner of this key gave a sample, and returns the notes of all
+    authors. No result depends on them. Results, samples and their pages show them, and purging the job deletes
+    them.
     """
     return json(await change_note(deps.database, actor, job, index, repeat, request.to_change()))
 
@@ -325,9 +326,9 @@ async def provenance(
     deps: RequestDeps,
     format: Annotated[Literal["jsonl"], Query(description="Format of the lines.")] = "jsonl",  # noqa: A002, ARG001 - clients send it
 ) -> Response:
-    """Streams everything that an ended job's answers were made from, to keep and to verify
-    (docs/how-to/api.md#provenance): one line per sample with its link of the hash chain. Answers 409 if the job has not
-    ended.
+    """Streams the complete provenance of an ended job, which you can keep and verify
+    (docs/how-to/api.md#provenance): one line per sample, with its link of the hash chain. Answers 409 if the job
+    has not ended.
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)

@@ -141,11 +141,11 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
-    """Returns the `k` best documents for one question, as a pipeline with these `params` would find them; nothing is
+    """Returns the `k` best documents for a question, as a pipeline with these `params` finds them. Nothing is
     stored (docs/how-to/api.md#search-and-chat).
 
-    Parts that need a model on the device, such as rewriting or a judge, are left out, and `decisions` names them; `POST
-    /v1/chat` runs them.
+    Steps that need a model on the device, such as rewriting or a judge, are left out, and `decisions` names them;
+    `POST /v1/chat` runs them.
     """
     return json(await run_search(request, deps))
 
