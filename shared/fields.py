@@ -39,8 +39,8 @@ def make_model(shape: type[msgspec.Struct]) -> Any:
     texts = read_docstrings(shape)
     for each in msgspec.structs.fields(shape):
         default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
-        kind = Annotated[each.type, Field(description=texts.get(each.name))]
-        fields[each.name] = (kind, ... if each.required else default)
+        field = Field(... if each.required else default, description=texts.get(each.name))
+        fields[each.name] = (each.type, field)
     return create_model(shape.__name__, **fields)
 
 

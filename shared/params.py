@@ -42,8 +42,8 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     authors search by rules alone, which can miss documents that a plain search finds (docs/reference/rule-
     reproduction.md)."""
     documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
-    """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, the rules
-    share `candidates` documents equally."""
+    """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, rules
+    take turns until `candidates` documents are reached."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)

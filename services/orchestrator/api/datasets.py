@@ -420,9 +420,7 @@ async def training(
         int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
     ] = None,
     seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
-    cot: Annotated[
-        bool, Query(description="With `messages`: the reply first names the rule and the document.")
-    ] = False,  # noqa: FBT002
+    cot: Annotated[bool, Query(description="With `messages`: replies first name rule and document.")] = False,  # noqa: FBT002
 ) -> Response:
     """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
     (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The

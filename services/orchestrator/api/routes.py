@@ -473,9 +473,8 @@ def document_operations(app: FastAPI) -> None:
                     # As declared: FastAPI drops the nulls of examples and adds answers that it assumes.
                     declared = route.responses
                     operation["responses"] = {str(status): declared[status] for status in sorted(declared, key=str)}
-                    _complete_request(
-                        operation, schemas, NOUNS.get(route.path.removeprefix("/v1/").partition("/")[0], "")
-                    )
+                    noun = NOUNS.get(str(route.path).removeprefix("/v1/").partition("/")[0], "")
+                    _complete_request(operation, schemas, noun)
         schemas.update(_describe_components())
         return document
 

@@ -88,9 +88,7 @@ class Upload:
             Literal["comma", "semicolon", "tab"] | None,
             Query(description="Delimiter of CSV; by default the delimiter of the header line."),
         ] = None,
-        skip_empty: Annotated[
-            bool, Query(description="Leave out lines without text, and return their number.")
-        ] = False,  # noqa: FBT002
+        skip_empty: Annotated[bool, Query(description="Leave out lines without text.")] = False,  # noqa: FBT002
         on_error: Annotated[
             OnError, Query(description="`reject` stores nothing if a line is bad; `skip` leaves out bad lines.")
         ] = OnError.REJECT,
