@@ -219,7 +219,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     model_hash: str
     """Hash that identifies the model's version."""
     backend: str
-    """Server software and kind of model."""
+    """Program that served the model, such as `llama.cpp` or `ollama`."""
     digest: str | None
     """Digest of the model's files; null if the server has none."""
     version: str

@@ -216,7 +216,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     relevant: int
     """Number of relevant observations."""
     upper: CalibratedThreshold
-    """The lowest score above which the share of relevant observations is at least `trust`."""
+    """The lowest score at and above which the share of relevant observations is at least `trust`."""
     lower: CalibratedThreshold
     """The highest score below which the share of relevant observations is at most 1 - `trust`."""
 
@@ -449,7 +449,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, object] = {}
     """Default parameters, nested as in a job, for jobs, searches and chats that do not set them."""
     changed_by: str | None = None
-    """Name of the API key that made the change; null if no key was required."""
+    """Name of the API key that made the change, or `local` without keys; null for the shipped configuration."""
     changed_at: str | None = None
     """Time of the change; null for the shipped configuration."""
 
@@ -1250,7 +1250,7 @@ class HeadRules(msgspec.Struct, frozen=True, kw_only=True):
     rules: int
     """Number of rules."""
     best: float
-    """Confidence of the most certain rule."""
+    """Certainty of the most certain rule: its PCA confidence if it has one, or else its standard confidence."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -1426,7 +1426,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     """Time of submission."""
     running_at: str | None = None
-    """Time at which the first samples could run; null before."""
+    """Time at which the job first entered the state `running`; null before."""
     ended_at: str | None = None
     """Time of the end; null while the job runs."""
     reached: dict[str, str] = {}
@@ -1515,7 +1515,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Number of the task, from 1."""
     labeller: str
-    """Name of the API key."""
+    """Name of the labeller's API key, or `local` without keys."""
     at: str
     """Time at which the label was given."""
     blind: bool
@@ -1579,7 +1579,7 @@ class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
     judge: str
     """Name of the judge model."""
     judge_hash: str
-    """Hash of the judge's model and rubric."""
+    """Hash that identifies the version of the judge model."""
     tasks: int
     """Number of tasks with blind labels."""
     ratings: tuple[RatingWorth, ...] = ()
@@ -1627,7 +1627,7 @@ class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     """SHA-256 of all tasks in order."""
     made_by: str
-    """Name of the API key that created the set."""
+    """Name of the API key that created the set, or `local` without keys."""
     created_at: str
     """Time at which the set was created."""
     instructions: str
@@ -1661,7 +1661,7 @@ class Labeller(msgspec.Struct, frozen=True, kw_only=True):
     """A labeller's progress; the last label of each task counts."""
 
     labeller: str
-    """Name of the API key."""
+    """Name of the labeller's API key, or `local` without keys."""
     labels: int = 0
     """Number of tasks with a label or an abstention."""
     abstained: int = 0
@@ -1749,7 +1749,7 @@ class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     """Id of the device."""
     driver: str
-    """Driver that ran the model."""
+    """Version of the device's driver."""
     parallel: int
     """Number of parallel slots."""
     least_mib: float
@@ -2173,7 +2173,7 @@ class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the model."""
     backend: str
-    """Server software and kind of model, as registered."""
+    """Program that serves the model, such as `llama.cpp` or `ollama`."""
     digest: str | None = None
     """Digest of the model's files; null if the server has none."""
     version: str
@@ -2272,7 +2272,7 @@ class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     retrieval_mib: int
     """Memory of searches on the same device; 0 if they run on the CPU."""
     predicted_mib: int
-    """Predicted memory of the models in MiB."""
+    """Predicted memory of models and searches in MiB."""
     budget_mib: int
     """Memory budget of the device in MiB."""
     resident: bool
@@ -2469,7 +2469,7 @@ class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a model as a guard registered it."""
 
     backend: str
-    """Server software and kind of model."""
+    """Program that serves the model, such as `llama.cpp` or `ollama`."""
     digest: str | None = None
     """Digest of the model's files; null if the server has none."""
     version: str
@@ -3232,7 +3232,7 @@ class StageCount(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role that the job has requested so far."""
 
     done: int
-    """Number of calls with a reply."""
+    """Number of calls that have a reply or failed for good."""
     total: int
     """Number of calls requested so far."""
 
@@ -3261,7 +3261,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     model_hash: str
     """Hash that identifies the model's version."""
     backend: str
-    """Server software and kind of model."""
+    """Program that served the model, such as `llama.cpp` or `ollama`."""
     digest: str | None = None
     """Digest of the model's files; null if the server has none."""
     version: str

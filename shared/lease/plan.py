@@ -108,7 +108,7 @@ class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     retrieval_mib: int
     """Memory of searches on the same device; 0 if they run on the CPU."""
     memory_mib: int = msgspec.field(name="predicted_mib")
-    """Predicted memory of the models in MiB."""
+    """Predicted memory of models and searches in MiB."""
     budget_mib: int
     """Memory budget of the device in MiB."""
     resident: bool

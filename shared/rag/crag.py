@@ -645,7 +645,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     relevant: int
     """Number of relevant observations."""
     upper: CalibratedThreshold
-    """The lowest score above which the share of relevant observations is at least `trust`."""
+    """The lowest score at and above which the share of relevant observations is at least `trust`."""
     lower: CalibratedThreshold
     """The highest score below which the share of relevant observations is at most 1 - `trust`."""
 

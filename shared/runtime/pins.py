@@ -537,7 +537,7 @@ class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
     judge: str
     """Name of the judge model."""
     judge_hash: str
-    """Hash of the judge's model and rubric."""
+    """Hash that identifies the version of the judge model."""
     tasks: int
     """Number of tasks with blind labels."""
     ratings: tuple[RatingWorth, ...]

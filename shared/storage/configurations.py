@@ -37,7 +37,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
     """Default parameters, nested as in a job, for jobs, searches and chats that do not set them."""
     changed_by: str | None = None
-    """Name of the API key that made the change; null if no key was required."""
+    """Name of the API key that made the change, or `local` without keys; null for the shipped configuration."""
     changed_at: datetime | None = None
     """Time of the change; null for the shipped configuration."""
 

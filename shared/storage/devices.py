@@ -206,7 +206,7 @@ class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a model as a guard registered it."""
 
     backend: str
-    """Server software and kind of model."""
+    """Program that serves the model, such as `llama.cpp` or `ollama`."""
     digest: str | None
     """Digest of the model's files; null if the server has none."""
     version: str
@@ -229,7 +229,7 @@ class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     """Id of the device."""
     driver: str
-    """Driver that ran the model."""
+    """Version of the device's driver."""
     parallel: int
     """Number of parallel slots."""
     least_mib: float

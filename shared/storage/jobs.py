@@ -138,7 +138,7 @@ class StageCount(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role that the job has requested so far."""
 
     done: int
-    """Number of calls with a reply."""
+    """Number of calls that have a reply or failed for good."""
     total: int
     """Number of calls requested so far."""
 
@@ -217,7 +217,7 @@ class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
     created_at: datetime
     """Time of submission."""
     running_at: datetime | None
-    """Time at which the first samples could run; null before."""
+    """Time at which the job first entered the state `running`; null before."""
     ended_at: datetime | None
     """Time of the end; null while the job runs."""
     reached: dict[str, datetime]

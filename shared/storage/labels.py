@@ -274,7 +274,7 @@ class Labeller(msgspec.Struct, frozen=True, kw_only=True):
     """A labeller's progress; the last label of each task counts."""
 
     labeller: str
-    """Name of the API key."""
+    """Name of the labeller's API key, or `local` without keys."""
     labels: int = 0
     """Number of tasks with a label or an abstention."""
     abstained: int = 0
@@ -309,7 +309,7 @@ class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     """SHA-256 of all tasks in order."""
     made_by: str
-    """Name of the API key that created the set."""
+    """Name of the API key that created the set, or `local` without keys."""
     created_at: datetime
     """Time at which the set was created."""
     instructions: str
@@ -443,7 +443,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Number of the task, from 1."""
     labeller: str
-    """Name of the API key."""
+    """Name of the labeller's API key, or `local` without keys."""
     at: datetime
     """Time at which the label was given."""
     blind: bool

@@ -361,7 +361,7 @@ class HeadRules(msgspec.Struct, frozen=True, kw_only=True):
     rules: int
     """Number of rules."""
     best: float
-    """Confidence of the most certain rule."""
+    """Certainty of the most certain rule: its PCA confidence if it has one, or else its standard confidence."""
 
 
 class RuleBankDetails(RuleBank, frozen=True, kw_only=True):

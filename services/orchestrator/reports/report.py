@@ -390,7 +390,7 @@ class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the model."""
     backend: str
-    """Server software and kind of model, as registered."""
+    """Program that serves the model, such as `llama.cpp` or `ollama`."""
     digest: str | None
     """Digest of the model's files; null if the server has none."""
     version: str
