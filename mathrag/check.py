@@ -17,8 +17,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking one thing that a job needs."""
 
     name: str
+    """Name of the check."""
     ok: bool
+    """Whether the check succeeded."""
     detail: str = ""
+    """What was found; empty if there is nothing to add."""
     fix: str = ""
     """What to do; empty if the check succeeded."""
 

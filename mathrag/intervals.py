@@ -19,9 +19,11 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate and its confidence interval."""
 
     value: float | None
-    """None if nothing was observed."""
+    """The estimate; null if nothing was observed."""
     low: float
+    """Lower end of the interval."""
     high: float
+    """Upper end of the interval."""
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
@@ -215,19 +217,18 @@ CLUSTERED = "intervals count items, not samples: repeats of one item are not ind
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy or another measure by repeat, over the items that have a value in every repeat: else repeats would
-    differ because they asked other items. Its standard deviation is not a confidence interval over items.
-    """
+    """Accuracy or another measure by repeat, over the items that have a value in every repeat, so that all repeats
+    cover the same items. The standard deviation is not a confidence interval over items."""
 
     accuracies: tuple[float | None, ...]
-    """Share of correct answers, or mean of the measure, by repeat; None: the repeat has no value, or no item has a
-    value in every repeat that has any."""
+    """Share of correct answers, or mean of the measure, by repeat; null for a repeat without a value, and for all
+    repeats if no item has a value in every repeat."""
     items: int
-    """Number of these items."""
+    """Number of items that have a value in every repeat."""
     mean: float | None
     """Mean over the repeats that have a value."""
     std: float | None
-    """Sample standard deviation (ddof 1) over these repeats; None for fewer than two."""
+    """Sample standard deviation (ddof 1) over these repeats; null for fewer than two."""
 
 
 def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:

@@ -77,7 +77,7 @@ Draws = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class Amie(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="miner", tag="amie"):
-    """Mine closed connected rules of a static graph (AMIE3, Lajus et al. 2020); times are ignored."""
+    """Mines closed connected rules of a static graph (AMIE3, Lajus et al. 2020). Times are ignored."""
 
     min_support: Count = 2
     """Minimum number of positive examples of a rule."""
@@ -90,19 +90,19 @@ class Amie(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     min_head_facts: Count = 100
     """Minimum number of facts of a head's relation (AMIE's `-minis`)."""
     constants: bool = False
-    """Whether bodies may name entities: in atoms with a variable of the head, the 200 best supported for each
-    variable."""
+    """Whether bodies may name entities: in atoms with a variable of the head, the 200 entities with the most support
+    for each variable."""
 
 
 class TLogic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="miner", tag="tlogic"):
-    """Mine cyclic rules of a temporal graph, from random walks back in time (TLogic, Liu et al. 2022)."""
+    """Mines cyclic rules of a temporal graph from random walks back in time (TLogic, Liu et al. 2022)."""
 
     walks: Draws = 200
     """Number of walks for each relation and length."""
     max_length: Annotated[int, msgspec.Meta(ge=1, le=3)] = 3
     """Maximum number of atoms of a body."""
     transition: Literal["exponential", "uniform"] = "exponential"
-    """How a walk chooses its next edge: recent ones with a higher probability, or all with the same."""
+    """How a walk chooses its next edge: recent edges with a higher probability, or all edges with the same."""
     samples: Draws = 500
     """Number of sampled bodies from which a rule's confidence is estimated."""
     exact: bool = False
@@ -116,13 +116,18 @@ class TLogic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class TemporalSimple(msgspec.Struct, frozen=True, kw_only=True, tag_field="miner", tag="temporal-simple"):
-    """The limits of a miner of earlier releases, which stored jobs and rule banks still name."""
+    """The limits of a miner of earlier releases; stored jobs and rule banks still use it."""
 
     window: int = 50
+    """Limit of the earlier miner, which this release does not run."""
     min_support: int = 1
+    """Limit of the earlier miner, which this release does not run."""
     min_entities: int = 3
+    """Limit of the earlier miner, which this release does not run."""
     unseen_negatives: int = 30
+    """Limit of the earlier miner, which this release does not run."""
     min_head_facts: int = 1
+    """Limit of the earlier miner, which this release does not run."""
 
 
 Mining = Amie | TLogic

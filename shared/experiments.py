@@ -27,18 +27,21 @@ class _Part(BaseModel):
 
 
 class ExperimentDataset(_Part):
-    """A dataset, and the corpus that its questions are searched in."""
+    """A dataset and the corpus to search for its questions."""
 
     dataset: Stored
+    """Name of the dataset."""
     corpus: Stored | None = None
-    """Corpus; only needed if the pipelines search."""
+    """Name of the corpus; null if no pipeline searches."""
 
 
 class Variant(_Part):
     """One of the systems that the experiment compares."""
 
     name: VariantName
+    """Name of the variant."""
     pipeline: Stored
+    """Name of the pipeline."""
     params: dict[str, Any] = {}
     """Parameters, nested as in {"gate": {"tau": 0.3}}; they override those of the experiment."""
     models: dict[Key, Stored] = {}
@@ -53,24 +56,28 @@ class Experiment(_Part):
     name: Name
     """Name of the experiment; it must be unique."""
     datasets: Annotated[list[ExperimentDataset], Field(min_length=1, max_length=100)]
-    """Datasets. Comparisons are pooled over several of one kind, such as seeds of the problem world."""
+    """Datasets. Comparisons are pooled over the datasets, which should be of one kind, such as seeds of the problem
+    world."""
     variants: Annotated[list[Variant], Field(min_length=1, max_length=100)]
+    """The variants to compare."""
     grid: Annotated[dict[Path, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16)] = {}
     """Values by parameter path, such as {"gate.tau": [0.3, 0.45]}. Their product overrides the parameters of each
     variant."""
     seeds: Annotated[list[Seed], Field(min_length=1, max_length=1000)] | None = None
     """Values of the parameter `seed`, which chooses the items of the calibration."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    """Number of answers to each item."""
     reuse: Literal["all", "none"] = "all"
-    """`none`: every job computes everything anew, and every repeat draws anew, including ratings and greedy answers."""
+    """`all`: reuse replies of other jobs; `none`: every job computes everything again, and every repeat draws its own
+    replies, including ratings and greedy answers."""
     params: dict[str, Any] = {}
     """Parameters of every job."""
     models: dict[Key, Stored] = {}
     """Model names by role, for every job."""
     baseline: VariantName | None = None
-    """The variant with which all others are compared; without one, all are compared with each other."""
+    """The variant with which all others are compared; null compares all variants with each other."""
     rank: Rank = 100
-    """Rank of the jobs in the queue; calls of smaller ranks are claimed first."""
+    """Priority of the jobs: calls with a smaller rank are claimed first."""
     metadata: Metadata = {}
     """Metadata of every job."""
 

@@ -15,34 +15,35 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rule."""
 
     most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 5
-    """Maximum number of rules for a question; 0: no rules are looked for."""
+    """Maximum number of rules for a question; 0 uses no rules."""
     confidence: Share = 0.0
     """Minimum certainty of a rule: its PCA confidence if it has one, or else its standard confidence."""
     support: Count = 20
-    """Minimum support of a rule. Rules of smaller support are often certain and seldom true."""
+    """Minimum support of a rule. Rules with less support often have a high confidence but rarely hold."""
     order: Literal["best", "worst", "random"] = "best"
     """`best`: the most certain rules of the relation; `worst`: the least certain; `random`: any rules of the bank. The
     last two are for ablations."""
     use: Literal["both", "retrieval", "generation"] = "both"
-    """What the rules guide: searches, the prompt, or both."""
+    """Use of the rules: in searches, in the prompt, or in both."""
     index: Literal["dense", "sparse", "both"] = "both"
-    """Index to search; `both`: the lists of each search are fused."""
+    """Index to search; with `both`, the two lists of each search are fused."""
     ask: bool = True
-    """Whether the judge model is asked for the relation if neither the item nor a phrase names it; set to false at
-    submission if there is no judge model."""
+    """Whether the judge model is asked for the relation if neither the item nor a phrase names it. Without a judge
+    model it is set to false at submission."""
     query: Literal["joined", "rewritten"] = "joined"
-    """Query for a rule: question and rule joined, or rewritten by the judge model."""
+    """Query for a rule: `joined`: question and rule together; `rewritten`: the judge model writes it."""
     cot: bool = False
-    """Whether the generator is asked to name rule and document before it answers."""
+    """Whether the generator is asked to name the rule and the document before it answers."""
     width: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
-    """Documents of a search from which the next atom of a rule is searched; 0: a rule is searched by its query alone,
-    as the authors do."""
+    """Number of documents of a search from which the next atom of a rule is searched. With 0, a rule is searched by its
+    query alone, as the authors do."""
     question: bool = True
-    """Whether the question itself is also searched for, and its documents take turns with those of the rules. The
-    authors search by rules alone, which can lose what a plain search finds (docs/reference/rule-reproduction.md)."""
+    """Whether the question itself is also searched for; its documents then alternate with those of the rules. The
+    authors search by rules alone, which can miss documents that a plain search finds (docs/reference/rule-
+    reproduction.md)."""
     documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
-    """Number of documents of each rule whose union is taken, at most `candidates` (the document: the best k of each
-    rule); 0: as many of each as `candidates` holds by turns."""
+    """Number of documents per rule in the union (the best k of each rule), at most `candidates`. With 0, rules
+    take turns until `candidates` documents are reached."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
@@ -65,8 +66,8 @@ class DenseParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Searches by vectors (seed document 003)."""
 
     threshold: float | None = None
-    """Cosine similarity below which documents are cut from dense lists (docs/how-to/retrieval.md#least-similarity); by
-    default none is. It holds for one embedder (003: 0.7)."""
+    """Cosine similarity below which documents are removed from dense lists (docs/how-to/retrieval.md#least-similarity);
+    by default nothing is removed. A threshold fits one embedder only (003: 0.7)."""
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,15 +76,16 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     method: Literal["rrf", "weighted"] = "rrf"
     """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
     normaliser: Literal["min-max", "z-score", "sigmoid", "rank", "raw"] = "min-max"
-    """How the scores of two lists are made comparable; `weighted` only. `raw`: the weights alone do it."""
+    """How `weighted` makes the scores of two lists comparable; `raw` leaves the scores unchanged."""
     slope: Annotated[float, msgspec.Meta(gt=0, le=100)] = 1.0
-    """Slope of `sigmoid` for each standard deviation (003: 1): below 1 nearer to `z-score`, above nearer to a step."""
+    """Slope of `sigmoid` for each standard deviation (003: 1). Smaller values are closer to `z-score`, larger ones to a
+    step."""
     dense: Weight = 0.5
     """Weight of the dense list."""
     sparse: Weight = 0.5
     """Weight of the sparse list."""
     by_intent: bool = False
-    """Whether the question's intent sets the weights; `enhanced` and `enhanced-crag`."""
+    """Whether the question's intent sets the weights; only in `enhanced` and `enhanced-crag`."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if both weights are 0."""
@@ -101,12 +103,12 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rewrite: bool = True
     """Whether the judge model rewrites the question."""
     shown: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
-    """Number of documents, the best of the first searches, that the judge model is shown when it rewrites the question
-    (after Long et al. 2025, DIVER); 0: it sees the question alone."""
+    """Number of documents, the best of the first searches, that the judge model sees when it rewrites the question
+    (after Long et al. 2025, DIVER). With 0 it sees the question alone."""
     decompose: bool = True
     """Whether the judge model splits the question into sub-queries."""
     hyde: bool = False
-    """Whether searches also use hypothetical documents; `enhanced` and `enhanced-crag`."""
+    """Whether searches also use hypothetical documents; only in `enhanced` and `enhanced-crag`."""
     subqueries: Few = 3
     """Maximum number of sub-queries of a question."""
     terms: dict[str, tuple[str, ...]] = {}
@@ -125,21 +127,21 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     enabled: bool = True
     """Whether documents are reranked."""
     by: RelevanceSource = "auto"
-    """What tells a document's relevance: `reranker`, the model of `retrieval.reranker`; or the judge model, one call a
-    document: `yes-no`, by the probability of yes against no, or `rating`, by the mean of its ratings from 1 to 5,
-    weighed by their probabilities (docs/how-to/retrieval.md#the-judge-model-as-reranker). `auto`: `reranker`, and for
-    the floor of `mathrag-gate`, if none is configured, `rating`."""
+    """Source of a document's relevance. `reranker`: the model of `retrieval.reranker`. `yes-no`: the judge model, by
+    the probability of yes against no. `rating`: the judge model, by the mean of its ratings from 1 to 5, weighted by
+    their probabilities (docs/how-to/retrieval.md#the-judge-model-as-reranker). `auto`: `reranker`; for the floor of
+    `mathrag-gate` it is `rating` if no reranker is configured."""
     threshold: Share = 0.4
     """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
     """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
     tested: bool = False
-    """Whether the judge model must pass a test before its floor counts: a job's first calls show whether it prefers a
-    question's own documents to those of another question. Set at submission together with the default floor, to true
-    where answers are not mathematics."""
+    """Whether the judge model must pass a test before its floor is used: a job's first calls show whether it prefers a
+    question's own documents to those of another question. It is set at submission together with the default floor, to
+    true if answers are not mathematics."""
     floor: Share | None = None
-    """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last; 0: relevance is not
-    asked for. By default 0.5, set at submission (docs/explanation/pipelines.md#relevance-to-the-question)."""
+    """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last. With 0 the relevance is
+    not determined. By default 0.5, set at submission (docs/explanation/pipelines.md#relevance-to-the-question)."""
 
 
 class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,10 +156,10 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two thresholds of an evaluator's score; None: no score is high, or low, enough."""
+    """Two thresholds of an evaluator's score; null means that no score is high, or low, enough."""
 
     upper: float | None = None
-    """Score from which a document is relevant."""
+    """Score at and above which a document is relevant."""
     lower: float | None = None
     """Score below which a document is irrelevant."""
 
@@ -166,36 +168,38 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Corrective retrieval (Yan et al. 2024; seed document 001)."""
 
     evaluator: Literal["reranker", "judge", "similarity"] = "judge"
-    """What scores how relevant a document is."""
+    """Scorer of a document's relevance."""
     upper: float | None = None
-    """Score from which a list is correct; by default the evaluator's own."""
+    """Score at and above which a list is correct; by default the evaluator's own."""
     lower: float | None = None
     """Score below which a list is incorrect."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
-    """`calibrated`: take the thresholds that the lists of the job `calibrated_by` give for this evaluator (001:
-    adaptive; docs/how-to/retrieval.md#calibration); `fixed`: take `upper` and `lower`."""
+    """`fixed`: use `upper` and `lower`; `calibrated`: use the thresholds that the lists of the job `calibrated_by` give
+    for this evaluator (001: adaptive; docs/how-to/retrieval.md#calibration)."""
     calibrated_by: str = ""
     """Name or id of a completed `crag` job, which is read once, at submission."""
     judged_by: str = ""
-    """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`; by
+    """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`. By
     default the dataset's gold documents label them."""
     calibrated: Limits | None = None
     """Calibrated values of `upper` and `lower`; set at submission, so that a job's thresholds never change."""
     similarity: Limits | None = None
-    """Thresholds of similarity for the corpus's embedder. None: set at submission if they are known, as for the shipped
-    embeddings; otherwise set or calibrate them, since every list is ambiguous by similarity without them."""
+    """Thresholds of similarity for the corpus's embedder. By default they are set at submission if they are known, as
+    for the shipped embeddings. Otherwise set or calibrate them, because without them every list is ambiguous by
+    similarity."""
     diversity: Share = 0.5
-    """Diversity below which an ambiguous list is refined; incorrect lists always are (001)."""
+    """Diversity below which an ambiguous list is refined (001). Incorrect lists are always refined."""
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
     """Maximum number of refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
     """How documents are cut into strips."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
+    """Number of strips kept from each corpus. With 0, `context_size` whole documents are kept, or else 6 strips."""
     order: Literal["found", "original", "score"] = "found"
     """`found`: documents that the judge calls relevant keep the order of the search; `original`: those with the best
     scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips keep their
-    order with the first two. A reranker's probabilities always order documents, and similarity never does."""
+    order with `found` and `original`. A reranker's probabilities always order the documents, and similarity never does.
+    """
     fallback: str = ""
     """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
 
@@ -204,30 +208,31 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The critic loop (seed document 004)."""
 
     generate: Share = 0.6
-    """Relevance from which a document is relevant."""
+    """Relevance at which a document counts as relevant."""
     rewrite: Share = 0.3
     """Mean relevance of a page below which its query is rewritten."""
     attempts: Few = 3
     """Maximum number of rounds of search and rating."""
     min_documents: Few = 2
-    """Number of relevant documents that are enough."""
+    """Number of relevant documents that suffice."""
     k: Few = 3
     """Number of documents of a page."""
     aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
-    """Whether the number of relevant documents alone decides, or a figure of the page must also reach `generate`: its
-    mean (as in the document's code), its lowest or highest relevance, or the mean weighted by 1 / rank in the page."""
+    """Additional condition for a page: with `count` only the number of relevant documents decides. Otherwise a figure
+    of the page must also reach `generate`: its mean (as in the code of document 004), its lowest or highest relevance,
+    or the mean weighted by 1 / rank."""
     reply: Literal["rating", "json"] = "rating"
-    """Form of the critic's reply; `json`: a score in [0, 1] and its reason (the document, section 2.1)."""
+    """Form of the critic's reply; `json`: a score in [0, 1] with its reason (004, section 2.1)."""
     rewrite_from: Few = 2
-    """First attempt after which a query may be rewritten (the document's code: 2)."""
+    """First attempt after which a query may be rewritten (code of document 004: 2)."""
     accumulate: bool = False
-    """Whether the critic is also shown what earlier rounds found relevant, the best `k`, and rates what a document adds
-    (the document, section 2.1: accumulated context)."""
+    """Whether the critic also sees the best `k` relevant documents of earlier rounds, and rates the additional value of
+    a document (004, section 2.1: accumulated context)."""
     stop: bool = False
-    """Whether the loop ends where a rewritten query finds no new document (the document, section 7: useless
-    rewritings); otherwise it is rewritten again."""
+    """Whether the loop ends when a rewritten query finds no new document (004, section 7). Otherwise the query is
+    rewritten again."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
-    """How the rewriter samples, and a critic that replies in JSON."""
+    """How the judge model samples when it rewrites queries, or replies as a critic in JSON."""
 
 
 class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,7 +241,7 @@ class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
     """Number of hypothetical documents for each question; with 0 the pipeline equals `dense`."""
     style: Literal["solution", "passage"] = "solution"
-    """Kind of text that is written: worked solutions, or passages."""
+    """Kind of text: worked solutions, or passages."""
     decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
     """How the judge model samples hypothetical documents."""
 
@@ -258,8 +263,8 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`best`: the answer of the best path; `sum`: the answer with the largest sum of its paths' scores, as the authors
     do for closed sets."""
     alternatives: Few = 5
-    """Number of log-probabilities asked for each token, each about 30 bytes of a reply. 5 cover all grades of utility;
-    text-generation-inference returns no more by default."""
+    """Number of log-probabilities requested for each token, each about 30 bytes of a reply. 5 include all grades of
+    utility; text-generation-inference returns no more by default."""
 
 
 class JudgeCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -289,23 +294,23 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_documents: int = 200
     """Maximum number of documents that are rated."""
     min_pairs: int = 30
-    """Minimum number of documents with both scores; with fewer the judge scores, whatever the correlation."""
+    """Minimum number of documents with both scores. With fewer, the judge scores, independently of the correlation."""
     on_unusable: str = "fail"
-    """What happens if more than half of the judge's replies have no rating: `fail`, or continue with `rules`."""
+    """Action if more than half of the judge's replies have no rating: `fail`, or continue with `rules`."""
     repeats: Few = 1
-    """How often each calibration document is rated. The first rating decides; more show how repeatable the judge is."""
+    """Number of ratings of each calibration document. The first rating decides; the others measure the repeatability of
+    the judge."""
     truth: Literal["none", "verifier"] = "none"
-    """`verifier`: also check the calibration documents' equations, and record how far rules and judge agree with the
-    result. It does not change the decision."""
+    """`verifier`: also check the equations of the calibration documents, and record the agreement of rules and judge
+    with the result. The decision does not change."""
     labels: str = ""
-    """Name of a label set: each rating of the judge counts as much as people's labels say
-    (docs/how-to/labels.md#calibration)."""
+    """Name of a label set whose calibrated values replace the judge's ratings (docs/how-to/labels.md#calibration)."""
     calibrated: JudgeCalibration | None = None
     """The calibrated ratings; set at submission, so that later labels do not change a job."""
 
 
 class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Routing of easy questions to the rule path of `mathrag-gate`, whatever the gate decided."""
+    """Routing of easy questions to the rule path of `mathrag-gate`, independently of the gate's decision."""
 
     enabled: bool = False
     """Whether documents for easy questions are scored by rules (docs/how-to/retrieval.md#routing)."""
@@ -319,15 +324,14 @@ class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     grader: GraderName = ""
     """Name of the grader (docs/how-to/graders.md); by default the dataset's, or `math` if it declares none."""
     threshold: Share = 0.5
-    """Token F1 from which an answer is right; `f1` only."""
+    """Token F1 at which an answer is correct; `f1` only."""
     separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
-    """Characters, each of which separates the members of a set; by default comma, semicolon and line end. `set`
-    only."""
+    """Characters that separate the members of a set; by default comma, semicolon and line end. `set` only."""
     rubric: Annotated[str, msgspec.Meta(max_length=8000)] = ""
-    """Rubric by which the judge model rates replies to items without a rubric of their own; `@NAME` is a file of
+    """Rubric by which the judge model rates replies to items that have no rubric; `@NAME` is a file of
     `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
     rating: Annotated[int, msgspec.Meta(ge=2, le=5)] = 4
-    """Rating of the judge model from which a reply is right; `rubric` only."""
+    """Rating of the judge model at which a reply is correct; `rubric` only."""
     decoding: Decoding = Decoding(temperature=0.1, max_tokens=128)
     """How the judge model samples its rating; `rubric` only."""
 
@@ -340,16 +344,17 @@ class MetricsParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Metrics for which the judge model labels answers and their documents (docs/how-to/metrics.md)."""
 
     names: Annotated[tuple[MetricName, ...], msgspec.Meta(max_length=20)] = ()
-    """Metrics to measure, each once, such as `faithfulness` and `answer_relevance`; by default none."""
+    """Metrics to measure, such as `faithfulness` and `answer_relevance`; by default none."""
     unit: Literal["sentences", "claims"] = "sentences"
-    """What a reply is split into: its sentences, or claims that the judge model lists in one more call."""
+    """Parts of a reply that are labelled: its sentences, or claims that the judge model lists in one more call."""
     most_units: Annotated[int, msgspec.Meta(ge=1, le=200)] = 40
-    """Maximum number of sentences or claims of a reply; longer ones are not measured, and count as failed."""
+    """Maximum number of sentences or claims of a reply. Longer replies are not measured and count as failed."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10
-    """Maximum length of the judge model's reply, which is a label; more for a model that thinks aloud."""
+    """Maximum length of the judge model's reply, which is a label. Increase it for a model that reasons before it
+    answers."""
     controls: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 40
-    """Number of items, drawn with `seed`, whose metrics are also asked on swapped, copied and reversed material, which
-    shows whether the judge model can judge (docs/how-to/metrics.md#controls); 0: none."""
+    """Number of items, drawn with `seed`, whose metrics are also measured on swapped, copied and reversed material.
+    This shows whether the judge model can judge (docs/how-to/metrics.md#controls). 0 measures none."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a metric is named twice."""
@@ -361,11 +366,13 @@ class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How the judge model rates. Temperature and tokens are from the MathRAG-Gate paper, section 4.1."""
 
     temperature: float = 0.1
+    """Sampling temperature of the judge model."""
     max_tokens: int = 10
+    """Maximum length of a rating's reply, in tokens."""
     per_repeat: bool = False
-    """Whether the judge model samples its ratings, and texts for searches, anew for every repeat. This multiplies these
-    calls by the number of repeats, and the spread over repeats then includes the judge's temperature. By default all
-    repeats share one reply."""
+    """Whether the judge model samples its ratings, and texts for searches, separately for every repeat. This multiplies
+    these calls by the number of repeats, and the spread over repeats then includes the judge's temperature. By default
+    all repeats share one reply."""
 
     @property
     def decoding(self) -> Decoding:
@@ -378,7 +385,7 @@ class GenerateParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=
 
     template: str = ""
     """Prompt for answers (docs/how-to/prompts.md): `NAME`, `NAME@2` for a version, or a shipped one. By default the
-    shipped prompt that asks for what the grader reads."""
+    shipped prompt that fits the grader."""
 
     @property
     def decoding(self) -> Decoding:
@@ -394,8 +401,8 @@ class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     temperature: Annotated[float, msgspec.Meta(gt=0, le=2)] = 0.7
     """Temperature of the draws, instead of `generate.temperature` (the authors: 0.5 to 0.7)."""
     weights: Literal["count", "probability"] = "count"
-    """What a draw's vote counts: `count`: 1; `probability`: the exp of the mean log-probability of its tokens (the
-    authors' normalised weighted sum), which the generator's server must give."""
+    """Weight of an answer's vote. `count`: 1. `probability`: the exponential of the mean log-probability of its tokens
+    (the authors' normalised weighted sum), which the generator's server must return."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -408,7 +415,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1; the paper uses
     5."""
     duplicates: Duplicates = "same-answer"
-    """Which near-duplicates of the question searches leave out, because they would reveal its answer
+    """Near-duplicates of the question that searches leave out, because they would reveal its answer
     (docs/explanation/pipelines.md#retrieval)."""
     rrf_k: int = 60
     """Constant of reciprocal rank fusion."""
@@ -428,25 +435,25 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Weight of the reasoning quality when `mathrag-gate` reranks."""
     rated: Annotated[int, msgspec.Meta(ge=1, le=MOST_CANDIDATES)] | None = None
     """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
-    them; the others stay behind. By default it is set at submission: to `context_size`, and to one more where answers
+    them; the other documents follow. By default it is set at submission: to `context_size`, and to one more if answers
     are mathematics (docs/explanation/pipelines.md#relevance-to-the-question)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
-    """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
+    """Scorer of the documents in `mathrag-gate`: the gate's choice, or a fixed scorer without a calibration."""
     route: RouteParams = RouteParams()
     generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
     judge: JudgeParams = JudgeParams()
     grading: GradingParams = GradingParams()
     metrics: MetricsParams = MetricsParams()
     anchors: dict[str, str] = {}
-    """Values of slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
+    """Values for the rubric of the judge: `anchors.negative` and `anchors.positive`."""
     seed: int = 0
     """Seed that chooses the items of the calibration; it is not sent to a model."""
     rules: str = ""
     """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()
     mining: StoredMining | None = None
-    """The miner and its limits, for jobs of `mathrag rules mine`."""
+    """The miner and its limits; only for jobs of `mathrag rules mine`."""
 
 
 QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0.0}}

@@ -132,93 +132,126 @@ def chain_records(samples: Iterable[SampleRecord], sequence: int, previous: byte
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One execution of a call, with the receipt of the process that ran it."""
+    """One execution of a call, as reported by the process that ran it."""
 
     outcome: str
-    """"value", or the kind of the failure."""
+    """`value`, or the kind of the failure."""
     reply: Reply | None
     """The reply; null if this release cannot read it (see `unreadable`)."""
     worker: str | None
+    """Name of the process that ran the call; null if it is unknown."""
     device: str | None
+    """Device that held the model; null if no device was needed."""
     epoch: int | None
+    """Number of the residency that answered; null if no device was needed."""
     started_at: datetime | None
+    """Start of the attempt; null if it is unknown."""
     ended_at: datetime | None
+    """End of the attempt; null if it is unknown."""
     concurrency: int | None
-    """Calls that the model was computing when this one began, itself included; its numbers may depend on them
-    (docs/how-to/operations.md, "The same answer"). Null if no model was asked."""
+    """Number of calls that the model computed when this one began, including this call. The reply may depend on it
+    (docs/how-to/operations.md, "The same answer"). Null if no model was called."""
     prompt_hash: str | None
+    """SHA-256 of the prompt; null if no model was called."""
     prompt_tokens: int | None
+    """Number of prompt tokens, as counted by the model server; null if it did not count."""
     completion_tokens: int | None
+    """Number of reply tokens, as counted by the model server; null if it did not count."""
     finish_reason: str | None
+    """Why the model server ended the reply, such as `stop` or `length`; null if it did not say."""
     prompt_ms: float | None
+    """Milliseconds for the prompt, as reported by the model server; null if it did not report them."""
     completion_ms: float | None
-    """Time that the model server reports for its work."""
+    """Milliseconds for the reply, as reported by the model server; null if it did not report them."""
     trace_id: str | None
+    """Id of the trace that has the attempt; null without tracing."""
     stored_at: datetime
+    """Time at which the attempt was stored."""
     reply_hash: str
     """SHA-256 of the reply as it is stored."""
     unreadable: str | None = None
-    """Why the stored reply cannot be shown."""
+    """Why the stored reply cannot be shown; missing if it can."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """The options that were sent to the model."""
 
     temperature: float
+    """Sampling temperature."""
     max_tokens: int
+    """Maximum length of the reply in tokens."""
     seed: int
+    """Random seed, derived from the identity of the call."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The step that made the call first, and whose reply was reused."""
 
     job: str
+    """Id of the job."""
     kind: str
-    """"item", or "prepare" for a job's calibration."""
+    """`item`, or `prepare` for a job's calibration."""
     index: int
+    """Index of the item in the dataset, from 0."""
     repeat: int
+    """Number of the repeat, from 0."""
     position: int
+    """Position of the step in its sample."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One call that the sample waited for. Steps with the same position waited in parallel."""
 
     position: int
+    """Position in the sample, from 0. Steps with the same position waited in parallel."""
     slot: int
+    """Number of the step among those with the same position, from 0."""
     created: bool
-    """False: an earlier sample or job had made the call, and its reply was reused."""
+    """Whether this step made the call. If false, an earlier sample or job had made it, and its reply was reused."""
     source: Source | None
-    """The step that had made it; null if this step made it, or that job was purged."""
+    """The step that made the call first; null if this step made it, or if that job was purged."""
     role: str
+    """Role of the call, such as `judge` or `generate`."""
     key: str
     """Identity of the call: the SHA-256 of `request`."""
     model: str
+    """Name of the model."""
     model_hash: str
+    """Hash that identifies the model's version."""
     backend: str
+    """Program that served the model, such as `llama.cpp` or `ollama`."""
     digest: str | None
+    """Digest of the model's files; null if the server has none."""
     version: str
+    """Version of the model's server; empty if the server reports none."""
     options: dict[str, Any]
+    """Options of the model."""
     request: msgspec.Raw
-    """The canonical bytes that were hashed; they have the template with its hash, and the texts by hash."""
+    """The canonical bytes that were hashed, with the template and the texts given by their hashes."""
     sent: Sent | None
-    """The options of sampling that were sent; null if the call samples nothing."""
+    """Sampling options that were sent to the model; null if the call samples nothing."""
     prompt: str | None = None
-    """The prompt; null unless prompts are asked for, and if the template is of another release."""
+    """The prompt; null unless prompts are requested, and if its template belongs to another release."""
     queued_at: datetime
+    """Time at which the call was first queued, by any sample."""
     queue_ms: float | None
-    """Time from then to the start of the accepted attempt, earlier attempts included."""
+    """Milliseconds from `queued_at` to the start of the accepted attempt, including earlier attempts; null without an
+    accepted attempt."""
     attempt: Attempt | None
-    """The accepted attempt."""
+    """The attempt whose reply counts; null without one."""
     other_attempts: tuple[Attempt, ...]
-    """Lapses, and attempts that failed with an infrastructure failure."""
+    """Attempts that lapsed or failed with an infrastructure failure."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Position of the sample in its job's chain."""
 
     sequence: int
+    """Number of the sample in the chain, from 0."""
     hash: str
+    """Hash of this link: the SHA-256 over `previous` and the record."""
     previous: str
+    """Hash of the previous link."""
 
 
 class Fusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,26 +260,35 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True):
     rrf_k: int | None
     """Constant of reciprocal rank fusion; null if this release cannot read the job's parameters."""
     tie_break: str
+    """How documents with equal scores are ordered."""
 
 
 class Residency(msgspec.Struct, frozen=True, kw_only=True):
     """The models that the device held while calls ran."""
 
     epoch: int
+    """Number of the residency; it grows with every change of the resident models."""
     device: str
+    """Id of the device."""
     models: tuple[str, ...]
+    """Names of the models that the device held."""
     cause: str
+    """Why the scheduler loaded these models, such as `first` or `drained`."""
     state: str
+    """State of the residency."""
     opened_at: datetime | None
+    """Time from which the models answered calls; null if they never did."""
     closed_at: datetime | None
+    """Time at which the residency ended; null if it has not."""
     memory_mib: dict[str, float | None]
-    """Memory of each model, measured once, when the residency opened; null if it was not measured."""
+    """Memory of each model in MiB, measured when the residency was opened; null for a model that was not measured."""
 
 
 class Equation(msgspec.Struct, frozen=True, kw_only=True):
     """An equation between numbers in the generated text, as the verifier reads it."""
 
     text: str
+    """The equation."""
     holds: bool | None
     """Whether the equation holds; null if that cannot be decided."""
 
@@ -255,48 +297,69 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """The complete provenance of one sample."""
 
     index: int
+    """Index of the item in the dataset, from 0."""
     repeat: int
+    """Number of the repeat, from 0."""
     state: str
+    """State of the sample."""
     custom_id: str | None
+    """Id of the item from the upload; null if it has none."""
     question: str
+    """The question."""
     gold: str | None
+    """The expected answer; null if the item has none."""
     gold_documents: dict[str, int] | None
+    """Grades of the item's relevant documents, by their ids in the upload; null if it names none."""
     subject: str | None
+    """Subject of the item; null if it has none."""
     level: str | None
+    """Level of the item; null if it has none."""
     failure: str | None
+    """Kind of the failure; null if the sample did not fail."""
     detail: str | None
+    """Description of the failure; null if the sample did not fail."""
     ended_at: datetime | None
+    """Time at which the sample ended; null if it has not."""
     outcome: Outcome | None
+    """Answer, context and verdict; null if the sample has none."""
     text: str | None
-    """The generator's complete text; of several, the last one with the sample's answer."""
+    """The generator's complete text; if there are several, the last one with the sample's answer."""
     equations: tuple[Equation, ...]
-    """The first 500 equations of `text`, checked."""
+    """The first 500 equations of `text`, with the verifier's result."""
     scored_by: Strategy | None
-    """What scored the documents' quality; null if it was not scored."""
+    """Scorer of the documents' quality; null if it was not scored."""
     relevant: dict[str, int] | None
-    """Grades of the documents that the dataset calls relevant, by hash in the job's corpus; null if it names none."""
+    """Grades of the relevant documents, by their hashes in the job's corpus; null if the dataset names none."""
     ending: str | None
-    """`correct`, or what was wrong (docs/explanation/statistics.md); null if the sample was cancelled or has not
+    """`correct`, or the kind of error (docs/explanation/statistics.md); null if the sample was cancelled or has not
     ended."""
     ending_reason: str | None
+    """The rule that decided `ending`, with the facts that it used; null without an ending."""
     record_hash: str | None
     """SHA-256 over every key and reply from which the outcome was made."""
     item_hash: str
+    """SHA-256 over question and expected answer."""
     gold_hash: str | None
+    """SHA-256 of the expected answer; null if the item has none."""
     pipeline_hash: str
+    """Hash of the pipeline's name and version; for a plug-in, of its files."""
     decision_hash: str | None
-    """Hash of the gate's decision that the sample used."""
+    """Hash of the gate's decision that the sample used; null if it used none."""
     code: dict[str, Any]
-    """Commit, version, schema and configuration that accepted the job; signatures and file hashes of its indexes."""
+    """Commit, version, schema and configuration that accepted the job, and signatures and file hashes of its indexes.
+    """
     fusion: Fusion
+    """How ranked lists were fused."""
     link: Place | None
-    """Position in the chain; null until the job is finalised."""
+    """Position in the job's chain; null until the job is finalised."""
     steps: tuple[Step, ...]
+    """Calls that the sample waited for, by position."""
     documents: dict[str, Document]
     """Documents of the context, by hash."""
     residencies: tuple[Residency, ...]
+    """Models that the devices held while the calls ran."""
     notes: tuple[SampleNote, ...] = ()
-    """What people think of the sample."""
+    """Thumbs and notes that people gave the sample."""
 
 
 Texts = dict[str, str]
@@ -316,11 +379,15 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
     """One sample; `hash` is the SHA-256 over the 32 bytes of `previous`, followed by the text `record`."""
 
     sequence: int
+    """Number of the sample in the chain, from 0."""
     hash: str
+    """SHA-256 over the 32 bytes of `previous` and the text `record`, in hex."""
     previous: str
+    """Hash of the previous line, in hex."""
     record: str
+    """The record as canonical JSON."""
     texts: Texts
-    """Texts whose hashes the record has, by name; each hash is the SHA-256 of its text."""
+    """Texts whose hashes are in the record, by name; each hash is the SHA-256 of its text."""
 
 
 class EndLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="end"):

@@ -27,8 +27,11 @@ class Atom(msgspec.Struct, frozen=True, array_like=True):
     """States that a relation holds between two terms. An inverse relation is the relation with its terms exchanged."""
 
     relation: str
+    """Name of the relation."""
     subject: Term
+    """Subject: the number of a variable, or the name of an entity."""
     object: Term
+    """Object: the number of a variable, or the name of an entity."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,21 +39,25 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head's."""
 
     head: Atom
+    """The atom that the rule predicts."""
     body: tuple[Atom, ...]
+    """The atoms that lead to the head."""
     support: int
-    """How often body and head both hold, as distinct pairs (AMIE), or as bodies that the head follows (TLogic)."""
+    """Number of times that body and head both hold, as distinct pairs (AMIE) or as bodies followed by the head
+    (TLogic)."""
     body_size: int
-    """How often the body holds, counted in the same way."""
+    """Number of times that the body holds, counted in the same way."""
     confidence: float
-    """Standard confidence: `support` / `body_size`, as the miner rounds it."""
+    """Standard confidence: `support` / `body_size`, rounded by the miner."""
     head_coverage: float | None = None
-    """`support` divided by the number of facts of the head's relation."""
+    """`support` divided by the number of facts of the head's relation; null if the miner does not give it."""
     pca_confidence: float | None = None
-    """`support` / `pca_body_size` (Galárraga et al. 2013)."""
+    """PCA confidence: `support` / `pca_body_size` (Galárraga et al. 2013); null if the miner does not give it."""
     pca_body_size: int | None = None
-    """How often the body holds where `functional` has a fact of the head's relation."""
+    """Number of times that the body holds and `functional` has a fact of the head's relation; null if the miner does
+    not give it."""
     functional: int | None = None
-    """The variable of the head's functional side: 0 or 1."""
+    """Variable on the head's functional side: 0 or 1; null if the miner does not give it."""
     kind: str = ""
     """Type of a rule of `temporal-simple`."""
     curve: tuple[float, ...] = ()
@@ -84,7 +91,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A retrieved document in a reply: its hash, never its text."""
+    """A retrieved document, given by its hash."""
 
     document: str
     """Hash of the document."""
@@ -163,18 +170,20 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True, tag="retrieved"):
     """Reply to `Retrieve`."""
 
     hits: tuple[Hit, ...]
+    """The documents found, best first."""
     duplicates: tuple[str, ...] = ()
     """Hashes of documents that were left out as near-duplicates of the question."""
     reason: str | msgspec.UnsetType = msgspec.UNSET
-    """Why the search was impossible; unset if it was made."""
+    """Why the search was impossible; missing if it succeeded."""
     cut: tuple[Hit, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Hits that `threshold` removed from the end of the list; unset if it removed none."""
+    """Hits that `threshold` removed from the end of the list; missing if it removed none."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored"):
     """Reply to `Rerank`: one score per document, in the order of the call."""
 
     scores: tuple[float, ...]
+    """Scores of the documents, in the order of the call."""
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
@@ -188,7 +197,9 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True, tag="rated"):
     """Reply to `Judge`: a rating from 1 to 5."""
 
     rating: int
+    """Rating from 1 to 5."""
     text: str
+    """Complete reply of the model."""
 
     @property
     def quality(self) -> float:
@@ -202,37 +213,43 @@ class Relevance(msgspec.Struct, frozen=True, kw_only=True, tag="relevance", omit
     probability: float
     """Relevance, in [0, 1]."""
     text: str
+    """Complete reply of the model."""
     labels: dict[str, float] = {}
-    """Probabilities of the labels, such as `yes` and `no`, at the place of the judgement. Empty if the server gave no
-    log-probabilities: then the label in the text is the judgement."""
+    """Probabilities of the labels, such as `yes` and `no`, at the judgement's position in the reply. Empty if the
+    server gave no log-probabilities; the label in the text then counts."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One token that a model generated."""
 
     text: str
+    """Text of the token."""
     logprob: float
     """Natural logarithm of the token's probability."""
     top: dict[str, float] = {}
-    """Log-probabilities of the most likely tokens in this position."""
+    """Log-probabilities of the most likely tokens at this position, by token."""
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit_defaults=True):
-    """Reply to `Write` and `Generate`. If `truncated`, the model did not end the text, which is kept all the same."""
+    """Reply to `Write` and `Generate`. A truncated text is kept."""
 
     text: str
+    """The generated text."""
     truncated: bool = False
+    """Whether the text was cut off before its end."""
     truncated_by: str = ""
-    """What ended a truncated text, as a finish reason (`shared.models.chat`); "": the token limit."""
+    """Finish reason of a truncated text; empty for the token limit."""
     tokens: tuple[Token, ...] = ()
-    """Tokens with log-probabilities, if these were asked for and the server returns them."""
+    """Tokens with log-probabilities; empty unless they were requested and the server returns them."""
 
 
 class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
-    """Reply to `Grade`: both verdicts; None from a grader that reached none."""
+    """Reply to `Grade` with both verdicts; null from a grader that reached none."""
 
     math_verify: bool | None
+    """Verdict of `math-verify`; null if it reached none."""
     strict: bool
+    """Verdict of the strict rules; null if they reached none."""
 
     @property
     def correct(self) -> bool | None:
@@ -249,18 +266,22 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True, tag="marked", omit_defau
     """Reply to `Grade` by any grader but `math`."""
 
     correct: bool
+    """Whether the answer is correct."""
     strict: bool | None = None
-    """Whether the answer equals a gold answer character by character; None if the grader does not compare texts."""
+    """Whether the answer equals a gold answer character by character; null if the grader does not compare texts."""
     score: float | None = None
-    """The degree by which `correct` was decided, if the grader has degrees: token F1, F1 of a set, or a rating."""
+    """Score that decided `correct`: token F1, F1 of a set, or a rating; null if the grader gives only verdicts."""
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
     """Reply to `Verify`: how many equations hold, do not hold, and could not be decided."""
 
     verified: int
+    """Number of equations that hold."""
     refuted: int
+    """Number of equations that do not hold."""
     unknown: int
+    """Number of equations that could not be decided."""
 
     @property
     def quality(self) -> float | None:
@@ -276,43 +297,52 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True, tag="executed"):
     """Reply to `Execute`: what the program assigned to `answer`, as LaTeX."""
 
     output: str
+    """Value that the program assigned to `answer`, as LaTeX."""
 
 
 class Estimated(msgspec.Struct, frozen=True, kw_only=True, tag="estimated"):
     """Reply to `Estimate`: the probability that the question is hard."""
 
     probability: float
+    """Probability that the question is hard, in [0, 1]."""
 
 
 class Mined(msgspec.Struct, frozen=True, kw_only=True, tag="mined"):
     """Reply to `Mine`: the rules in the miner's order."""
 
     rules: tuple[Rule, ...]
+    """The rules, in the miner's order."""
 
 
 class NumberedRule(msgspec.Struct, frozen=True):
     """A rule, with its number in its bank, from 0."""
 
     number: int
+    """Number of the rule in its bank, from 0."""
     rule: Rule
+    """The rule."""
 
 
 class FoundRules(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
     """Reply to `FindRules`."""
 
     relation: str | None
-    """Relation of the rules; None if no phrase of a relation occurs in the question, or none was asked for."""
+    """Relation of the rules; null if no phrase of a relation occurs in the question, or if no relation was looked for.
+    """
     rules: tuple[NumberedRule, ...] = ()
-    """Rules in the order of the choice."""
+    """The rules, in the requested order."""
     phrases: dict[str, str] = {}
-    """The words for the relation of the rules; if none was asked for, for all relations that have rules."""
+    """Phrases by relation: of the relation of the rules, or, if no relation was looked for, of all relations with
+    rules."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """A reply without a value; it never becomes a score."""
 
     kind: FailureKind
+    """Kind of the failure."""
     detail: str = ""
+    """Description of the failure."""
 
 
 Value = (

@@ -85,7 +85,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Strategy(StrEnum):
-    """What scores the reasoning quality in a whole job."""
+    """Scorer of the reasoning quality in a job."""
 
     RULES = "rules"
     JUDGE = "judge"
@@ -93,44 +93,52 @@ class Strategy(StrEnum):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a vector of scores agrees with the verifier's; the fields are those of `GateDecision`."""
+    """Agreement of a vector of scores with the verifier's scores."""
 
     pairs: int
     """Number of documents that have both scores."""
     rho: float | None
+    """Pearson's correlation; null if it is undefined."""
     low: float | None
+    """Lower end of its 95 % interval (Fisher's z); null if it is undefined."""
     high: float | None
+    """Upper end of its 95 % interval (Fisher's z); null if it is undefined."""
     spearman: float | None
+    """Spearman's rank correlation; null if it is undefined."""
     undefined: str | None
-    """Why `rho` is undefined."""
+    """Why `rho` is undefined; null if it is defined."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """How far rules and judge agree with the checked equations of the calibration documents. It does not change the
+    """Agreement of rules and judge with the checked equations of the calibration documents. It does not change the
     decision."""
 
     scores: tuple[float | None, ...]
-    """The verifier's qualities, in the order of `GateDecision.documents`; null if no equation was decided."""
+    """The verifier's scores, in the order of `GateDecision.documents`; null for a document without a decided equation.
+    """
     refuted: tuple[int | None, ...]
-    """Number of refuted equations of each document; null if the document could not be checked."""
+    """Number of refuted equations of each document; null for a document that could not be checked."""
     failures: int
     """Number of documents that could not be checked."""
     rules: Agreement
+    """Agreement of the rules with the verifier."""
     judge: Agreement
+    """Agreement of the judge with the verifier."""
 
 
 class RelevanceTest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the judge model finds a question's own documents more relevant than those of another question."""
 
     questions: int
-    """Number of questions for which it could be told."""
+    """Number of questions for which the preference could be determined."""
     preferred: int
-    """Number of them whose own documents it preferred."""
+    """Number of questions whose own documents the judge model preferred."""
     low: float
     """Lower end of Wilson's 95 % interval of `preferred` / `questions`."""
     passed: bool
-    """Whether its relevance is trusted, because `low` is high enough."""
+    """Whether the judge model's relevance is used, because `low` is high enough."""
     reason: str
+    """Why the test was passed or failed."""
 
 
 class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -141,74 +149,93 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     strategy: Strategy
+    """Scorer of the job's documents."""
     reason: str
+    """Why this strategy was chosen."""
     tau: float
+    """Threshold of the correlation above which rules replace the judge."""
     rho: float | None
+    """Pearson's correlation of rule and judge scores; null if it is undefined."""
     low: float | None
+    """Lower end of the 95 % interval of `rho`; null if it is undefined."""
     high: float | None
+    """Upper end of the 95 % interval of `rho`; null if it is undefined."""
     spearman: float | None
+    """Spearman's rank correlation of rule and judge scores; null if it is undefined."""
     documents: tuple[str, ...]
     """Hashes of the scored documents, in the order of the two score vectors."""
     rule_scores: tuple[float, ...]
+    """Scores by the rules, in the order of `documents`."""
     judge_scores: tuple[float, ...]
+    """Scores by the judge, in the order of `documents`."""
     asked: int
-    """Number of judge calls for the calibration, whether their replies could be parsed or not."""
+    """Number of judge calls for the calibration, including those whose replies could not be parsed."""
     unparsed: int
+    """Number of judge replies that could not be parsed."""
     truth: Truth | None = None
-    """Present only with `gate.truth`."""
+    """Agreement with checked equations; null without `gate.truth`."""
     relevance: RelevanceTest | None = None
-    """Present only with `rerank.tested`."""
+    """Test of the judge model's relevance; null without `rerank.tested`."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate document, with its ranks (from 1) and scores in retrieval, scoring and reranking."""
+    """A candidate document with its ranks and scores in retrieval, scoring and reranking."""
 
     document: str
+    """Hash of the document."""
     rank: int
-    """Rank in the final order."""
+    """Rank in the final order, from 1."""
     dense_rank: int | None = None
+    """Rank in the dense list, from 1; null if the list does not have the document."""
     sparse_rank: int | None = None
+    """Rank in the sparse list, from 1; null if the list does not have the document."""
     dense_score: float | None = None
+    """Score in the dense list; null if the list does not have the document."""
     sparse_score: float | None = None
+    """Score in the sparse list; null if the list does not have the document."""
     fused: float | None = None
+    """Score after fusion; null if nothing was fused."""
     quality: float | None = None
-    """Reasoning quality; null if the judge's reply had no rating."""
+    """Reasoning quality; null if it was not scored or the judge's reply had no rating."""
     features: dict[str, float] | None = None
-    """What the quality was computed from: rule features, or counts of equations."""
+    """Rule features, or counts of equations, that the quality was computed from; null if it was not scored."""
     failure: str | None = None
+    """Kind of the failure that left the document without a quality; null if there was none."""
     relevance: float | None = None
-    """How much the document helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or crag's
-    figure of similarities (which is not a probability). Null if it was not judged."""
+    """How much the document helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or CRAG's
+    value from similarities, which is not a probability. Null if it was not determined."""
     paths: dict[str, int] | None = None
-    """Rank in every list with the document, if there are more than the dense and the sparse one."""
+    """Rank of the document by list, if there are more lists than the dense and the sparse one; null otherwise."""
     score: float | None = None
-    """Score that determined the final order."""
+    """Score that determined the final order; null if the order is that of the search."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One action of a method for this sample; a trace has them in order."""
 
     stage: str
-    """Stage of the method, such as "rewrite", "crag", "critic", "compress"."""
+    """Stage of the method, such as `rewrite`, `crag`, `critic` or `compress`."""
     action: str
-    """The action, in the method's own word, such as "correct", "continue", "refuse"."""
+    """The action in the method's terms, such as `correct`, `continue` or `refuse`."""
     round: int = 0
-    """Number of the round in a loop, from 1."""
+    """Number of the round in a loop, from 1; 0 outside a loop."""
     detail: dict[str, str | float | bool | list[str] | None] = {}
-    """Figures and texts that decided the action."""
+    """Numbers and texts on which the decision was based."""
     fallback: str | None = None
-    """Kind of the failure that made the method take its fallback; reports count them."""
+    """Kind of the failure that made the method use its fallback; null if it did not."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sample got its context; it is stored once, and recomputed by the audit."""
+    """How a sample got its context. It is stored once, and the audit recomputes it."""
 
     candidates: tuple[Candidate, ...] = ()
+    """Candidate documents in their final order."""
     duplicates: tuple[str, ...] = ()
     """Hashes of near-duplicates of the question that retrieval left out."""
     unscored: bool = False
-    """Whether scoring was asked for and no candidate has a quality."""
+    """Whether scoring was requested and no candidate has a quality."""
     decisions: tuple[Decision, ...] = ()
+    """Decisions of the method, in order."""
 
 
 class Extraction(StrEnum):
@@ -246,26 +273,27 @@ class JudgedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: int | None = None
     """The judge's label, from 1; null if it gave none."""
     failure: str = ""
-    """Kind of the failure that left it without a label."""
+    """Kind of the failure that left the part without a label; empty if there was none."""
     disputed: bool = False
-    """Whether one document supports the sentence and another one contradicts it; only known where each was asked."""
+    """Whether one document supports the sentence and another one contradicts it; only determined if each document was
+    judged separately."""
 
 
 class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a metric says of one sample: a value in [0, 1], or why there is none."""
+    """Value of a metric for one sample, or why there is none."""
 
     value: float | None = None
-    """Null if the metric does not apply, or if it depends on a call that failed."""
+    """Value in [0, 1]; null if the metric does not apply, or if it depends on a failed call."""
     not_applicable: str = ""
-    """Why the metric does not apply to this sample; "": it does."""
+    """Why the metric does not apply to this sample; empty if it applies."""
     failures: dict[str, int] = {}
-    """Number of the judge's labels that are missing, by the kind of failure."""
+    """Number of missing labels by the kind of failure."""
     low: float | None = None
-    """The lowest value that the missing labels allow; only with failures."""
+    """The lowest value that the missing labels allow; null without failures."""
     high: float | None = None
-    """The highest one."""
+    """The highest value that the missing labels allow; null without failures."""
     parts: tuple[JudgedPart, ...] = ()
-    """What was labelled, in order, where a page can show it."""
+    """The labelled sentences or documents, in order."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless there is a value in [0, 1], a reason why there is none, or failures with bounds."""
@@ -281,46 +309,48 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a metric says of material that was made wrong or right on purpose; null: it could not be measured.
-
-    A judge model that cannot judge gives itself away here, without labels of people.
-    """
+    """Scores of material that was made wrong or right on purpose, which show whether the judge model can judge."""
 
     swapped: float | None = None
-    """The score with the question of another item, or with documents drawn from the corpus: should be low."""
+    """Score with the question of another item, or with documents drawn from the corpus; it should be low. Null if it
+    could not be measured."""
     copied: float | None = None
-    """Whether a document is said to support its own sentence: should be 1."""
+    """Whether a document is rated as supporting its own sentence; it should be 1. Null if it could not be measured."""
     reversed: float | None = None
-    """Share of labels that stay the same with the documents in reverse order: should be 1."""
+    """Share of labels that do not change when the documents are in reverse order; it should be 1. Null if it could not
+    be measured."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a sample ended."""
 
     answer: str | None
+    """Extracted answer; null if none was found."""
     extraction: Extraction
+    """Whether the answer was found in the text."""
     extracted_by: ExtractedBy | msgspec.UnsetType = msgspec.UNSET
-    """The rule that found the answer. Unset if there is none, or if it stood in a box, so that such outcomes keep the
-    bytes of older releases."""
+    """The rule that found the answer. Missing if there is no answer, or if it was in a box."""
     truncated: bool = False
+    """Whether the text was cut off before its end."""
     truncated_by: str | msgspec.UnsetType = msgspec.UNSET
-    """What ended a truncated text. Unset if it was the token limit, so that such outcomes keep the bytes of older
-    releases."""
+    """Finish reason of a truncated text. Missing if it was the token limit."""
     context: tuple[str, ...] = ()
+    """Hashes of the documents in the prompt, in order."""
     refusal: str | None = None
-    """Why the question was refused although nothing failed: no document was relevant enough."""
+    """Why the pipeline refused to answer: no document was relevant enough. Null if it did not refuse."""
     trace: Trace = Trace()
+    """How the sample got its context."""
     verdict: Graded | Marked | None = None
-    """Verdict of the grader; set by the runtime, which grades the answers of all pipelines alike."""
+    """Verdict of the grader; null if there is none."""
     grading_failure: str | None = None
+    """Kind of the failure that left the answer without a verdict; null if there was none."""
     answer_rank: int | msgspec.UnsetType | None = msgspec.UNSET
-    """Rank, from 1, of the first candidate whose text has a gold answer; null if no candidate has one. Unset if not
-    measured (docs/how-to/graders.md), so that older outcomes keep their bytes. Set by the runtime."""
+    """Rank, from 1, of the first candidate whose text has a gold answer; null if no candidate has one. Missing if it
+    was not measured (docs/how-to/graders.md)."""
     metrics: dict[str, MetricScore] | msgspec.UnsetType = msgspec.UNSET
-    """Scores of the job's metrics (docs/how-to/metrics.md). Unset if it has none, so that older outcomes keep their
-    bytes. Set by the runtime."""
+    """Scores of the job's metrics (docs/how-to/metrics.md); missing if the job has none."""
     controls: dict[str, ControlScore] | msgspec.UnsetType = msgspec.UNSET
-    """Controls of these scores, for the samples that `metrics.controls` drew."""
+    """Controls of these scores, for the samples that `metrics.controls` drew; missing for the others."""
 
 
 class WrittenOutcome(Outcome, frozen=True, kw_only=True):
@@ -432,13 +462,14 @@ Thumb = Literal["up", "down"]
 
 
 class SampleNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What one person thinks of a sample."""
+    """One person's thumb and note on a sample."""
 
     author: str
-    """Name of the API key, or `local`."""
+    """Name of the API key, or `local` without keys."""
     thumb: Thumb | None
+    """`up` or `down`; null for a note alone."""
     note: str
-    """May be empty, if there is a thumb."""
+    """Text of the note; it may be empty if there is a thumb."""
     at: datetime
     """Time of the last change."""
 
@@ -447,50 +478,66 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a job: the question and how it ended."""
 
     index: int
-    """Position of the item in the dataset, from 0."""
+    """Index of the item in the dataset, from 0."""
     repeat: int
+    """Number of the repeat, from 0."""
     custom_id: str | None
+    """Id of the item from the upload; null if it has none."""
     question: str
+    """The question."""
     gold: str | None
+    """The expected answer; null if the item has none."""
     subject: str | None
+    """Subject of the item; null if it has none."""
     level: str | None
+    """Level of the item; null if it has none."""
     state: str
+    """State of the sample."""
     answer: str | None
+    """Extracted answer; null if there is none."""
     extraction: str | None
+    """Whether the answer was found in the text; null if the sample did not complete."""
     truncated: bool
+    """Whether the text was cut off before its end."""
     correct: bool | None
-    """Verdict of the job's grader; null if there is no gold answer, or no verdict."""
+    """Verdict of the job's grader; null without a gold answer or a verdict."""
     strict: bool | None
-    """Verdict of the strict rules; with a grader other than `math`, whether the answer equals a gold answer by
-    characters."""
+    """Verdict of the strict rules; with a grader other than `math`, whether the answer equals a gold answer character
+    by character. Null without a verdict."""
     grading_failure: str | None
+    """Kind of the failure that left the answer without a verdict; null if there was none."""
     failure: str | None
+    """Kind of the failure; null if the sample did not fail."""
     detail: str | None
+    """Description of the failure; null if the sample did not fail."""
     context: tuple[str, ...]
     """Hashes of the documents in the prompt, in order."""
     duplicates: int
     """Number of near-duplicates of the question that retrieval left out."""
     unscored: bool
-    """Whether scoring was asked for and no candidate has a quality."""
+    """Whether scoring was requested and no candidate has a quality."""
     ended_at: datetime | None
+    """Time at which the sample ended; null if it has not."""
     ending: str | None = None
-    """`correct`, or what was wrong (docs/explanation/statistics.md); null if the sample was cancelled or has not
+    """`correct`, or the kind of error (docs/explanation/statistics.md); null if the sample was cancelled or has not
     ended."""
     ending_reason: str | None = None
-    """The rule that decided `ending`, with the facts that it used."""
+    """The rule that decided `ending`, with the facts that it used; null without an ending."""
     truncated_by: str | None = None
-    """What ended a truncated text: `length`, `repetition`, `broken_byte`, `cut` or `content_filter`."""
+    """Cause of the truncation: `length`, `repetition`, `broken_byte`, `cut` or `content_filter`; null if the text is
+    complete."""
     score: float | None = None
-    """The degree by which `correct` was decided, if the grader has degrees: token F1, F1 of a set, or a rating from 1
-    to 5."""
+    """Score that decided `correct`: token F1, F1 of a set, or a rating from 1 to 5; null if the grader gives only
+    verdicts."""
     thumbs_up: int = 0
     """Number of people who gave the sample a thumb up."""
     thumbs_down: int = 0
+    """Number of people who gave the sample a thumb down."""
     notes: str | None = None
-    """What people noted about it, one after the other, such as `ana: the gold answer is wrong`."""
+    """People's notes, joined, such as `ana: the gold answer is wrong`; null if there are none."""
     metrics: dict[str, float | None] | None = None
-    """Scores of the job's metrics by name; a score is null if it does not apply or could not be measured, and all are
-    if the job has no metrics."""
+    """Scores of the job's metrics by name. A score is null if it does not apply or could not be measured. Null if the
+    job has no metrics."""
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -193,32 +193,34 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     """Hash of the document."""
     problem: str
+    """Problem of the document; empty for a plain passage."""
     text: str
+    """Text of the document."""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of a task as the labeller sees it; it never has the system's own verdict."""
+    """Content of a task as the labeller sees it, without the verdict of the judge or the grader."""
 
     question: str = ""
-    """Question; empty for a document of the gate's calibration, which is rated without one."""
+    """The question; empty for a document of the gate's calibration, which is rated without one."""
     document: str = ""
     """Hash of the document; empty for an answer."""
     problem: str = ""
-    """Problem of the document."""
+    """Problem of the document; empty for a plain passage."""
     text: str = ""
-    """Text of the document; or the passage that the prompt had in place of documents."""
+    """Text of the document, or the passage that the prompt had instead of documents."""
     golds: tuple[str, ...] = ()
-    """Gold answers."""
+    """The accepted answers."""
     choices: tuple[str, ...] = ()
     """Choices of a multiple-choice question."""
     answer: str = ""
-    """The answer; of `addresses` the whole reply."""
+    """The answer; with `addresses`, the whole reply."""
     documents: tuple[SourceDocument, ...] = ()
-    """Documents of the prompt, in order."""
+    """Documents in the prompt, in order."""
     sentence: str = ""
-    """Sentence of a reply, or claim, that is compared with the documents or the passage."""
+    """Sentence or claim of a reply that is compared with the documents or the passage."""
     before: str = ""
-    """The sentence before it, as it was shown to the judge."""
+    """The sentence before it, as the judge saw it."""
 
 
 def parse_label(what: What, text: str) -> Value:
@@ -360,15 +362,18 @@ class State(StrEnum):
 
 
 class PluginPin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plug-in as a job stores it; another version or other code is another plug-in."""
+    """A plug-in as stored with a job. Another version or other code is another plug-in."""
 
     kind: str
-    """A value of `Kind`."""
+    """What the plug-in adds."""
     name: str
+    """Name of the plug-in."""
     distribution: str
+    """Python distribution that provides the plug-in."""
     version: str
+    """Version of the distribution."""
     hash: str
-    """SHA-256, in hex, over the distribution's own files."""
+    """SHA-256 over the distribution's own files, in hex."""
 
     def __str__(self) -> str:
         """Format as in `pipeline best-of-three (mathrag-best-of-three 1.0, 5f1c0e9a77ab)`."""

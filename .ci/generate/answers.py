@@ -7,6 +7,7 @@ enumeration is any text, what may be null may be missing, and so may lists and m
 import keyword
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,7 +49,8 @@ def answers() -> str:
         about = f'"""{said.replace(chr(10), chr(10) + "    ")}."""'
         if name in fields:
             base = bases[name]
-            own = "".join(f"    {line}\n" for line in fields[name][len(fields.get(base, ())) :])
+            lines = zip(fields[name], schemas[name]["properties"].values(), strict=True)
+            own = "".join(f"    {line}\n{_write_docstring(of)}" for line, of in [*lines][len(fields.get(base, ())) :])
             extended = base or "msgspec.Struct"
             parts.append(f"class {name}({extended}, frozen=True, kw_only=True):\n    {about}\n\n{own}")
         else:
@@ -57,6 +59,12 @@ def answers() -> str:
     command = [sys.executable, "-m", "ruff", "format", "-"]
     text = "\n\n".join([HEAD, *parts])
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own
+
+
+def _write_docstring(schema: Any) -> str:
+    """Return the description of a field as the docstring below its declaration, wrapped and indented."""
+    text = schema.get("description", "").replace("\\", "\\\\")
+    return textwrap.fill(f'"""{text}"""', 116, initial_indent="    ", subsequent_indent="    ") + "\n" if text else ""
 
 
 def _find_base(fields: list[str], structs: dict[str, list[str]]) -> str:

@@ -55,6 +55,31 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _log = logging.getLogger(__name__)
 
+DESCRIPTION = """
+**A job.** You upload a corpus of documents (`POST /v1/corpora`) and a dataset of questions (`POST /v1/datasets`), and
+submit a job that answers the dataset by a pipeline (`POST /v1/jobs`). The answer is 202 with the job's address in
+`Location`. Poll this address, or follow its events (`GET /v1/jobs/{job}/events`), until the state is `completed`,
+`failed` or `cancelled`. Then read the results (`GET /v1/jobs/{job}/results`), the report with accuracy, interval and
+cost (`GET /v1/jobs/{job}/report`), and the provenance of every sample. `GET /v1/comparison` compares several jobs.
+
+**Authentication.** If the operator requires keys, send `Authorization: Bearer KEY`. Every key has scopes: `read`,
+`submit` or `operate`. A missing key answers 401, a missing scope 403. Without keys, every client that reaches the
+address may use the whole API.
+
+**Errors.** Every error has a body of the type `application/problem+json` with `type`, `title`, `status` and `detail`,
+often with a `hint` that says how to fix the request. Below `/openai/v1` errors have the form of OpenAI's API.
+
+**Pages.** A list answers with `data` and `next_cursor`. Pass `next_cursor` as `cursor` to get the next page; it is null
+on the last page.
+
+**Repeated requests.** Submissions accept an `Idempotency-Key`. The same key with the same body answers with the same
+job for at least 24 hours, so that you can repeat a request whose answer was lost.
+
+**Tags.** A `GET` with `If-None-Match` answers 304 if nothing has changed. Changes that require `If-Match` answer 412 if
+the resource has changed since you read it.
+"""
+"""The introduction of the OpenAPI document, as Markdown."""
+
 
 def create_app(settings: Settings) -> FastAPI:
     """Return the application. While it runs, so do its routines: one scheduler per device, and the others."""
@@ -106,7 +131,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     app = FastAPI(
         title="MathRAG-Gate",
         version="1",
-        summary="Batches of questions answered with retrieval-augmented generation, measured honestly.",
+        summary="Batches of questions answered with retrieval-augmented generation, with measured accuracy.",
+        description=DESCRIPTION,
         lifespan=lifespan,
         openapi_url=None,
         dependencies=[Depends(authorise), Depends(check_storable)],

@@ -96,12 +96,13 @@ class SearchFusion(msgspec.Struct, frozen=True, kw_only=True):
     """How the lists of a search were fused."""
 
     method: Literal["rrf", "weighted"]
+    """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
     rrf_k: int | None
-    """Constant of `rrf`: a list adds weight / (rrf_k + rank)."""
+    """Constant of `rrf`: a list adds weight / (rrf_k + rank). Null with `weighted`."""
     normaliser: str | None
-    """Normaliser of `weighted`, which makes the scores of the lists comparable."""
+    """Normaliser of `weighted`, which makes the scores of the lists comparable. Null with `rrf`."""
     weights: dict[str, float]
-    """Weights of the lists by vectors (`dense`) and by words (`sparse`)."""
+    """Weights of the dense and the sparse list."""
 
 
 def fusion(params: Params, decisions: Sequence[Decision], mode: str) -> SearchFusion:

@@ -21,7 +21,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     invariant: str
     """Number of the invariant, such as "I1"."""
     message: str
-    """What is wrong with each of the rows."""
+    """Description of the error in the rows."""
     rows: tuple[str, ...]
     """Table and id of each row, such as "attempts 17"."""
     items: tuple[int, ...] = ()

@@ -20,9 +20,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "bas
     """Seconds with their source. In the API `source` is called `basis`, and `detail` is called `source`."""
 
     value: float
+    """Estimated seconds."""
     source: Source
+    """Source of the estimate."""
     detail: str
-    """How the value came about, such as "its last loads here" or "4466 MiB at 500 MiB/s"."""
+    """How the value was obtained, such as "its last loads here" or "4466 MiB at 500 MiB/s"."""
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,47 +79,64 @@ class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model in a residency."""
 
     model_id: int
+    """Number of the model in the database."""
     name: str
+    """Name of the model."""
     parallel: int
+    """Number of slots."""
     context: int
+    """Context length of a slot in tokens."""
     memory_mib: int = msgspec.field(name="predicted_mib")
+    """Predicted memory in MiB."""
     basis: str
-    """Source of the memory: learned, declared, estimated or unknown."""
+    """Source of the memory figure: learned, declared, estimated or unknown."""
     calls: int
+    """Number of calls that the model answers."""
     call_s: Estimate
+    """Seconds of a call."""
     load_s: Estimate
+    """Seconds of a load."""
 
 
 class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     """One residency of a plan."""
 
     device: str
+    """Id of the device."""
     models: tuple[PlannedModel, ...]
+    """Models that the device holds at the same time."""
     retrieval_mib: int
     """Memory of searches on the same device; 0 if they run on the CPU."""
     memory_mib: int = msgspec.field(name="predicted_mib")
+    """Predicted memory of models and searches in MiB."""
     budget_mib: int
+    """Memory budget of the device in MiB."""
     resident: bool
-    """It is already there: nothing is loaded, and it is known to fit."""
+    """Whether the device holds the models already, so that nothing is loaded and the memory is known to suffice."""
     load_s: float
+    """Seconds of loading."""
     service_s: float
-    """Seconds of the calls that it answers; if a group comes again, they count only the first time."""
+    """Seconds of the calls that the residency answers. If the same models are loaded several times, only the first
+    residency counts them."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One way to hold the models."""
 
     name: str
+    """Name of this way to hold the models."""
     residencies: tuple[PlannedResidency, ...]
-    """The residencies in order of loading; those of several devices load at the same time."""
+    """The residencies in order of loading; those of different devices load at the same time."""
     loads: int
+    """Number of model loads."""
     flips: int
-    """Residencies that replace another one."""
+    """Number of residencies that replace another one."""
     seconds: float
+    """Seconds of all loads and calls; with several devices, those of the slowest."""
     basis: str
     """Source of the times: measured, assumed, or mixed."""
     refused: str | None
-    """Why it is not possible; null if it is."""
+    """Why the option is impossible; null if it is possible."""
 
     @property
     def rank(self) -> tuple[bool, float, int, int, int]:

@@ -25,32 +25,38 @@ Reply = TypeVar("Reply")
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that the corpus now uses; earlier ones stay on record for the jobs that used them."""
+    """An index that the corpus uses now. Earlier indexes are kept for the jobs that used them."""
 
     index: int
+    """Number of the index in the database."""
     kind: str
+    """Kind of the index: dense or sparse."""
     signature: str
-    """Digest of everything that determines the index under the present settings."""
+    """Digest of everything that determines the index with the current settings."""
     documents: int
+    """Number of documents in the index."""
     reused: bool
     """Whether an existing, undamaged index was used."""
     seconds: float
+    """Seconds that the request spent on the index."""
 
 
 class Indexes(msgspec.Struct, frozen=True, kw_only=True):
     """The indexes of a corpus."""
 
     corpus: int = 0
+    """Number of the corpus in the database."""
     indexes: tuple[Index, ...] = ()
+    """The indexes that the corpus uses now."""
 
 
 class Orphans(msgspec.Struct, frozen=True, kw_only=True):
-    """Indexes with this installation's prefix that no row and no evaluation uses."""
+    """Indexes with this installation's prefix that no corpus and no evaluation uses."""
 
     orphans: tuple[str, ...]
-    """Their names on the server, in order."""
+    """Names of the indexes on the server, in order."""
     deleted: bool
-    """Whether they have been deleted."""
+    """Whether the indexes have been deleted."""
 
 
 class RetrieverProblem(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,13 +74,13 @@ class ValueDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A value that differs between two trees, or that only one of them has."""
 
     name: str
-    """Such as `gate.tau`."""
+    """Path of the value, such as `gate.tau`."""
     change: Literal["added", "removed", "changed"]
-    """What leads from left to right."""
+    """Change from the left side to the right side."""
     left: Any = None
-    """Null where it was added."""
+    """Value on the left; null if it was added."""
     right: Any = None
-    """Null where it was removed."""
+    """Value on the right; null if it was removed."""
 
 
 def compare_trees(left: Tree, right: Tree) -> list[ValueDifference]:

@@ -15,10 +15,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A file whose text on disk differs from the imported one. Hashes are SHA-256 in hex."""
 
     file: str
+    """Path of the file."""
     imported: str | None
-    """None: the file is new."""
+    """Hash of the imported file; null if the file is new."""
     on_disk: str | None
-    """None: the file is gone."""
+    """Hash of the file on disk; null if the file was deleted."""
 
 
 def read_packages(names: Iterable[str]) -> Texts:

@@ -179,42 +179,43 @@ class BodySearch:
 
 
 class LeftOut(msgspec.Struct, kw_only=True):
-    """Why there are fewer questions than the held-out facts have ends."""
+    """Numbers of facts and questions that were left out, by reason."""
 
     repeated: int = 0
-    """Facts that the upload has already contained."""
+    """Number of facts that the upload repeats."""
     known: int = 0
-    """Facts that the graph has, at the same time where there are times."""
+    """Number of facts that the graph has, with the same time if facts have times."""
     unknown_relation: int = 0
-    """Facts of a relation that the graph does not have."""
+    """Number of facts with a relation that the graph does not have."""
     unknown_entity: int = 0
-    """Questions about an entity that the graph does not have."""
+    """Number of questions about an entity that the graph does not have."""
     many_answers: int = 0
-    """Questions with more than 1,000 answers (`ANSWERS`)."""
+    """Number of questions with more than 1,000 answers."""
     answered: int = 0
-    """Questions that a fact of the graph answers, if the choice is `unanswered`."""
+    """Number of questions that a fact of the graph answers; they are left out only with `unanswered`."""
     long: int = 0
-    """Questions of more characters than an item may have."""
+    """Number of questions with more characters than an item may have."""
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Counts questions; only `answers` counts something else."""
+    """Numbers of questions; only `answers` is a number of answers."""
 
     available: int = 0
-    """Questions before the limit is applied."""
+    """Number of questions before `limit` is applied."""
     answers: int = 0
-    """Answers of all questions together."""
+    """Number of answers of all questions together."""
     answered_by_graph: int = 0
-    """Questions with a further answer that a fact of the graph gives (at the same time, if there are times)."""
+    """Number of questions to which a fact of the graph gives a further answer, at the same time if facts have times."""
     unnamed_answers: int = 0
-    """Questions whose answers are all missing from the graph's entities."""
+    """Number of questions whose answers are all missing from the graph's entities."""
     not_after_graph: int = 0
-    """Questions whose time is not after the graph's last fact, so that the corpus contains later facts."""
+    """Number of questions whose time is not after the graph's last fact, so that the corpus contains later facts."""
     with_leads: int = 0
-    """Questions with a rule that leads to an answer."""
+    """Number of questions with a rule that leads to an answer."""
     with_documents: int = 0
-    """Questions with gold documents."""
+    """Number of questions with gold documents."""
     left_out: LeftOut = msgspec.field(default_factory=LeftOut)
+    """Number of facts and questions that were left out, by reason."""
 
 
 # Express facts held out from a graph in the graph's numbers.

@@ -626,23 +626,28 @@ class CalibratedThreshold(msgspec.Struct, frozen=True, kw_only=True):
     """A threshold with its 95 % interval (percentile bootstrap over the observations)."""
 
     value: float | None
-    """None if no threshold meets the criterion."""
+    """The threshold; null if no threshold meets the criterion."""
     low: float | None
+    """Lower end of the interval; null without one."""
     high: float | None
+    """Upper end of the interval; null without one."""
     met: float
-    """Share of the resamples with a threshold; the interval is taken over these."""
+    """Share of the resamples in which a threshold meets the criterion; the interval covers only these."""
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """The calibrated thresholds and the data that they come from."""
 
     trust: float
+    """Share of relevant observations that the upper threshold must reach."""
     observations: int
+    """Number of observations."""
     relevant: int
+    """Number of relevant observations."""
     upper: CalibratedThreshold
-    """The lowest score from which on the share of relevant observations is at least `trust`."""
+    """The lowest score at and above which the share of relevant observations is at least `trust`."""
     lower: CalibratedThreshold
-    """The highest score below which that share is at most 1 - `trust`."""
+    """The highest score below which the share of relevant observations is at most 1 - `trust`."""
 
 
 def calibrate(pairs: Sequence[tuple[float, bool]], trust: float = 0.9, seed: int = 0) -> Calibration:

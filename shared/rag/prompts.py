@@ -41,12 +41,14 @@ ExampleText = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TEXT)
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A worked example (few-shot): a question as the prompt's text shows it, and the answer that the model gave."""
+    """A worked example (few-shot): a question as it appears in the prompt, and the model's answer."""
 
     question: ExampleText
+    """Question of the example."""
     answer: ExampleText
+    """Answer that the model is shown."""
     context: Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)] = ""
-    """Text in the place of the documents."""
+    """Text that replaces `{{context}}` in this example."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -101,28 +101,32 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset that is being generated, or that was."""
+    """The generation of a dataset."""
 
     name: str
+    """Name of the dataset."""
     state: Literal["writing", "ready"]
+    """`writing` while the job runs; `ready` once the dataset is stored."""
     job: str
-    """The job that writes the questions."""
+    """Id of the job that writes the questions."""
     candidates: int
-    """Questions that it writes, at most."""
+    """Maximum number of questions that the job writes."""
     items: int = 0
-    """Questions of the dataset; 0 while they are being written."""
+    """Number of questions in the dataset; 0 while they are being written."""
     left_out: dict[str, int] = {}
-    """Number of candidates that failed a check, by the check."""
+    """Number of candidates that failed a check, by check."""
     failed: int = 0
-    """Candidates whose passages were too long for the judge model, or one of whose calls failed."""
+    """Number of candidates whose passages were too long for the judge model, or with a failed call."""
     spare: int = 0
-    """Candidates that passed every check, but that the dataset did not need."""
+    """Number of candidates that passed every check but were not needed."""
     guessable: int = 0
-    """Items that the judge model answers without any document; their `subject` says so."""
+    """Number of items that the judge model answers without any document; their `subject` says so."""
     found_elsewhere: int = 0
-    """Items whose answer also stands in a document that is not named as relevant, so that recall is understated."""
+    """Number of items whose answer also occurs in a document that is not named as relevant, so that recall is
+    understated."""
     overlap: float | None = None
-    """Mean share of a question's terms that its quotations have: what is near 1 flatters search by words."""
+    """Mean share of a question's terms that occur in its quotations; values near 1 favour search by words. Null without
+    questions."""
 
 
 class Passage(NamedTuple):

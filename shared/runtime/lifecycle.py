@@ -453,10 +453,11 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     """New values; None leaves a field unchanged."""
 
     name: str | None = None
+    """New name, which must be unique."""
     rank: Rank | None = None
-    """Applies to calls in the queue, too."""
+    """New priority; it also applies to calls in the queue."""
     metadata: Metadata | None = None
-    """Replaces all metadata."""
+    """New metadata, which replace all earlier ones."""
 
 
 async def amend(

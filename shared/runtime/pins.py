@@ -334,14 +334,18 @@ TRUST = 0.9
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
-    """Thresholds of one evaluator, from one job."""
+    """Calibrated thresholds of an evaluator."""
 
     id: uuid.UUID
+    """Id of the job."""
     name: str
+    """Name of the job."""
     evaluator: str
+    """The evaluator that the thresholds are for."""
     skipped: int
-    """Answered items that have a label but no confidence from the evaluator."""
+    """Number of answered items with a label but without a confidence from the evaluator."""
     calibration: Calibration
+    """The thresholds and the data that they come from."""
 
 
 async def calibrate_crag(
@@ -513,25 +517,31 @@ class RatingWorth(msgspec.Struct, frozen=True, kw_only=True):
     """One rating of the judge."""
 
     rating: int
+    """Rating of the judge, from 1 to 5."""
     tasks: int
-    """That the judge gave it, and people labelled blindly."""
+    """Number of tasks that the judge gave this rating and people labelled blindly."""
     mean: float | None
-    """Of people's labels; null: they labelled none of these."""
+    """Mean of people's labels of these tasks; null if there are none."""
     worth: float
-    """The same, made to grow with the rating."""
+    """Calibrated value: the mean, adjusted so that it never falls as the rating grows."""
 
 
 class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """A calibration as it is now: another label makes another one."""
+    """The current calibration of the judge's ratings by people's labels."""
 
     set: str
+    """Name of the label set."""
     hash: str
-    """The identity of the calibrated judge: a job that takes `gate.labels` has it in `gate.calibrated.hash`."""
+    """Identity of the calibrated judge; a job with `gate.labels` has it in `gate.calibrated.hash`. It changes with
+    every further label."""
     judge: str
-    """Name of the model."""
+    """Name of the judge model."""
     judge_hash: str
+    """Hash that identifies the version of the judge model."""
     tasks: int
+    """Number of tasks with blind labels."""
     ratings: tuple[RatingWorth, ...]
+    """Calibrated value of every rating."""
 
 
 async def pin_judge_calibration(connection: AsyncConnection, params: Params, pin: Pin | None) -> Params:

@@ -42,19 +42,19 @@ LAST_LOADS = text("""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question costs at most, given what the devices hold now."""
+    """Upper bound of the cost of a question, given the models that the devices hold now."""
 
     loads: int
-    """Models that must be loaded, if nothing else happens on their devices."""
+    """Number of models that must be loaded if the devices get no other work."""
     load_s: float | None
-    """What their last loads took, added up; null: one of them was never loaded here."""
+    """Sum of the seconds of these models' last loads; null if one of them was never loaded on its device."""
     loads_back: int
-    """Resident models with work, which are unloaded for it and loaded again unless they are done within
-    `device.online_patience_s`: what it costs others."""
+    """Number of resident models with work that are unloaded for this question and loaded again afterwards, unless their
+    work ends within `device.online_patience_s`."""
     calls: dict[str, int]
-    """By role; those whose replies are there already are not made again."""
+    """Upper bound of the calls by role; calls whose replies are already stored are not made again."""
     calls_before: int
-    """Model calls that were in the queue already: the resident model's come first."""
+    """Number of model calls in the queue when the question arrives; those of the resident models run first."""
 
 
 async def price_question(

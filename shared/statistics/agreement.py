@@ -31,10 +31,12 @@ class Coefficient(msgspec.Struct, frozen=True, kw_only=True):
     """A coefficient of agreement and its 95 % percentile interval."""
 
     value: float | None
-    """1 is perfect agreement, 0 agreement by chance. None: all ratings are equal, or nothing was rated twice."""
+    """The coefficient: 1 is perfect agreement, 0 agreement by chance. Null if all ratings are equal, or if nothing was
+    rated twice."""
     low: float | None = None
-    """None if too few of the resamples have a value."""
+    """Lower end of the interval; null if too few of the resamples have a value."""
     high: float | None = None
+    """Upper end of the interval; null if too few of the resamples have a value."""
 
 
 def compute_weighted_kappa(table: CountTable) -> float | None:

@@ -57,22 +57,24 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     """A mean over questions with its 95 % interval."""
 
     value: float | None
-    """None: there was no question."""
+    """The mean; null without questions."""
     low: float | None
-    """None: fewer than two questions, or equal values, say nothing about the spread."""
+    """Lower end of the interval; null for fewer than two questions or equal values, which have no spread."""
     high: float | None
+    """Upper end of the interval; null for fewer than two questions or equal values, which have no spread."""
     n: int
+    """Number of questions."""
 
 
 class TestResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a test, before and after correction for the tests that were made with it."""
+    """Result of a test, before and after correction for the other tests."""
 
     p: float
-    """Two-sided."""
+    """Two-sided p-value."""
     adjusted: float
-    """`p` with Holm's correction for the tests that were made together with this one."""
+    """The p-value with Holm's correction for the tests made together with this one."""
     separable: bool
-    """Whether the adjusted p is below 0.05; if not, these questions do not tell the two apart."""
+    """Whether the adjusted p-value is below 0.05. If not, these questions do not show a difference."""
 
 
 AnyTest = TypeVar("AnyTest", bound=TestResult)
@@ -82,12 +84,15 @@ class Difference(TestResult, frozen=True, kw_only=True):
     """The mean of `left - right` over the same questions."""
 
     value: float
+    """The mean difference."""
     low: float | None
-    """Of Student's 95 % interval; None where all differences are equal, as they show no spread."""
+    """Lower end of Student's 95 % interval; null if all differences are equal, which have no spread."""
     high: float | None
+    """Upper end of Student's 95 % interval; null if all differences are equal, which have no spread."""
     effect: float | None
-    """Cohen's d of the differences: mean / standard deviation; None where they are all equal."""
+    """Cohen's d of the differences: mean / standard deviation; null if all differences are equal."""
     n: int
+    """Number of questions."""
 
 
 def estimate_mean(values: Sequence[float], most: float = 1.0) -> Mean:
@@ -211,22 +216,23 @@ class PairComparison(TestResult, frozen=True, kw_only=True):
     """
 
     items: int
+    """Number of items that both systems have a value for."""
     gained: int
-    """Items that the left one has right more often, or with a higher score."""
+    """Number of items that the left system has right more often, or with a higher score."""
     lost: int
-    """Items that the right one has right more often, or with a higher score."""
+    """Number of items that the right system has right more often, or with a higher score."""
     difference: Interval | None
-    """Of the means over these items, left minus right, with its 95 % bootstrap interval over items, drawn within
-    datasets and not corrected for other comparisons; None: there is no such item."""
+    """Difference of the means over these items, left minus right, with a 95 % bootstrap interval over items, resampled
+    within datasets and not corrected for other comparisons; null without common items."""
     corrected: Interval | None
-    """The same with Bonferroni's correction (Dunn 1961): of m comparisons made together each has an interval of
-    1 - 0.05 / m, so that all of them hold at once in 95 % of cases. Holm's test is the sharper one: a difference may be
-    separable and its corrected interval still reach 0. None: no item, or more than `MAX_CORRECTED` comparisons."""
+    """The same with Bonferroni's correction (Dunn 1961): with m comparisons, each has an interval of 1 - 0.05 / m, so
+    that all hold at once in 95 % of cases. Holm's test is more powerful: a difference may be separable although its
+    corrected interval includes 0. Null without common items, or with more than `MAX_CORRECTED` comparisons."""
     effect: float | None
-    """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. Of a score his d of the differences, mean /
-    standard deviation; None where they are all equal."""
+    """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. For a score, Cohen's d of the differences:
+    mean / standard deviation; null if all differences are equal."""
     needed: int | None
-    """Items at which a difference like this one would be found with a probability of 80 %; None: there is none."""
+    """Number of items that would show this difference with a probability of 80 %; null without a difference."""
 
 
 AnyComparison = TypeVar("AnyComparison", bound=PairComparison)

@@ -33,11 +33,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """One version of the configuration."""
 
     version: int = 0
-    """Grows by one with every change; 0 is the shipped configuration."""
+    """Number of the version; it grows by one with every change, and 0 is the shipped configuration."""
     params: dict[str, Any] = {}
-    """Default parameters, nested like a job's, for jobs, searches and chats that do not set them."""
+    """Default parameters, nested as in a job, for jobs, searches and chats that do not set them."""
     changed_by: str | None = None
+    """Name of the API key that made the change, or `local` without keys; null for the shipped configuration."""
     changed_at: datetime | None = None
+    """Time of the change; null for the shipped configuration."""
 
 
 DEEPEST = 8

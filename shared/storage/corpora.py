@@ -36,18 +36,22 @@ SAME_IDS = text("""
 
 
 class Corpus(msgspec.Struct, frozen=True, kw_only=True):
-    """A corpus as users see it."""
+    """A corpus."""
 
     id: int
+    """Number of the corpus in the database."""
     name: str
+    """Name of the corpus."""
     hash: str
     """SHA-256 of the documents' hashes in order."""
     documents: int
+    """Number of documents."""
     indexed: bool
     """Whether both indexes are built, so that jobs can use the corpus."""
     created_at: datetime
+    """Time at which the corpus was stored."""
     graph: str | None = None
-    """The graph whose facts are the documents; null if documents were uploaded."""
+    """Graph whose facts are the documents; null if documents were uploaded."""
 
 
 class CreatedCorpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,26 +191,34 @@ class IndexDetails(msgspec.Struct, frozen=True, kw_only=True):
     """An index build."""
 
     id: int
+    """Number of the index in the database."""
     kind: str
+    """Kind of the index: dense or sparse."""
     state: str
+    """State of the build."""
     signature: str
     """SHA-256 of the recipe."""
     documents: int
+    """Number of documents in the index."""
     recipe: dict[str, Any]
     """Everything that determines the index: back end with options, embedder or tokenizer, and the corpus's hash."""
     created_at: datetime
+    """Time at which the build began."""
     used: bool
-    """Whether searches use this index; others belong to earlier settings."""
+    """Whether searches use this index. Other indexes were built with earlier settings."""
 
 
 class TextSizes(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths of the first 1,000 documents, in bytes of problem and text together."""
 
     sampled: int
+    """Number of measured documents."""
     mean_bytes: float
+    """Mean length in bytes."""
     longest_bytes: int
+    """Largest length in bytes."""
     problems: int
-    """Sampled documents with a problem; the others are plain passages."""
+    """Number of measured documents with a problem; the others are plain passages."""
 
 
 class CorpusDetails(Corpus, frozen=True, kw_only=True):
@@ -215,6 +227,7 @@ class CorpusDetails(Corpus, frozen=True, kw_only=True):
     indexes: list[IndexDetails]
     """Indexes, those in use first."""
     texts: TextSizes
+    """Lengths of the documents."""
 
 
 class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,18 +236,22 @@ class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """Position in the corpus, from 0."""
     id: str
+    """Id of the document from the upload."""
     meta: dict[str, Any]
-    """Further fields of the upload."""
+    """Further fields of the document from the upload."""
 
 
 class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of a corpus in full."""
+    """A complete document of a corpus."""
 
     hash: str
+    """Hash of the document."""
     problem: str
+    """Problem that the text answers; empty for a plain passage."""
     text: str
+    """Text of the document."""
     places: list[CorpusPlace]
-    """The first 100 occurrences; a corpus may hold the same content under several ids."""
+    """The first 100 occurrences; a corpus may have the same content with several ids."""
 
 
 async def load_details(database: Database, name: str) -> CorpusDetails:
@@ -286,16 +303,18 @@ OF_CORPUS = text("""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A document as answers show it."""
+    """A document with texts that may be cut."""
 
     id: str | None
-    """The document's id in the corpus; null if the corpus does not hold it."""
+    """Id of the document in the corpus; null if the corpus does not have the document."""
     hash: str
-    """Hash of the content, by which jobs and provenance name the document."""
+    """Hash of the content, which identifies the document in jobs and provenance."""
     problem: str
+    """Problem that the text answers; empty for a plain passage."""
     text: str
+    """Text of the document."""
     truncated: bool
-    """Whether problem or text are longer than shown."""
+    """Whether problem or text were cut."""
 
 
 async def load_documents(connection: AsyncConnection, corpus: str | None, hashes: Sequence[str]) -> dict[str, Shown]:

@@ -395,8 +395,9 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A page of rows with the cursor of the next one."""
 
     data: list[T]
+    """The rows."""
     next_cursor: str | None
-    """Pass it as `cursor` for the next page; null on the last one."""
+    """Pass it as `cursor` to get the next page; null on the last page."""
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

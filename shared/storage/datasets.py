@@ -40,16 +40,20 @@ FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :data
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset as users see it."""
+    """A dataset."""
 
     id: int
+    """Number of the dataset in the database."""
     name: str
+    """Name of the dataset."""
     hash: str
     """SHA-256 of the items with all their fields, in order."""
     items: int
+    """Number of items."""
     created_at: datetime
+    """Time at which the dataset was stored."""
     grader: str | None = None
-    """Default grader of answers; null means mathematics."""
+    """Default grader of answers; null for mathematics."""
 
 
 class CreatedDataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,30 +287,33 @@ class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
     """Number of items with this subject or level."""
 
     name: str
+    """Subject or level."""
     items: int
+    """Number of items."""
 
 
 class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Counts over the dataset's items."""
 
     counted: int
-    """Number of counted items, at most the first 100,000."""
+    """Number of counted items: the first 100,000 at most."""
     gold: int
-    """Items with an expected answer."""
+    """Number of items with an expected answer."""
     gold_documents: int
-    """Items that name relevant documents."""
+    """Number of items that name relevant documents."""
     nuggets: int = 0
-    """Items with nuggets, the statements that a complete answer contains."""
+    """Number of items with nuggets, the statements that a complete answer contains."""
     subjects: list[ItemCount]
-    """The 50 most frequent subjects."""
+    """Number of items by subject, for the 50 most frequent subjects."""
     levels: list[ItemCount]
-    """The first 50 levels."""
+    """Number of items by level, for the first 50 levels."""
 
 
 class DatasetDetails(Dataset, frozen=True, kw_only=True):
     """A dataset with the counts of its items."""
 
     counts: ItemCounts
+    """Counts of the dataset's items."""
 
 
 async def load_details(database: Database, name: str) -> DatasetDetails:
@@ -410,17 +417,21 @@ class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """Position in the dataset, from 0; `mathrag sample show JOB INDEX` shows a job's answer to it."""
     id: str | None
+    """Id of the item from the upload; null if it has none."""
     question: str
+    """The question."""
     gold: str | None
-    """The expected answer."""
+    """The expected answer; null if the item has none."""
     subject: str | None
+    """Subject of the item; null if it has none."""
     level: str | None
+    """Level of the item; null if it has none."""
     gold_documents: dict[str, int] | None
     """Grades of the relevant documents by id; null if the item names none."""
     nuggets: list[str] | None
     """Statements that a complete answer contains; null if the item has none."""
     relation: str | None
-    """The relation of a graph that the question asks for."""
+    """Relation of a graph that the question is about; null if the item names none."""
 
 
 class DocumentPreview(Shown, frozen=True, kw_only=True):

@@ -31,39 +31,50 @@ RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = A
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
-    """One residency: when and why it was opened, and how long its models took to load."""
+    """One residency: its models, its cause and its times."""
 
     epoch: int
+    """Number of the residency; it grows with every change of the resident models."""
     models: list[str]
+    """Names of the models."""
     cause: str
+    """Why the scheduler loaded these models, such as `first` or `drained`."""
     state: str
+    """State of the residency."""
     reason: str | None
-    """Why it was quarantined, or closed without a decision of the scheduler."""
+    """Why the residency was quarantined, or closed without a decision of the scheduler; null otherwise."""
     wanted_at: datetime
+    """Time at which the scheduler decided to load the models."""
     opened_at: datetime | None
+    """Time from which the models answered calls; null if they never did."""
     closed_at: datetime | None
+    """Time at which the residency ended; null if it has not."""
     load_s: float | None
-    """Total start time of its model servers; null if none was started."""
+    """Total start time of the model servers in seconds; null if none was started."""
     declared_mib: int = 0
-    """Sum of its models' footprints."""
+    """Sum of the models' declared footprints in MiB."""
 
 
 class ResidentModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that the device holds."""
 
     name: str
+    """Name of the model."""
     digest: str | None
+    """Digest of the model's files; null if the server has none."""
     footprint_mib: int
-    """Declared size, which counts against the budget."""
+    """Declared memory in MiB, which counts against the budget."""
     measured_mib: float | None
-    """Measured when its residency was opened."""
+    """Memory in MiB, measured when the residency was opened; null if it was not measured."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's request to keep the device empty."""
 
     reason: str | None
+    """Reason that the operator gave; null if none was given."""
     since: datetime
+    """Time of the request."""
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +83,13 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """State of the newest residency; `unused` if there never was one."""
     epoch: int | None
+    """Number of the newest residency; null if there never was one."""
     models: list[ResidentModel]
     """Resident models; empty unless the newest residency is open."""
     drain: Drain | None
+    """The drain request; null if the device is not drained."""
     flips: list[Flip]
-    """Recent flips, newest first."""
+    """The newest residencies, newest first."""
 
 
 async def list_devices(database: Database) -> set[str]:
@@ -193,14 +206,19 @@ class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a model as a guard registered it."""
 
     backend: str
+    """Program that serves the model, such as `llama.cpp` or `ollama`."""
     digest: str | None
+    """Digest of the model's files; null if the server has none."""
     version: str
-    """Version of its server; empty if the server names none."""
+    """Version of the model's server; empty if the server reports none."""
     device: str | None
+    """Device on which the guard loads the model; null if it needs none."""
     footprint_mib: int
+    """Memory in MiB that counts against the budget."""
     estimated: bool
     """Whether `footprint_mib` was estimated from the model's metadata instead of declared."""
     registered_at: datetime
+    """Time of the registration."""
     served: bool
     """Whether a guard serves it now."""
 
@@ -209,62 +227,83 @@ class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that verified loads took on a device, in MiB."""
 
     device: str
+    """Id of the device."""
     driver: str
+    """Version of the device's driver."""
     parallel: int
     """Number of parallel slots."""
     least_mib: float
+    """Smallest measured memory in MiB."""
     most_mib: float
+    """Largest measured memory in MiB."""
     loads: int
+    """Number of measured loads."""
     measured_at: datetime
+    """Time of the last measurement."""
     digest: str | None
+    """Digest of the model's files; null if the server has none."""
 
 
 class Loads(msgspec.Struct, frozen=True, kw_only=True):
     """Start times of the model's server in the newest 1,000 residencies, in seconds."""
 
     loads: int
+    """Number of starts."""
     median_s: float | None
+    """Median start time in seconds; null without starts."""
     longest_s: float | None
+    """Longest start time in seconds; null without starts."""
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
     """Speed of the model's calls among the newest 20,000 calls of all models."""
 
     calls: int
+    """Number of calls."""
     median_s: float
-    """Seconds from the start of a call to its reply."""
+    """Median of the seconds from the start of a call to its reply."""
     p95_s: float
+    """95th percentile of these seconds."""
     read_tokens_s: float | None
-    """Prompt tokens per second in one slot, as measured by its server; null if it reports none."""
+    """Prompt tokens per second in one slot, as measured by the model's server; null if it reports none."""
     written_tokens_s: float | None
-    """Reply tokens per second in one slot."""
+    """Reply tokens per second in one slot, as measured by the model's server; null if it reports none."""
     since: datetime
+    """Start of the first of these calls."""
     until: datetime
+    """End of the last of these calls."""
 
 
 class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that names the model."""
 
     id: uuid.UUID
+    """Id of the job."""
     name: str
+    """Name of the job."""
     state: str
+    """State of the job."""
     pipeline: str
+    """Pipeline of the job."""
     created_at: datetime
+    """Time of submission."""
     roles: list[str]
+    """Roles for which the job names the model."""
 
 
 class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database knows of a model."""
+    """Registered versions, measurements and jobs of a model."""
 
     versions: list[RegisteredModel]
-    """The served version first, then the newest."""
+    """Registered versions: the served version first, then the newest ones."""
     learned: list[LearnedFootprint]
     """Measured footprints, latest first."""
     loads: Loads
+    """Start times of the model's server."""
     speed: Speed | None
-    """Null if none of the newest calls asked this model."""
+    """Speed of the model's calls; null if none of the newest calls were made to this model."""
     jobs: list[ModelJob]
-    """The newest jobs that name the model, even if their pipelines do not ask it."""
+    """The newest jobs that name the model, including those whose pipelines do not use it."""
 
 
 async def find_served(connection: AsyncConnection, names: Sequence[str]) -> dict[str, RowMapping]:

@@ -57,20 +57,27 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One combination of the grid."""
 
     index: int
+    """Number of the cell, from 0."""
     dataset: str
+    """Name of the dataset."""
     corpus: str | None
+    """Name of the corpus; null if the cell has none."""
     variant: str
+    """Name of the variant."""
     pipeline: str
+    """Name of the pipeline."""
     point: dict[str, Any]
-    """The cell's parameter values by path."""
+    """Values of the grid's parameters in this cell, by path."""
     seed: int
+    """Value of the parameter `seed`."""
     job: uuid.UUID | None
-    """Cells with equal requests share a job."""
+    """Id of the job; null if the cell has none. Cells with equal requests share a job."""
     job_name: str | None
+    """Name of the job; null if the cell has none."""
     state: str
-    """The job's state, or `refused` (no job was made) or `purged` (the job was deleted)."""
+    """State of the job, or `refused` (the cell got no job) or `purged` (the job was deleted)."""
     refused: str | None
-    """Why no job was made."""
+    """Why the cell got no job; null if it got one."""
 
 
 class Member(NamedTuple):
@@ -95,28 +102,34 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """An experiment in a list."""
 
     id: uuid.UUID
+    """Id of the experiment."""
     name: str
+    """Name of the experiment."""
     state: str
-    """running, cancelling, completed, failed, cancelled or purged, whichever of its jobs' states is worst."""
+    """running, cancelling, completed, failed, cancelled or purged: the worst state of its jobs."""
     cells: int
+    """Number of cells."""
     refused: int
-    """Cells without a job."""
+    """Number of cells that got no job."""
     jobs: dict[str, int]
     """Number of jobs by state."""
     created_at: datetime
+    """Time of submission."""
     ended_at: datetime | None
+    """End of the last job; null while a job runs."""
 
 
 class Standing(Entry, frozen=True, kw_only=True):
     """An experiment with the progress of its jobs."""
 
     baseline: str | None
+    """Variant with which the others are compared; null if all pairs are compared."""
     request_counts: jobs.RequestCounts
-    """Samples of all its jobs."""
+    """Samples of all jobs by state."""
     eta_seconds: int | None
-    """Estimated from the pace of ended samples, as of the last one; null without an estimate."""
+    """Estimated seconds until the last job ends, from the pace of the ended samples; null without an estimate."""
     grid: list[Cell]
-    """All cells in the order of the document."""
+    """All cells, in the order of the request."""
 
     @property
     def ended(self) -> bool:

@@ -132,29 +132,38 @@ class RelationSize(msgspec.Struct, frozen=True, kw_only=True):
     """Number of facts of a relation."""
 
     relation: str
+    """Name of the relation."""
     facts: int
+    """Number of facts."""
 
 
 class StoredGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph as users see it."""
+    """A graph."""
 
     id: int
+    """Number of the graph in the database."""
     name: str
+    """Name of the graph."""
     hash: str
     """SHA-256 of the facts in order, one tab-separated line each: subject, relation, object and time."""
     facts: int
     """Number of distinct facts."""
     entities: int
+    """Number of entities."""
     relations: int
+    """Number of relations."""
     time_unit: TimeUnit | None
     """Unit of times: days or the file's own steps; null if facts have no times."""
     first_time: str | None
+    """Time of the earliest fact; null if facts have no times."""
     last_time: str | None
+    """Time of the latest fact; null if facts have no times."""
     largest: list[RelationSize]
     """The five relations with the most facts."""
     corpus: str
     """Corpus whose documents are the facts."""
     created_at: datetime
+    """Time at which the graph was stored."""
 
 
 class CreatedGraph(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,23 +39,25 @@ from shared.storage.database import (
 
 
 class JobFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a job that are stored and shown as its request gives them.
-
-    Requests, forms, submissions, statements and answers take their fields from here (CONTRIBUTING.md says how to add
-    one).
-    """
+    """Fields of a job that are stored and shown as the request gives them. Requests, forms, submissions, statements and
+    answers take their fields from here (CONTRIBUTING.md says how to add one)."""
 
     name: str
+    """Name of the job; it must be unique."""
     dataset: Stored
+    """Name of the dataset."""
     pipeline: Stored
+    """Name of the pipeline."""
     corpus: Stored | None = None
+    """Name of the corpus; null if the pipeline does not search."""
     limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
-    """Number of items to use, from the start of the dataset; all if it has fewer."""
+    """Number of items to use, from the start of the dataset; by default all."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    """Number of answers to each item."""
     reuse: Literal["all", "none"] = "all"
-    """"none" computes every reply again, even if other jobs have it."""
+    """`all`: reuse replies of other jobs; `none`: compute every reply again."""
     rank: Rank = 100
-    """Priority: calls of a smaller rank are claimed first."""
+    """Priority: calls with a smaller rank are claimed first."""
     metadata: Metadata = {}
     """Your own data about the job; the service does not read it."""
 
@@ -119,44 +121,63 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Samples by state: completed, failed, cancelled and in_progress add up to `total`."""
 
     total: int
+    """Number of samples."""
     completed: int
+    """Number of completed samples."""
     failed: int
+    """Number of failed samples."""
     cancelled: int
+    """Number of cancelled samples."""
     in_progress: int
+    """Number of samples that have not ended."""
     unparsed: int
-    """Failed samples whose failure is a model reply that could not be parsed."""
+    """Number of failed samples with a model reply that could not be parsed."""
 
 
 class StageCount(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role that the job has requested so far."""
 
     done: int
+    """Number of calls that have a reply or failed for good."""
     total: int
+    """Number of calls requested so far."""
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """The gate's decision without its score vectors, which the report has."""
 
     strategy: str
+    """Scorer of the job's documents."""
     reason: str
+    """Why this strategy was chosen."""
     tau: float
+    """Threshold of the correlation above which rules replace the judge."""
     rho: float | None
+    """Pearson's correlation of rule and judge scores; null if it is undefined."""
     low: float | None
+    """Lower end of the 95 % interval of `rho`; null if it is undefined."""
     high: float | None
+    """Upper end of the 95 % interval of `rho`; null if it is undefined."""
     pairs: int
+    """Number of documents with both scores."""
     asked: int
+    """Number of judge calls for the calibration."""
     unparsed: int
+    """Number of judge replies that could not be parsed."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A server, index or plug-in that is not available while calls or samples wait for it."""
 
     what: str
+    """Name of the server, index or plug-in."""
     said: str
-    """Error of the last probe."""
+    """Error of the last attempt to reach it."""
     since: datetime
+    """Start of the outage."""
     next_try: datetime | None
-    """In the past: it is being tried, or about to be. Null: at the next start of the service, of a plug-in."""
+    """Time of the next attempt; a past time means that it is under way or about to begin. Null for a plug-in, which is
+    tried again when the service starts."""
 
 
 class TimeLeft(NamedTuple):
@@ -171,51 +192,63 @@ class TimeLeft(NamedTuple):
 # It declares inherited fields with a default again: without one, they are in every answer. `limit` and later fields are
 # missing from an answer that has their default.
 class Job(JobFields, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as users see it."""
+    """A job."""
 
     id: uuid.UUID
+    """Id of the job."""
     state: str
+    """State of the job."""
     corpus: str | None
+    """Name of the corpus; null if the job has none."""
     repeats: int
+    """Number of answers to each item."""
     reuse: str  # type: ignore[assignment]  # as the API has always described it
+    """`all`: replies of other jobs are reused; `none`: every reply is computed again."""
     request_counts: RequestCounts
+    """Samples by state."""
     params: Params | None
-    """Null if this release cannot read them; see `unreadable`."""
+    """Parameters; null if this release cannot read them (see `unreadable`)."""
     rank: int
-    """Calls of jobs with smaller ranks are claimed sooner."""
+    """Priority: calls with a smaller rank are claimed first."""
     metadata: dict[str, str]
+    """Your own data about the job; the service does not read it."""
     version: int
-    """Grows with every change of state, name, rank or metadata."""
+    """Number that grows with every change of state, name, rank or metadata."""
     created_at: datetime
+    """Time of submission."""
     running_at: datetime | None
+    """Time at which the job first entered the state `running`; null before."""
     ended_at: datetime | None
+    """Time of the end; null while the job runs."""
     reached: dict[str, datetime]
-    """When the job first entered each state."""
+    """Time at which the job first entered each state."""
     eta_seconds: int | None
-    """Estimate as of the last ended sample; null without an estimate and in lists."""
+    """Estimated seconds until the end, from the pace of the ended samples; null without an estimate and in lists."""
     requeued_from: uuid.UUID | None
+    """Id of the job that this one repeats; null if it repeats none."""
     reason: str | None
-    """Why the job failed."""
+    """Why the job failed; null if it did not."""
     chain: str | None
     """Hash of the last record, which covers the provenance of all samples; null until the job has ended."""
     gate: Gate | None
+    """Decision of the confidence gate; null without one."""
     eta_between: tuple[int, int] | None = None
-    """The 95 % interval of `eta_seconds`; missing if that is null."""
+    """95 % interval of `eta_seconds`; missing if that is null."""
     experiment: str | None = None
-    """The job's experiment."""
+    """Name of the job's experiment; missing if it belongs to none."""
     submitted_by: str | None = None
-    """Name of the key that submitted it; missing if no key was asked for."""
+    """Name of the key that submitted the job; missing if no key was required."""
     stages: dict[str, StageCount] | None = None
     """Calls by role; missing in lists."""
     unserved: tuple[str, ...] = ()
-    """Models that the job's calls wait for and that no guard serves as they were at submission: their files, arguments,
-    versions or servers have changed, or they are still being identified. Missing in lists."""
+    """Models that the job's calls wait for because no guard serves them as they were at submission: their files,
+    arguments, versions or servers have changed, or they are still being identified. Missing in lists."""
     waiting: tuple[Waiting, ...] = ()
-    """Outages of servers that the job's calls wait for, without being charged."""
+    """Outages that the job's calls wait for; the waits do not count as failed attempts."""
     unreadable: str | None = None
-    """Which part of the job this release cannot read, and why; missing if it can read everything."""
+    """Which part of the job this release cannot read, and why; missing if it can read all."""
     stored_params: dict[str, Any] | None = None
-    """The stored parameters, if `params` is null."""
+    """The stored parameters if `params` is null; missing otherwise."""
 
     @property
     def ended(self) -> bool:
@@ -443,16 +476,22 @@ State = Literal["preparing", "running", "paused", "finalizing", "completed", "fa
 
 
 class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters of a list; None accepts any value."""
+    """Filters of a list; null accepts any value."""
 
     state: State | None = None
+    """State of the job."""
     pipeline: Named | None = None
+    """Name of the pipeline."""
     dataset: Named | None = None
+    """Name of the dataset."""
     corpus: Named | None = None
+    """Name of the corpus."""
     name: Named | None = None
+    """Name of the job."""
     name_contains: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")] | None = None
     """Part of the name, ignoring case."""
     experiment: Named | None = None
+    """Name of the experiment."""
     submitted_by: Named | None = None
     """Name of the key that submitted the job."""
 
@@ -713,16 +752,19 @@ class LaneWork(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one model in one lane."""
 
     lane: Lane
+    """Queue of the calls."""
     model: str
+    """Name of the model."""
     device: str | None
     """Device on which the model must be resident; null if it needs none."""
     queued: int = 0
-    """Pending and claimed calls, at most 20,000."""
+    """Number of pending and claimed calls, up to 20,000."""
     running: int = 0
-    """Calls that a worker has claimed."""
+    """Number of calls that a worker has claimed."""
     ended: int = 0
-    """Calls that ended in the last `window_s` seconds."""
+    """Number of calls that ended in the last `window_s` seconds."""
     window_s: float = WINDOW_S
+    """Length of the window of `ended` in seconds."""
 
 
 async def load_work(connection: AsyncConnection) -> list[LaneWork]:

@@ -274,38 +274,50 @@ class Labeller(msgspec.Struct, frozen=True, kw_only=True):
     """A labeller's progress; the last label of each task counts."""
 
     labeller: str
-    """Name of the API key."""
+    """Name of the labeller's API key, or `local` without keys."""
     labels: int = 0
+    """Number of tasks with a label or an abstention."""
     abstained: int = 0
+    """Number of abstentions."""
     same: int = 0
-    """Labels that agree with the judge or the grader."""
+    """Number of labels that agree with the judge or the grader."""
 
 
 class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A label set as users see it."""
+    """A label set."""
 
     id: int
+    """Number of the label set in the database."""
     name: str
+    """Name of the label set."""
     what: What
+    """What is labelled."""
     job: str
-    """The job from which the tasks were drawn."""
+    """Id of the job from which the tasks were drawn."""
     job_name: str
+    """Name of that job."""
     purged: bool
     """Whether the job was purged; the tasks keep their content."""
     seed: int
+    """Seed of the draw."""
     size: int
     """Requested number of tasks."""
     eligible: int
     """Number of distinct documents, answers or sentences to draw from."""
     tasks: int
+    """Number of tasks."""
     hash: str
     """SHA-256 of all tasks in order."""
     made_by: str
+    """Name of the API key that created the set, or `local` without keys."""
     created_at: datetime
+    """Time at which the set was created."""
     instructions: str
+    """Instructions for labellers."""
     scale: tuple[Value, ...]
     """Values from worst to best."""
     labellers: tuple[Labeller, ...] = ()
+    """Progress of each labeller."""
 
     def of(self, labeller: str) -> Labeller:
         """Return this labeller's progress."""
@@ -431,48 +443,59 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Number of the task, from 1."""
     labeller: str
-    """Name of the API key."""
+    """Name of the labeller's API key, or `local` without keys."""
     at: datetime
+    """Time at which the label was given."""
     blind: bool
     """Whether the labeller did not see the verdict of the judge or the grader."""
     value: Value | None
+    """The value; null for an abstention."""
     abstained: bool
+    """Whether the labeller could not decide."""
     note: str
+    """Free text about the label."""
 
 
 class ExportedLabel(Label, frozen=True, kw_only=True):
-    """A label with its task: a line of an export."""
+    """A label with its task, as one line of an export."""
 
     set: str
+    """Name of the label set."""
     what: What
+    """What is labelled."""
     item: int | None
     """Index of the item in the dataset, from 0; null for a document of the gate's calibration."""
     repeat: int
+    """Number of the repeat, from 0."""
     document: str | None
-    """Hash of the labelled document."""
+    """Hash of the labelled document; null if no document is labelled."""
     answer: str | None
-    """The labelled answer, or the reply."""
+    """The labelled answer or reply; null if none is labelled."""
     sentence: str | None
-    """The labelled sentence of a reply."""
+    """The labelled sentence of a reply; null if none is labelled."""
     system: Value
     """Verdict of the judge or the grader."""
     counts: bool
-    """Whether it is the labeller's last label of this task."""
+    """Whether it is the labeller's last label of the task, which counts."""
 
 
 class LabelTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task to label."""
 
     set: str
+    """Name of the label set."""
     number: int
     """Number of the task, from 1."""
     item: int | None
+    """Index of the item in the dataset, from 0; null for a document of the gate's calibration."""
     repeat: int
+    """Number of the repeat, from 0."""
     content: Content
+    """What to label."""
     system: Value | None
     """Verdict of the judge or the grader; null in blind labelling."""
     label: Label | None
-    """This labeller's last label of the task."""
+    """This labeller's last label of the task; null if there is none."""
 
 
 class NewLabel(NamedTuple):

@@ -73,17 +73,23 @@ class AnswerPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt for answers: a stored one, a shipped one, or a file of the folder `plugins.templates`."""
 
     name: str
+    """Name of the prompt."""
     version: int
-    """Counts the contents that the name has had, from 1."""
+    """Number of the version, from 1."""
     hash: str
-    """SHA-256 of the content, in hex; calls name the prompt by it."""
+    """SHA-256 of the content, in hex; calls identify the prompt by it."""
     text: str
+    """The user message, with the placeholders `{{question}}` and `{{context}}`."""
     system: str = ""
+    """The system prompt; empty if there is none."""
     examples: tuple[Example, ...] = ()
+    """Worked examples, in order."""
     origin: Origin = "stored"
+    """Whether the prompt is stored, shipped, or a file of `plugins.templates`."""
     created_by: str | None = None
-    """Name of the API key, or `local`; null unless it is stored."""
+    """Name of the API key, or `local` without keys; null unless the prompt is stored."""
     created_at: datetime | None = None
+    """Time at which the version was stored; null unless the prompt is stored."""
 
     @property
     def pinned(self) -> str:

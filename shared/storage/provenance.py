@@ -401,18 +401,19 @@ class ResultRow(SampleRow, frozen=True, kw_only=True):
     """An ended sample with its models' replies."""
 
     text: str | None = None
-    """The generator's text; of several, the last one with the sample's answer."""
+    """The generator's text; if there are several, the last one with the sample's answer."""
     prompt: str | None = None
-    """The prompt of that text; null unless prompts are requested."""
+    """The prompt of this text; null unless prompts are requested."""
     judged: tuple[str, ...] = ()
     """Hashes of the rated documents, in the order of `ratings`; empty if the judge rated something else."""
     ratings: tuple[int, ...] = ()
     """The judge's ratings from 1 to 5; replies without a rating are in neither list."""
     prompt_tokens: int = 0
+    """Prompt tokens of all model calls of the sample, including calls that another job had made."""
     completion_tokens: int = 0
-    """Tokens of all the sample's model calls, including calls that another job had made."""
+    """Reply tokens of all model calls of the sample, including calls that another job had made."""
     seconds: float = 0.0
-    """Sum of these calls' durations; concurrent calls each count in full."""
+    """Sum of the durations of these calls in seconds; concurrent calls each count in full."""
 
 
 async def stream_results(database: Database, job: int, *, prompts: bool = False) -> AsyncIterator[list[ResultRow]]:

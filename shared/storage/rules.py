@@ -61,29 +61,36 @@ BATCH = 1000
 
 
 class RuleBank(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule bank as users see it."""
+    """A rule bank."""
 
     id: int
+    """Number of the rule bank in the database."""
     name: str
+    """Name of the rule bank."""
     state: State
-    """`ready` means that the bank is sealed and can be used."""
+    """State of the bank; only a `ready` bank can be used."""
     hash: str | None
-    """SHA-256 of graph, miner, limits and all rules in order; null until the bank is sealed."""
+    """SHA-256 of graph, miner, limits and all rules in order; null until the bank is ready."""
     graph: str | None
-    """Graph from which it was mined; null for an imported bank."""
+    """Graph that the bank was mined from; null for an imported bank."""
     graph_hash: str | None
+    """Hash of this graph; null for an imported bank without one."""
     miner: Miner
+    """The miner."""
     limits: dict[str, Any]
-    """The miner's limits with defaults; empty for an imported bank."""
+    """Limits of the miner, including defaults; empty for an imported bank."""
     relations: int | None
     """Number of mined head relations; null for an imported bank."""
     rules: int
+    """Number of rules."""
     job: str | None
-    """The mining job."""
+    """Id of the mining job; null for an imported bank."""
     reason: str | None
-    """Why the bank has no rules, and what to do."""
+    """Why the bank has no rules, and how to continue; null if there is no problem."""
     created_at: datetime
+    """Time of the request."""
     sealed_at: datetime | None
+    """Time at which the bank became ready; null before."""
 
 
 class ImportOrigin(NamedTuple):
@@ -350,9 +357,11 @@ class HeadRules(msgspec.Struct, frozen=True, kw_only=True):
     """Number of rules that lead to a relation."""
 
     relation: str
+    """Name of the relation."""
     rules: int
+    """Number of rules."""
     best: float
-    """Certainty of the most certain rule."""
+    """Certainty of the most certain rule: its PCA confidence if it has one, or else its standard confidence."""
 
 
 class RuleBankDetails(RuleBank, frozen=True, kw_only=True):
@@ -361,7 +370,7 @@ class RuleBankDetails(RuleBank, frozen=True, kw_only=True):
     heads: list[HeadRules]
     """The 500 relations with the most rules."""
     followed_by: list[ModelJob]
-    """The newest jobs pinned to its content."""
+    """The newest jobs that use the bank's content."""
 
 
 async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetails:

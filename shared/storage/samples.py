@@ -256,17 +256,20 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Filters of a list of samples; None accepts any value."""
+    """Filters of a list of samples; null accepts any value."""
 
     state: Literal["ready", "waiting", "completed", "failed", "cancelled"] | None = None
+    """State of the sample."""
     correct: bool | None = None
-    """Verdict of the job's grader; samples without a verdict match neither value."""
+    """Verdict of the job's grader. Samples without a verdict match neither value."""
     ending: Ending | None = None
-    """How the sample ended: correct, or what was wrong with it (docs/explanation/statistics.md)."""
+    """How the sample ended: correct, or the kind of error (docs/explanation/statistics.md)."""
     subject: Word | None = None
+    """Subject of the item."""
     level: Word | None = None
+    """Level of the item."""
     scored_by: Strategy | None = None
-    """What scored the sample's documents: the gate's choice, or the rules if the question was routed to them."""
+    """Scorer of the sample's documents: the gate's choice, or the rules if the question was routed to them."""
     moved: bool | None = None
     """Whether reranking changed the documents of the prompt or their order."""
     text: Word | None = None
@@ -274,9 +277,9 @@ class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     differing: bool = False
     """Only samples on which the two graders disagree."""
     wrong: bool = False
-    """Only samples with a wrong answer (`correct` is false); failed samples have no verdict."""
+    """Only samples with a wrong answer (`correct` is false). Failed samples have no verdict."""
     noted: bool = False
-    """Only samples to which somebody gave a thumb or a note."""
+    """Only samples with a thumb or a note."""
 
     @property
     def asked(self) -> dict[str, object]:
@@ -571,8 +574,11 @@ class AnsweredSide(msgspec.Struct, frozen=True, kw_only=True):
     """One job's answer."""
 
     answer: str | None
+    """Extracted answer; null if none was found."""
     correct: bool
+    """Whether the answer is correct."""
     truncated: bool
+    """Whether the text was cut off before its end."""
 
 
 class ChangedSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -583,13 +589,21 @@ class ChangedSample(msgspec.Struct, frozen=True, kw_only=True):
     right_index: int
     """Index of the item in the right job's dataset, from 0."""
     repeat: int
+    """Number of the repeat, from 0."""
     custom_id: str | None
+    """Id of the item from the upload; null if it has none."""
     question: str
+    """The question."""
     gold: str | None
+    """The expected answer; null if the item has none."""
     subject: str | None
+    """Subject of the item; null if it has none."""
     level: str | None
+    """Level of the item; null if it has none."""
     left: AnsweredSide
+    """The left job's answer."""
     right: AnsweredSide
+    """The right job's answer."""
 
 
 class Match(NamedTuple):
@@ -605,6 +619,7 @@ class ChangedSamples(msgspec.Struct, frozen=True, kw_only=True):
     """A page of changed samples, with the totals over all pages."""
 
     left_name: str
+    """Name of the left job."""
     right_name: str
     """Name of the right job."""
     gained: int
@@ -612,8 +627,9 @@ class ChangedSamples(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Samples that the right job answered correctly and the left one did not."""
     data: list[ChangedSample]
+    """The samples."""
     next_cursor: str | None
-    """Pass it as `cursor` for the next page; null on the last one."""
+    """Pass it as `cursor` to get the next page; null on the last page."""
 
 
 async def list_changed_samples(

@@ -46,10 +46,17 @@ LOADS = sql("""
 class ChatRequest(BaseModel):
     """A question, and how to answer it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("ChatRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("ChatRequest")},
+    )
 
     question: Question
+    """The question."""
     corpus: Name | None = None
+    """Corpus to search; null answers without documents."""
     pipeline: str | None = None
     """Name of the pipeline; by default `hybrid` with a corpus and `closed-book` without one."""
     params: dict[str, Any] = {}
@@ -57,7 +64,7 @@ class ChatRequest(BaseModel):
     models: dict[str, str] = {}
     """Model names by role, as in `POST /v1/jobs`."""
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 30.0
-    """Longest wait for the answer, in seconds; after it the job goes on and can be polled."""
+    """Longest wait for the answer, in seconds. The job continues after it, and you can poll it."""
 
     def submission(self, holding: Configuration) -> Submission:
         """Return the job that answers the question; parameters that are not given are taken from `holding`.
@@ -89,44 +96,49 @@ class ChatRequest(BaseModel):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What answering the question really took."""
+    """Measured cost of answering the question."""
 
     loads: int
-    """Loads of models that were requested since the question arrived and that answered its calls."""
+    """Number of model loads that were requested after the question arrived and that answered its calls."""
     calls_made: dict[str, int]
     """Calls made for this question, by role."""
     calls_reused: dict[str, int]
-    """Calls by role whose replies were there already, because an earlier question or job had made the same call."""
+    """Calls by role whose replies an earlier question or job had already computed."""
 
 
 class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer, or the job that will have it."""
+    """The answer, or the job that computes it."""
 
     job: uuid.UUID
+    """Id of the job that answers the question."""
     url: str
-    """Address of the job; `/samples/0` below it is the whole provenance."""
+    """Address of the job; append `/samples/0` for the complete provenance."""
     state: str
-    """State of the job; the fields from `cost` on are set once it has ended."""
+    """State of the job; the fields after `price` are set once the job has ended."""
     reason: str | None
     """Why there is no answer; null if there is one or the job still runs."""
     pipeline: str
+    """Name of the pipeline."""
     price: Price
-    """Estimate from before the job ran."""
+    """Estimate of the cost before the job ran."""
     cost: Cost | None = None
+    """Measured cost; null until the job has ended."""
     answer: str | None = None
     """Result that the text states in `\\boxed{}`."""
     extraction: str | None = None
+    """How the answer was found in the text, such as `ok` or `missing`; null without a text."""
     truncated: bool = False
+    """Whether the text was cut off before its end."""
     text: str | None = None
-    """Everything that the generator wrote."""
+    """Complete text that the generator wrote."""
     refusal: str | None = None
-    """Why the question was not answered although nothing failed: no document was relevant enough."""
+    """Why the pipeline refused to answer: no document was relevant enough. Null if it did not refuse."""
     context: list[corpora.Shown] = []
-    """Documents that the generator was shown, in order."""
+    """Documents in the generator's prompt, in order."""
     decisions: list[Decision] = []
-    """Decisions of the pipeline, in order; `fallback` says why a part was left out."""
+    """Decisions of the pipeline, in order; `fallback` says why a step was skipped."""
     warnings: list[str] = []
-    """Set if a demonstration model was asked about something that it cannot know."""
+    """Warnings, for instance that a demonstration model cannot answer this kind of question."""
 
 
 STILL_RUNNING = make_example(
@@ -139,12 +151,13 @@ STILL_RUNNING = make_example(
     answers(ChatAnswer) | answers(ChatAnswer, STILL_RUNNING, status=202), refuses=(404, 429),
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
-    """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in
-    `Location`; the job then goes on (docs/how-to/api.md#search-and-chat).
+    """Answers 200 with the answer and its price if the job ends within `wait_s`. Otherwise it answers 202 with the
+    job's address in `Location`, and the job continues (docs/how-to/api.md#search-and-chat).
 
-    The calls of a chat are claimed before those of batches. If a model is needed that is not resident, the chat waits
-    until the resident model has no work left, for `device.online_patience_s` at most; then the resident model is
-    unloaded, and loaded again afterwards (`price.loads_back`). Asking the same question again costs nothing.
+    The calls of a chat are claimed before those of batches. If the chat needs a model that is not resident, it
+    waits until the resident model has no work left, for at most `device.online_patience_s` seconds. Then the
+    resident model is unloaded, and loaded again afterwards (`price.loads_back`). Asking the same question again
+    costs nothing.
     """
     async with deps.database.transaction() as connection:
         newest = [await residencies.find_newest(connection, device.id) for device in deps.settings.all_devices()]

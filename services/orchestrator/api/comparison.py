@@ -45,19 +45,23 @@ MeasureName = Annotated[
 class JobPairQuery(BaseModel):
     """The two jobs of a pairwise comparison."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     left: str
-    """The first job; a sample counts as gained if this job has it right and the other one wrong."""
+    """Id or name of the left job. A sample counts as gained if this job is right and the other one is wrong."""
     right: str
+    """Id or name of the right job."""
 
 
 class ChangedQuery(JobPairQuery):
     """Which changed samples of the two jobs to list, and which page of them."""
 
     only: Only = "changed"
+    """Which samples to list: all changed ones, those gained by the left job, or those lost by it."""
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
 
 @route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison), refuses=(404, 409))
@@ -67,10 +71,10 @@ async def comparison(
     """Compares two jobs or more by accuracy, or by another `measure`. Items are matched by content
     (docs/explanation/statistics.md#comparisons).
 
-    For each job there is the measure with its interval. For each pair there are McNemar's exact test (for a score the
-    paired randomisation test) with Holm's correction, the difference with a bootstrap interval, alone and with
-    Bonferroni's correction, the effect size, and the number of items that would tell the two apart. One sentence states
-    the finding.
+    Each job has the measure with its interval. Each pair has McNemar's exact test (for a score the paired
+    randomisation test) with Holm's correction, the difference with a bootstrap interval, alone and with
+    Bonferroni's correction, the effect size, and the number of items that would show the difference. `finding`
+    states the result in one sentence.
     """
     return json(await compare_jobs(deps.database, job, baseline, parse_measure(measure)))
 
@@ -80,8 +84,8 @@ async def comparison(
     answers(ChangedSamples), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
-    """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
-    job's dataset. A sample is `gained` if `left` has it right, `lost` if `right` has it right. Samples are matched by
+    """Lists the samples that only one of two jobs answered correctly, in the order of the left job's dataset. A
+    sample is `gained` if only `left` is right, and `lost` if only `right` is right. Samples are matched by
     question, gold answer and repeat.
     """
     return json(await list_changed_samples(deps.database, **query.model_dump()))
@@ -90,8 +94,8 @@ async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) ->
 @route(router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide), refuses=(404, 409))
 async def sample(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
-    left: str,
-    right: str,
+    left: Annotated[str, Query(description="Id or name of the left job.")],
+    right: Annotated[str, Query(description="Id or name of the right job.")],
     deps: RequestDeps,
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:

@@ -48,7 +48,10 @@ class ConfigurationChange(BaseModel):
     """Parameters to change from the next request on. Those that are left out keep their value; null removes one."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": make_example("ConfigurationChange")}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("ConfigurationChange")},
     )
 
     params: dict[str, Any]
@@ -58,7 +61,9 @@ class ConfigurationChange(BaseModel):
 class Restoration(BaseModel):
     """The version to restore."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"version": 2}})
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, strict=True, json_schema_extra={"example": {"version": 2}}
+    )
 
     version: Annotated[int, Field(ge=0, le=LARGEST_KEY), WHOLE]
     """Number of the version; 0 is the shipped defaults."""
@@ -68,7 +73,9 @@ class ConfigurationDifferences(msgspec.Struct, frozen=True, kw_only=True):
     """Two versions of the configuration and the differences between them."""
 
     left: Configuration
+    """The left version."""
     right: Configuration
+    """The right version."""
     differences: list[ValueDifference]
     """Differences by parameter name."""
 
@@ -84,12 +91,12 @@ async def get(deps: RequestDeps, seen: Seen) -> Response:
 
 @route(router, "PATCH", "", Scope.OPERATE, "Change the configuration", CONFIGURATION, refuses=(412, 428))
 async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
-    """Changes the configuration from the next request on, in every process of the API; jobs that were accepted earlier
-    keep their parameters (docs/how-to/api.md#configuration). Requires `If-Match`: another version answers 412, a
-    missing header 428 (docs/how-to/api.md#tags).
+    """Changes the configuration from the next request on, in every process of the API. Jobs that were accepted
+    earlier keep their parameters (docs/how-to/api.md#configuration). Requires `If-Match`: another version answers
+    412, a missing header 428 (docs/how-to/api.md#tags).
 
-    If no job could run with the parameters, the whole change is refused and the problem names the field. Every version
-    is kept, with the name of who made it.
+    If no job could run with the parameters, the whole change is refused and the problem names the field. Every
+    version is kept with the name of its author.
     """
     changed = await change_configuration(deps.database, actor, versions, request.params)
     return respond_with_tag(changed, version=changed.version)
@@ -97,8 +104,8 @@ async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, 
 
 @route(router, "POST", "/restore", Scope.OPERATE, "Restore a configuration", CONFIGURATION, refuses=(404, 412, 428))
 async def restore(request: Restoration, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
-    """Makes a new version with the contents of an older one; 0 restores the shipped defaults. Requires `If-Match`, as a
-    change does. A parameter that this release no longer has is refused, and the problem names it.
+    """Creates a new version with the contents of an older one; 0 restores the shipped defaults. Requires
+    `If-Match`, as a change does. A parameter that this release no longer has is refused, and the problem names it.
     """
     restored = await restore_configuration(deps.database, actor, versions, request.version)
     return respond_with_tag(restored, version=restored.version)
@@ -166,7 +173,7 @@ async def load_versions(database: Database, *versions: int) -> list[Configuratio
     answers(ConfigurationDifferences), refuses=(404,),
 )  # fmt: skip
 async def compare(deps: RequestDeps, left: Version, right: Version) -> Response:
-    """Returns what was added, removed and changed between two versions; version 0 is the shipped defaults."""
+    """Returns the added, removed and changed parameters between two versions; version 0 is the shipped defaults."""
     return json(await compare_versions(deps.database, left, right))
 
 
@@ -182,7 +189,7 @@ async def compare_versions(database: Database, left: int, right: int) -> Configu
 
 @route(router, "GET", "/history", Scope.READ, "List configurations", answers(Page[Configuration]))
 async def history(deps: RequestDeps, limit: Limit = DEFAULT, cursor: str | None = None) -> Response:
-    """Lists every version, newest first: who made it, when, and its parameters."""
+    """Lists every version, newest first, with its author, time and parameters."""
     return json(await configurations.list_versions(deps.database, limit, cursor))
 
 
@@ -205,6 +212,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool
     """Whether the value differs from the default."""
     meaning: str
+    """Description of the setting."""
 
 
 @route(settings_router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting]), name="get")

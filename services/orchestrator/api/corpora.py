@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 
 
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
-    """The corpus, and which lines of the upload were left out of it."""
+    """The corpus, and the lines of the upload that were left out."""
 
     skipped: int
     """Lines without text that were left out; counted only with `skip_empty`."""
@@ -41,12 +41,12 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
 async def create(
     request: Request, deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded
 ) -> Response:
-    """Uploads documents as JSON lines, a JSON array, CSV or Parquet, with the fields `text` (or `contents`, `solution`)
-    and optionally `problem`, `id`, `subject` and `level` (docs/how-to/api.md#uploads). Answers when both indexes are
-    built.
+    """Uploads documents as JSON lines, a JSON array, CSV or Parquet, with the fields `text` (or `contents`,
+    `solution`) and optionally `problem`, `id`, `subject` and `level` (docs/how-to/api.md#uploads). Answers when
+    both indexes are built.
 
-    Answers 201, or 200 if the corpus exists with the same documents. A line that cannot be used rejects the whole
-    upload, unless `on_error=skip` leaves such lines out.
+    Answers 201, or 200 if the corpus exists with the same documents. An unusable line rejects the whole upload;
+    with `on_error=skip` the service leaves out these lines.
     """
     async with upload.read_documents() as reader, aclosing(read_batches(reader)) as records:
         created = await corpora.create(deps.database, name, records)
@@ -94,7 +94,7 @@ async def list_corpora(deps: RequestDeps, limit: Limit = database.DEFAULT, curso
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.CorpusDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
-    """Returns a corpus with its indexes, the recipes they were built by, and the lengths of its texts."""
+    """Returns a corpus with its indexes, their recipes, and the lengths of its texts."""
     return json(await corpora.load_details(deps.database, name))
 
 
@@ -105,13 +105,15 @@ async def get(deps: RequestDeps, name: str) -> Response:
 async def contamination(
     name: str,
     deps: RequestDeps,
-    dataset: Annotated[str, Query(description="Dataset whose questions are searched for.", examples=["math-500"])],
+    dataset: Annotated[
+        str, Query(description="Dataset whose questions are compared with the documents.", examples=["math-500"])
+    ],
 ) -> Response:
-    """Counts the questions of a dataset whose own problem is in the corpus, word for word or nearly so, and gives
-    examples (docs/explanation/statistics.md#contamination).
+    """Counts the questions of a dataset whose own problem is in the corpus, identical or as a near-duplicate, and
+    gives examples (docs/explanation/statistics.md#contamination).
 
-    A search leaves such documents out in any case. Every question is compared with every document, which takes seconds
-    for thousands of documents.
+    A search leaves out these documents in any case. Every question is compared with every document, which takes
+    seconds for thousands of documents.
     """
     return json(await leaks.scan(deps.database, name, dataset))
 
@@ -134,7 +136,7 @@ async def documents(
 async def document(
     deps: RequestDeps, name: str, document: Annotated[str, Path(max_length=200, examples=["9f2c41d0"])]
 ) -> Response:
-    """Returns the document with this hash in full, with every position that it has in the corpus."""
+    """Returns the document with this hash in full, with all its positions in the corpus."""
     return json(await corpora.load_document(deps.database, name, document))
 
 

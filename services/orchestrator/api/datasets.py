@@ -57,7 +57,7 @@ router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 
 class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
-    """The dataset, and which lines of the upload were left out of it."""
+    """The dataset, and the lines of the upload that were left out."""
 
     skipped: int
     """Lines without a question that were left out; counted only with `skip_empty`."""
@@ -68,8 +68,8 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     alternatives: int
     """Items with several different expected answers; any of them counts as correct."""
     warnings: tuple[str, ...] = ()
-    """What the items lack: expected answers and relevant documents, and a grader that suits them; and unread fields
-    that look like misspelt ones."""
+    """Problems of the items, such as missing expected answers, a grader that does not suit them, or unread fields with
+    a similar name to a known one."""
 
 
 @route(
@@ -89,14 +89,14 @@ async def create(
     """Uploads questions as JSON lines, a JSON array, CSV or Parquet, with the fields `question` (or `problem`) and
     optionally `answer`, `id`, `subject`, `level`, `gold_documents` and `nuggets` (docs/how-to/api.md#uploads).
 
-    If `answer` is a list, any of its answers counts as correct. `grader=choice` also needs `choices`, `grader=rubric`
-    also needs `rubric`.
+    If `answer` is a list, any of its elements counts as correct. `grader=choice` also needs `choices`,
+    `grader=rubric` also needs `rubric`.
 
-    `warnings` counts items without an expected answer, says if answers in words would be graded as mathematics, and
-    names fields that look misspelt.
+    `warnings` gives the number of items without an expected answer, says whether textual answers would be graded as
+    mathematics, and names fields that look misspelt.
 
-    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload,
-    unless `on_error=skip` leaves such lines out.
+    Answers 201, or 200 if the dataset exists with the same items. An unusable line rejects the whole upload; with
+    `on_error=skip` the service leaves out these lines.
     """
     if grader is not None:
         check_grader(grader, "grader")
@@ -118,7 +118,7 @@ async def list_datasets(deps: RequestDeps, limit: Limit = database.DEFAULT, curs
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.DatasetDetails), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
-    """Returns a dataset with counts of what its items have, by subject and level."""
+    """Returns a dataset with the numbers of its items by subject and level."""
     return json(await datasets.load_details(deps.database, name))
 
 
@@ -135,7 +135,10 @@ class Draw(BaseModel):
     """Items to draw from a dataset."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"name": "math-40", "size": 40, "rest": "math-460"}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"name": "math-40", "size": 40, "rest": "math-460"}},
     )
 
     name: str
@@ -143,16 +146,18 @@ class Draw(BaseModel):
     size: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE]
     """Number of items to draw."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
+    """Seed of the draw; the same seed draws the same items."""
     rest: str | None = None
-    """Name of a dataset of all other items; by default none is made."""
+    """Name of a dataset of all other items; null creates none."""
 
 
 class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
-    """The datasets of a draw."""
+    """The dataset of the drawn items, and that of the other items."""
 
     drawn: datasets.Dataset
+    """The dataset of the drawn items."""
     rest: datasets.Dataset | None
-    """The items that were not drawn; null if no name was given for them."""
+    """The dataset of the other items; null if the request gave no name for it."""
 
 
 @route(
@@ -161,8 +166,8 @@ class DrawnDatasets(msgspec.Struct, frozen=True, kw_only=True):
     refuses=(404, 409, 429), status_code=201,
 )  # fmt: skip
 async def draw(name: str, request: Draw, deps: RequestDeps) -> Response:
-    """Stores items that are drawn at random as a dataset of their own, for instance to choose a pipeline on them and to
-    measure it on the `rest`. The same seed draws the same items.
+    """Stores randomly drawn items as a new dataset, for instance to choose a pipeline on them and measure it on the
+    `rest`. The same seed draws the same items.
 
     Answers 201, or 200 if the datasets exist with the same items.
     """
@@ -197,9 +202,10 @@ BODY: dict[str, Any] = {
 
 
 class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
-    """The dataset, and what it is made of."""
+    """The dataset, and the number of its questions."""
 
     counts: Counts
+    """Number of questions, and why others were left out."""
 
 
 @route(
@@ -211,12 +217,12 @@ async def create_from_graph(
     request: Request,
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["icews14"])],
-    graph: Annotated[str, Query(description="Graph that the facts are held out from.", examples=["icews14"])],
+    graph: Annotated[str, Query(description="Graph that the held-out facts belong to.", examples=["icews14"])],
     rules: Annotated[str | None, Query(description="Rule bank whose rules lead to the answers.")] = None,
     limit: Annotated[int | None, Query(ge=1, description="Number of questions to draw; by default all.")] = None,
     seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
     side: Annotated[
-        Literal["object", "subject", "both"], Query(description="Which end of a fact a question asks for.")
+        Literal["object", "subject", "both"], Query(description="End of a fact that the questions ask for.")
     ] = "both",
     grader: Annotated[
         Grader, Query(description="`set` asks for all answers; otherwise any of them counts as correct.")
@@ -225,10 +231,11 @@ async def create_from_graph(
         bool, Query(description="Leave out questions that the graph itself answers.")
     ] = False,
 ) -> Response:
-    """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, as `POST
-    /v1/graphs` takes them, and templates of questions as JSON lines (docs/how-to/knowledge-graphs.md#make-questions).
+    """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, in the
+    form of `POST /v1/graphs`, and templates of questions as JSON lines
+    (docs/how-to/knowledge-graphs.md#make-questions).
 
-    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload.
+    Answers 201, or 200 if the dataset exists with the same items. An unusable line rejects the whole upload.
     """
     choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
     await graphs.get(deps.database, graph)  # an unknown one is refused before the body is read
@@ -306,25 +313,31 @@ class GenerationBody(BaseModel):
     """A dataset to generate."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"name": "handbook", "corpus": "handbook"}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"name": "handbook", "corpus": "handbook"}},
     )
 
     name: str
+    """Name of the new dataset."""
     corpus: Stored
+    """Corpus whose passages the questions are written from."""
     size: Annotated[int, Field(ge=1, le=MOST_CANDIDATES), WHOLE] = 100
-    """Most questions of the dataset."""
+    """Maximum number of questions in the dataset."""
     candidates: Annotated[int, Field(ge=1, le=MOST_CANDIDATES), WHOLE] | None = None
-    """Questions to write, of which those that pass every check are kept, up to `size`; by default twice as many."""
+    """Number of questions to write; up to `size` of those that pass every check are kept. By default it is twice
+    `size`."""
     hops: Annotated[list[Literal[1, 2]], Field(min_length=1, max_length=2)] = [1]
-    """Passages that a question needs: [1], [2], or [1, 2] for both kinds in turn."""
+    """Number of passages that a question needs: [1], [2], or [1, 2] to alternate."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
     """Seed of the draw of passages."""
     styles: Annotated[list[Annotated[Stored, Field(min_length=1)]], Field(max_length=MOST_STYLES)] = []
-    """How to word the questions, such as "Ask as a customer who is in a hurry."; each is used in turn."""
+    """Instructions for the wording, such as "Ask as a customer who is in a hurry."; each is used in turn."""
     grader: str = "contains"
     """Grader of the answers, unless a job names another."""
     models: dict[Key, Stored] = {}
-    """Model names by role; only `judge` is asked."""
+    """Model names by role; only the role `judge` is used."""
 
     def to_request(self, submitted_by: str | None) -> GenerationRequest:
         """Return the request after checking it.
@@ -354,11 +367,11 @@ class GenerationBody(BaseModel):
 )  # fmt: skip
 async def generate_dataset(body: GenerationBody, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Starts a job in which the judge model writes questions from passages of the corpus and checks them
-    (docs/how-to/test-sets.md). Follow `job`; after its end, the same request again stores the dataset of the questions
-    that passed.
+    (docs/how-to/test-sets.md). Follow the job in `job`. When it has ended, send the same request again to store the
+    questions that passed as a dataset.
 
-    Answers 202 while they are being written, 201 when the dataset was stored, and 200 if it was stored before. After a
-    job that failed or was cancelled, the same request starts another one, which keeps what is done.
+    Answers 202 while the job runs, 201 when it stores the dataset, and 200 if the dataset was stored before. If the
+    job failed or was cancelled, the same request starts another job, which keeps the finished calls.
     """
     generation, new = await generate(deps.database, deps.settings, body.to_request(caller.name))
     if generation.state == "writing":
@@ -402,13 +415,13 @@ async def training(
     name: str,
     deps: RequestDeps,
     rules: Annotated[str, Query(description="Rule bank whose rules lead to the answers.", examples=["kinship"])],
-    form: Annotated[Form, Query(alias="as")] = "pairs",
+    form: Annotated[Form, Query(alias="as", description="Form of the lines.")] = "pairs",
     graph: Annotated[str | None, Query(description="Graph that an imported bank was mined from.")] = None,
     limit: Annotated[
         int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
     ] = None,
-    seed: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
-    cot: Annotated[bool, Query(description="With `messages`: let the reply first name rule and document.")] = False,  # noqa: FBT002
+    seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
+    cot: Annotated[bool, Query(description="With `messages`: replies first name rule and document.")] = False,  # noqa: FBT002
 ) -> Response:
     """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
     (docs/how-to/retrieval.md#tuning): `pairs` and `triplets` for retrievers, `instructions` and `messages` for

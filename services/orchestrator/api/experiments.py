@@ -36,45 +36,54 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 
 class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Addresses of what belongs to an experiment."""
+    """Addresses of the resources of an experiment."""
 
     itself: str
+    """Address of the experiment."""
     report: str
+    """Address of the experiment's report."""
     jobs: str
+    """Address of the list of the experiment's jobs."""
 
 
 class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
-    """An experiment with the addresses of what belongs to it."""
+    """An experiment with links to its resources."""
 
     links: ExperimentLinks
+    """Addresses of related resources."""
     warnings: tuple[str, ...] = ()
-    """Things to know before waiting for the experiment; only in the answer to its submission."""
+    """Warnings about the submission; only in its response."""
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an experiment would run and cost."""
+    """Size, calls and time of an experiment."""
 
     name: str
+    """Name of the experiment."""
     cells: int
+    """Number of cells: combinations of dataset, variant, grid point and seed."""
     refused: int
-    """Cells that will not be run, with the reason."""
+    """Number of cells that would be refused; `notes` says why."""
     jobs: int
     """Number of distinct jobs; cells with equal requests share one."""
     samples: int
+    """Number of samples of all jobs."""
     calls: dict[str, planning.RoleCalls]
     """Upper bound of the calls, by role."""
     plan: PlanView
     """Loads and seconds for that many calls, and where the figures come from."""
     notes: list[str]
+    """Remarks on the plan, such as why cells are refused."""
 
 
 class PilotView(ExperimentView, frozen=True, kw_only=True):
-    """A pilot: the experiment that it runs, and what it leaves aside."""
+    """The experiment of a pilot, and the questions and candidates that it leaves out."""
 
     rest: str | None
-    """Dataset of the questions that were not drawn, to measure the chosen pipeline on; null if all are asked."""
+    """Dataset of the questions that were not drawn, for a measurement of the chosen pipeline; null if all questions are
+    used."""
     left_out: dict[str, str]
-    """Why default candidates are not tried, by name."""
+    """Default candidates that are not tried, by name, with the reason."""
 
 
 ONE = answers(ExperimentView)
@@ -83,12 +92,12 @@ ACCEPTED = answers(ExperimentView, status=202)
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a grid of jobs (docs/how-to/experiments.md). 202 means that all jobs are committed in one transaction;
-    otherwise none is. `Location` is the address of the experiment. With an `Idempotency-Key` the request can be
-    repeated safely (docs/how-to/api.md#idempotency).
+    """Submits a grid of jobs (docs/how-to/experiments.md). 202 means that all jobs are committed in one
+    transaction; any other status means that none is. `Location` is the address of the experiment.
 
-    Cells with equal requests share a job, and jobs share their calls. As for jobs, the same key with the same body
-    answers with the same experiment.
+    Cells with equal requests share a job, and jobs share their calls. With an `Idempotency-Key` you can safely
+    repeat the request: the same key with the same body answers with the same experiment
+    (docs/how-to/api.md#idempotency).
     """
     once = make_keyed_request(key, "POST /v1/experiments", request.model_dump())
     async with deps.drafting:
@@ -99,8 +108,8 @@ async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, 
 
 @route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan), refuses=(404,))
 async def plan(request: Experiment, deps: RequestDeps) -> Response:
-    """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. What jobs share is
-    counted once as far as it can be known in advance; calls are upper bounds.
+    """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. Calls that are
+    known to be shared count once; the numbers of calls are upper bounds.
     """
     async with deps.drafting:
         grid = await lifecycle.expand_in_thread(deps.database, deps.settings, request)
@@ -126,11 +135,11 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
     refuses=(404, 409, 429), status_code=202,
 )  # fmt: skip
 async def pilot(request: Pilot, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Draws some questions of a dataset and submits an experiment that answers them by several pipelines
+    """Draws questions of a dataset and submits an experiment that answers them by several pipelines
     (docs/how-to/experiments.md#pilot). The experiment's report then has a `recommendation`.
 
-    Questions, the others (`rest`) and the experiment are named after the pilot. The same key with the same body answers
-    with the same experiment.
+    The datasets of the drawn and the other questions (`rest`) and the experiment are named after the pilot. The
+    same key with the same body answers with the same experiment.
     """
     once = make_keyed_request(key, "POST /v1/experiments/pilot", request.model_dump())
     async with deps.drafting:
@@ -150,9 +159,7 @@ async def list_experiments(deps: RequestDeps, limit: Limit = database.DEFAULT, c
 
 @route(router, "GET", "/{experiment}", Scope.READ, "Get an experiment", ONE | UNCHANGED, refuses=(404, 409))
 async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
-    """Returns every cell with its job and state, the counts of samples, and the estimate. The experiment is given by
-    id, by name, or by the first characters of its id.
-    """
+    """Returns every cell with its job and state, the counts of samples, and the estimate."""
     found = await experiments.get(deps.database, experiment)
     return respond_with_tag(_make_view(found), seen=seen, headers=None if found.ended else {"Retry-After": POLL_S})
 
@@ -183,10 +190,11 @@ async def cancel(experiment: str, deps: RequestDeps, caller: RequestCaller) -> R
     ACCEPTED, refuses=(404, 409, 429), status_code=202,
 )  # fmt: skip
 async def resume(experiment: str, deps: RequestDeps, caller: RequestCaller) -> Response:
-    """Requeues the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
+    """Requeues the jobs of the experiment that failed or were cancelled, and those with samples that failed for a
     temporary reason.
 
-    What ended well is not run again, and what failed computes only what is missing. A second request changes nothing.
+    Completed samples do not run again, and failed ones compute only the missing calls. A second request changes
+    nothing.
     """
     await _check_owns(deps, experiment, caller)
     async with deps.drafting:

@@ -34,8 +34,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The lease that Redis holds and that workers read."""
 
     epoch: int
+    """Number of the residency; it grows with every change of the resident models."""
     phase: str
+    """Phase of the residency."""
     models: list[str]
+    """Names of the models that the lease covers."""
 
 
 class GuardState(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +47,15 @@ class GuardState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     reachable: bool
+    """Whether the guard answered."""
     state: str | None = None
     """Step of the current flip; `open` means that calls are admitted."""
     epoch: int | None = None
+    """Number of the residency that the guard serves."""
     in_flight: int | None = None
-    """Number of model calls that are running."""
+    """Number of running model calls."""
     detail: str | None = None
-    """Why the guard's state is unknown."""
+    """Why the guard's state is unknown; null if it is known."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,25 +68,34 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured: float | None
     """Memory of the models' processes, measured when the residency was opened; null if nothing was measured."""
     remark: str | None = None
-    """Models on a processor that use more memory than they declare; missing if there are none."""
+    """Models on a CPU that use more memory than declared; missing if there are none."""
 
 
 class DeviceView(devices.DeviceState, frozen=True, kw_only=True):
     """A device, the models that it holds, and the reason."""
 
     device: str
+    """Id of the device, such as `gpu:0`."""
     memory: Memory
+    """Memory of the device's models."""
     lease: Lease | None
-    """Lease in Redis. Null means that Redis holds none or does not answer; then nobody claims model calls."""
+    """Lease in Redis; null if Redis holds none or does not answer. Without a lease, no worker claims model calls."""
     guard: GuardState
+    """State of the guard that loads the device's models."""
 
 
 class DrainRequest(BaseModel):
     """The reason for a drain; the body may be left out."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"reason": "driver update"}})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"reason": "driver update"}},
+    )
 
     reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
+    """Reason for the drain, which `GET /v1/gpus` shows; null for none."""
 
 
 DRAINED = make_example(DeviceView, drain={"reason": "driver update", "since": "2026-11-21T08:01:00Z"})
@@ -97,16 +111,16 @@ QUARANTINED = make_example(
 
 @route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView]), name="listed")
 async def list_devices(deps: RequestDeps) -> Response:
-    """Lists every device that is configured or has ever held a model, by name, each as `GET /v1/gpus/{device}` shows
-    it.
+    """Lists every device that is configured or has ever held a model, by name, in the form of `GET
+    /v1/gpus/{device}`.
     """
     return json(await load_devices(deps))
 
 
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
-    """Returns what the device holds and why (docs/how-to/api.md#devices). The answer comes from the database; lease and
-    guard are asked as well, and a failure to reach them is shown in the answer.
+    """Returns the models that the device holds and the reason (docs/how-to/api.md#devices). The response comes from
+    the database. The service also queries the lease and the guard, and shows if it cannot reach them.
     """
     return json(await _make_view(deps, await check_device(deps, device)))
 
@@ -116,11 +130,11 @@ async def get(device: Device, deps: RequestDeps) -> Response:
     answers(DeviceView, DRAINED, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
-    """Lets calls in flight end, unloads the models, and loads no model until `release`, even across restarts
+    """Lets calls in flight finish, unloads the models, and loads no model until `release`, even after a restart
     (docs/how-to/api.md#devices).
 
-    Queued calls stay queued: jobs wait and none fails. 202 means that the request is stored. The device is empty once
-    `state` is `open` or `closed` and `models` is empty. A second request changes nothing.
+    Queued calls stay queued, so jobs wait and do not fail. 202 means that the request is stored. The device is
+    empty once `state` is `open` or `closed` and `models` is empty. A second request changes nothing.
     """
     await devices.drain_device(
         deps.database, await check_device(deps, device), request.reason if request else None, actor
@@ -147,8 +161,8 @@ async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     answers(DeviceView, QUARANTINED, status=202), refuses=(404, 503), status_code=202,
 )  # fmt: skip
 async def retry(device: Device, deps: RequestDeps, actor: Actor) -> Response:
-    """Has a quarantined device tried again as soon as a call needs it, without the rest of the pause
-    (docs/how-to/api.md#devices). A device that is not quarantined stays as it is.
+    """Ends the pause of a quarantined device, so that it is tried again as soon as a call needs it
+    (docs/how-to/api.md#devices). A device that is not quarantined does not change.
     """
     lease = RedisLease(deps.redis, await check_device(deps, device))
     try:
@@ -228,19 +242,20 @@ now_router = APIRouter(prefix="/v1/now", tags=["gpus"])
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service is doing at this moment."""
+    """The current activity of the service."""
 
     devices: list[DeviceView]
+    """Every device that is configured or has held a model, by name."""
     lanes: list[jobs.LaneWork]
     """Models with calls that are queued in a lane, or that ended in the last 30 s."""
     next_flips: dict[str, NextFlip]
-    """The next flip by device; a device is missing if no call waits for a model that it does not hold."""
+    """The next change of models by device; a device is missing if no call waits for a model that it does not hold."""
 
 
 @route(now_router, "GET", "", Scope.READ, "Get the current activity", answers(Now))
 async def now(deps: RequestDeps) -> Response:
-    """Returns the devices as `GET /v1/gpus` shows them, the calls that are queued and ended by lane and model, and what
-    flips wait for.
+    """Returns the devices in the form of `GET /v1/gpus`, the queued and ended calls by lane and model, and the
+    calls that changes of models wait for.
     """
     return json(await load_activity(deps))
 

@@ -50,17 +50,18 @@ class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
     """The graph, and counts of the upload."""
 
     repeated: int
-    """Facts that were left out because the upload contained them before."""
+    """Number of facts that were left out because they were repeated in the upload."""
     documents: int
-    """Number of documents of the corpus."""
+    """Number of documents in the corpus."""
 
 
 class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The deleted graph, and the corpus that is left."""
+    """The deleted graph, and its corpus, which still exists."""
 
     deleted: str
+    """Name of the deleted graph."""
     corpus: str
-    """Name of the graph's corpus, which is not deleted."""
+    """Name of the graph's corpus, which still exists."""
     hint: str
     """Command that deletes the corpus."""
 
@@ -76,11 +77,11 @@ async def create(
     name: Annotated[str, Query(examples=["icews14"])],
     inverse: Annotated[bool, Query(description="Add a document for the inverse of each fact.")] = False,  # noqa: FBT002
 ) -> Response:
-    """Uploads facts as tab-separated lines of subject, relation, object and optionally time, or as JSON lines; either
-    may be compressed with gzip (docs/how-to/knowledge-graphs.md). Answers when the graph and its corpus of the same
-    name can be used.
+    """Uploads facts as tab-separated lines of subject, relation, object and optionally time, or as JSON lines; both
+    may be compressed with gzip (docs/how-to/knowledge-graphs.md). Answers when the graph and its corpus of the
+    same name can be used.
 
-    Answers 201, or 200 if the graph exists with the same facts. A line that cannot be used rejects the whole upload.
+    Answers 201, or 200 if the graph exists with the same facts. An unusable line rejects the whole upload.
     """
     limits = deps.settings.limits
     async with spool(request, limits) as file, deps.graph_reading:
@@ -122,7 +123,9 @@ async def get(deps: RequestDeps, name: str) -> Response:
 
 @route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
-    """Deletes a graph; its corpus stays, as an ordinary one. Answers 409 if a rule bank was mined from the graph."""
+    """Deletes a graph. Its corpus remains and can still be used. Answers 409 if a rule bank was mined from the
+    graph.
+    """
     graph = await graphs.delete(deps.database, name)
     hint = f"mathrag corpus delete {graph.corpus}"
     return json(DeletedGraph(deleted=graph.name, corpus=graph.corpus, hint=hint))

@@ -26,7 +26,9 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """The checks, and whether all of them pass."""
 
     ready: bool
+    """Whether every check passes."""
     checks: list[Check]
+    """The checks, in the order in which they ran."""
 
 
 @route(router, "GET", "/healthz", None, "Is this process up?", answers(dict[str, str], {"status": "ok"}))

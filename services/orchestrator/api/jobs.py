@@ -62,11 +62,16 @@ from shared.storage.jobs import JobFields, JobSelection, JobSnapshot, JobStateCh
 class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
     """A job to submit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("JobRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("JobRequest")},
+    )
 
     params: dict[str, Any] = {}
-    """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
-    """
+    """Parameters, nested such as {"gate": {"tau": 0.3}}. The others come from `GET /v1/configuration` or else have
+    their defaults."""
     models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
 
@@ -96,15 +101,18 @@ class MeasureBody(BaseModel):
     """What to measure of an ended job."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"params": {"metrics": {"names": ["faithfulness"]}}}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"params": {"metrics": {"names": ["faithfulness"]}}}},
     )
 
     name: str | None = None
-    """Name of the new job; by default the ended job's with `-measured`."""
+    """Name of the new job; by default the name of the ended job followed by `-measured`."""
     params: dict[str, Any] = {}
-    """Parameters of the group `metrics`; the others are those of the ended job."""
+    """Parameters of the group `metrics`; all others are taken from the ended job."""
     models: dict[Key, Stored] = {}
-    """Model names by role; only `judge` is asked."""
+    """Model names by role; only the role `judge` is used."""
 
     def make_request(self, holding: Configuration, submitted_by: str | None) -> MeasureRequest:
         """Return the request after checking it; parameters that it does not set are taken from `holding`.
@@ -129,7 +137,10 @@ class JobChange(make_model(Amendment), BaseModel):  # type: ignore[misc]
     """Fields of a job to change; those that are left out stay."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}},
     )
 
     def make_amendment(self) -> Amendment:
@@ -146,12 +157,14 @@ class JobChange(make_model(Amendment), BaseModel):  # type: ignore[misc]
 class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
     """Which jobs to list, and which page of them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     sort: Sort = "newest"
-    """Order of the list; `state` puts running jobs first, then those that did not end well."""
+    """Order of the list; `state` lists running jobs first, followed by failed and cancelled ones."""
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
     def make_selection(self) -> JobSelection:
         """Return the filters without the page."""
@@ -162,24 +175,31 @@ class JobFilters(make_model(JobSelection), BaseModel):  # type: ignore[misc]
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Addresses of what belongs to a job."""
+    """Addresses of the resources of a job."""
 
     itself: str
+    """Address of the job."""
     events: str
+    """Address of the job's event stream."""
     samples: str
+    """Address of the job's samples."""
     results: str
+    """Address of the job's results."""
     report: str
+    """Address of the job's report."""
     provenance: str
+    """Address of the job's provenance."""
 
 
 class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
-    """A job with the addresses of what belongs to it."""
+    """A job with links to its resources."""
 
     links: Links
+    """Addresses of related resources."""
     accuracy: Accuracy | None = None
     """Accuracy as in the job's report; missing until the job has ended."""
     warnings: tuple[str, ...] = ()
-    """Things to know before waiting for the job; only in the answer to its submission."""
+    """Warnings about the submission; only in its response."""
 
 
 def make_view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | None = None) -> JobView:
@@ -217,27 +237,29 @@ ACCEPTED = answers(JobView, status=202)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the job's rows satisfy the invariants."""
+    """Result of checking the invariants of a job."""
 
     clean: bool
+    """Whether no invariant is violated."""
     violations: list[audit.Violation]
+    """The violations, by invariant."""
     source_changed: str | None = None
-    """Set if the job's pipeline has changed since the job ran. The audit is still clean if replays give
-    the same outcomes.
-    """
+    """Set if the job's pipeline has changed since the job ran. The audit is still clean if a replay gives the same
+    outcomes."""
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
-    the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
-    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts
-    (docs/how-to/knowledge-graphs.md#rulerag), items without an expected answer, answers in words that are graded as
-    mathematics, and gold documents that the corpus lacks. With an `Idempotency-Key` the request can be repeated safely
-    (docs/how-to/api.md#idempotency).
+    """Submits a job. 202 means that the job is committed to the database and survives the loss of every other
+    service. Poll the address in `Location`.
 
-    For at least 24 hours the same `Idempotency-Key` with the same body answers with the same job. Another body answers
-    422, and a repetition while the first request is still being answered 409.
+    `warnings` names source files that were edited but do not run (docs/how-to/operations.md#edited-source-files),
+    items whose relation no rule predicts (docs/how-to/knowledge-graphs.md#rulerag), items without an expected
+    answer, textual answers that are graded as mathematics, and gold documents that the corpus does not have.
+
+    With an `Idempotency-Key` you can safely repeat the request (docs/how-to/api.md#idempotency). For at least 24
+    hours, the same key with the same body answers with the same job. Another body answers 422, and a repetition
+    while the first request is still being answered 409.
     """
     submission = request.submission(await configurations.load_newest(deps.database))
     return await _submit(deps, caller, submission, make_keyed_request(key, "POST /v1/jobs", request.identity()))
@@ -247,8 +269,8 @@ async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, 
     router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
 async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
-    """Submits a new job with the request of one that has ended. Replies are shared, so only what failed is computed
-    again (docs/how-to/api.md#pause-and-requeue).
+    """Submits a new job with the request of a job that has ended. Jobs share replies, so only failed calls are
+    computed again (docs/how-to/api.md#pause-and-requeue).
 
     Answers 409 if the job has not ended.
     """
@@ -263,9 +285,9 @@ async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: Idemp
 async def measure(
     job: str, body: MeasureBody, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey
 ) -> Response:
-    """Measures the answers of a completed job by a new job of the pipeline `measured`, which asks the judge model alone
-    and changes nothing of the other one. Failed samples are left out. Grades are reused, and so are the metrics' calls
-    that any job has made before (docs/how-to/imports.md#measure-a-job-later).
+    """Measures the answers of a completed job by a new job of the pipeline `measured`, which calls only the judge
+    model and does not change the completed job. Failed samples are left out. Grades are reused, and so are metric
+    calls that any job has made before (docs/how-to/imports.md#measure-a-job-later).
 
     Answers 409 if the job has not completed, or has no answers.
     """
@@ -328,10 +350,8 @@ async def load_page(deps: Deps, filters: JobFilters) -> database.Page[JobView]:
 
 @route(router, "GET", "/{job}", Scope.READ, "Get a job", JOB | UNCHANGED, refuses=(404, 409))
 async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
-    """Returns the state, counts, calls by stage, estimate and links of a job. With `If-None-Match` it answers 304 if
-    nothing has changed (docs/how-to/api.md#tags).
-
-    The job is given by id, by name, or by the first characters of its id (four or more).
+    """Returns the state, counts, calls by stage, estimate and links of a job. With `If-None-Match` it answers 304
+    if nothing has changed (docs/how-to/api.md#tags).
 
     The state may be 0.1 s old, and the progress 0.5 s, or some seconds for a very large job.
     """
@@ -361,9 +381,9 @@ async def change(
     router, "POST", "/{job}/cancel", Scope.SUBMIT, "Cancel a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def cancel(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
-    """Cancels a job: 202 with the state `cancelling`. None of its calls is started any more; calls in flight may still
-    end. Its samples are ended in batches, 300,000 in about a minute. A second request changes nothing; a job that has
-    ended answers 409.
+    """Cancels a job and answers 202 with the state `cancelling`. No new calls start; calls in flight may finish.
+    The samples end in batches, 300,000 in about a minute. A second request changes nothing. A job that has ended
+    answers 409.
     """
     public_id = await _resolve_own(deps, job, caller)
     await cancel_job(deps.database, public_id, versions)
@@ -373,8 +393,8 @@ async def cancel(job: str, deps: RequestDeps, caller: RequestCaller, versions: V
 
 @route(router, "POST", "/{job}/pause", Scope.SUBMIT, "Pause a job", ACCEPTED, refuses=(404, 409, 412), status_code=202)
 async def pause(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
-    """Pauses a job: none of its calls is started any more; calls in flight may still end. A second request changes
-    nothing; a job that has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
+    """Pauses a job. No new calls start; calls in flight may finish. A second request changes nothing. A job that
+    has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
     """
     public_id = await _resolve_own(deps, job, caller)
     await pause_job(deps.database, public_id, versions)
@@ -386,8 +406,8 @@ async def pause(job: str, deps: RequestDeps, caller: RequestCaller, versions: Ve
     router, "POST", "/{job}/resume", Scope.SUBMIT, "Resume a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def resume(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
-    """Resumes a paused job where it was. Changes nothing if the job is not paused; a job that has ended answers 409
-    (docs/how-to/api.md#pause-and-requeue).
+    """Resumes a paused job at the point where it was paused. A job that is not paused does not change. A job that
+    has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
     """
     public_id = await _resolve_own(deps, job, caller)
     await resume_job(deps.database, public_id, versions)
@@ -431,10 +451,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event of the stream: three lines, followed by an empty one."""
 
     event: Literal["state", "gate", "progress"]
+    """Type of the event."""
     data: str
     """JSON object: a change of state, the gate's decision, or the progress of the job."""
     id: str
-    """Id to send as `Last-Event-ID` in order to continue after this event."""
+    """Id of the event; send it as `Last-Event-ID` to continue after it."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -549,11 +570,12 @@ RESPONSES: dict[int | str, Any] = {
 async def events(
     watched: Annotated[tuple[JobSnapshot, StreamPosition], Depends(_check_watch)], deps: RequestDeps
 ) -> AsyncIterator[ServerSentEvent]:
-    """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change, `progress`
-    when counts have changed, `gate` when the gate has decided. The final state comes last.
+    """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change,
+    `progress` when counts have changed, `gate` when the gate has decided. The final state comes last.
 
-    A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
-    event; after the last event of a job that has ended the answer is 204, at which a browser stops reconnecting.
+    A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after
+    that event. After the last event of a job that has ended, the answer is 204, which makes a browser stop
+    reconnecting.
     """
     snapshot, seen = watched
     while True:
@@ -611,28 +633,32 @@ async def import_answers(
     dataset: Annotated[str, Query(examples=["math-500"], description="Dataset whose items were answered.")],
     upload: Uploaded,
     caller: RequestCaller,
-    first_repeat: Annotated[int, Query(ge=0, le=1000, description="The number of an item's first repeat.")] = 0,
+    first_repeat: Annotated[int, Query(ge=0, le=1000, description="Number of an item's first repeat.")] = 0,
     grader: Annotated[str | None, Query(description="Grader of the answers; by default the dataset's.")] = None,
-    layout: Annotated[Layout | None, Query(description="Program whose log the body is, in place of `format`.")] = None,
+    layout: Annotated[
+        Layout | None, Query(description="Program that wrote the log, if the body is one; replaces `format`.")
+    ] = None,
     metric: Annotated[
         list[str] | None,
         Query(max_length=20, description="Metric to measure, such as `faithfulness`; repeat it for several."),
     ] = None,
     model: Annotated[
         list[str] | None,
-        Query(max_length=20, description="Model of a role, such as `judge=world-judge`; by default the operator's."),
+        Query(
+            max_length=20, description="Model of a role, such as `judge=world-judge`; by default the configured one."
+        ),
     ] = None,
 ) -> Response:
     """Imports the answers of another system, as JSON lines, CSV or the log of a program, as a job of the pipeline
-    `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all answers
-    are stored; grading goes on.
+    `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all
+    answers are stored; the grading continues after the response.
 
-    Items are identified by `id`, the exact `question` or `index`; the answer is in `answer` or `text`. An empty answer
-    is wrong. An item without a line, or whose line says that the other system failed (`error`), gets no sample, and
-    `warnings` says which. A line that cannot be used rejects the whole upload; with `on_error=skip` such lines are left
-    out and named in `warnings`.
+    Items are identified by `id`, by the exact `question`, or by `index`; the answer is in `answer` or `text`. An
+    empty answer is wrong. An item gets no sample if it has no line, or if its line says that the other system
+    failed (`error`); `warnings` names these items. An unusable line rejects the whole upload; with `on_error=skip`
+    the service leaves out these lines and names them in `warnings`.
 
-    The texts that the system's prompt had are in `contexts`, a list of texts, and metrics read them
+    `contexts` has the texts of the system's prompt as a list, which metrics read
     (docs/how-to/imports.md#documents).
     """
     columns = make_mapping(upload.pairs, first_repeat)

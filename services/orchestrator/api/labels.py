@@ -27,26 +27,27 @@ router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
 Name = Annotated[str, Path(examples=["reasoning"])]
 Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Number of the task, from 1.")]
 Seed = Annotated[int, Query(ge=0, lt=1 << 31, description="Seed of the intervals' bootstrap resamples.")]
-Blind = Annotated[bool, Query(description="`false` also shows what the judge or the grader said.")]
+Blind = Annotated[bool, Query(description="`false` also shows the verdict of the judge or the grader.")]
 
 
 class LabelSetRequest(BaseModel):
     """A label set to create."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True,
+        extra="forbid", use_attribute_docstrings=True, strict=True,
         json_schema_extra={"example": {"name": "reasoning", "job": "gate", "what": "documents", "size": 100}},
     )  # fmt: skip
 
     name: str
+    """Name of the new label set."""
     job: Stored
+    """Id or name of the job whose ratings or answers are labelled."""
     what: What = "documents"
     """What to label. `documents`: how well a document reasons; `relevance`: how much it helps; `answers`: whether an
-    answer is right; `support`: whether the documents say what a sentence of a reply says; `sufficient`: whether the
-    documents answer the question; `addresses`: whether a reply answers the question.
-    """
+    answer is right; `support`: whether the documents support a sentence of a reply; `sufficient`: whether the documents
+    answer the question; `addresses`: whether a reply answers the question."""
     size: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
-    """Upper bound of the number of tasks."""
+    """Maximum number of tasks."""
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Seed of the draw; another seed draws other tasks."""
 
@@ -58,14 +59,18 @@ class LabelSetRequest(BaseModel):
 class LabelRequest(BaseModel):
     """A label: a value of the set's scale, or an abstention."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"value": 4}})
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, strict=True, json_schema_extra={"example": {"value": 4}}
+    )
 
     value: int | str | None = None
+    """A value of the set's scale; null for an abstention."""
     abstained: bool = False
-    """Set it in place of a value if the labeller cannot decide."""
+    """Set it instead of a value if you cannot decide."""
     blind: bool = True
-    """`false` if the labeller was shown what the judge or the grader said."""
+    """`false` if the labeller saw the verdict of the judge or the grader."""
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
+    """Free text about the label."""
 
     def to_label(self, what: What) -> NewLabel:
         """Return the label after checking it.
@@ -93,6 +98,7 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     """Number of tasks that this labeller has labelled or abstained from."""
     tasks: int
+    """Number of tasks in the set."""
 
 
 @route(
@@ -100,8 +106,8 @@ class NextTask(msgspec.Struct, frozen=True, kw_only=True):
     answers(LabelSet) | answers(LabelSet, status=201), refuses=(404, 409), status_code=201,
 )  # fmt: skip
 async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> Response:
-    """Creates a label set of tasks drawn from what an ended job's judge rated, or labelled for metrics, or from its
-    graded answers; each is drawn once, and the same seed draws the same tasks. All sentences of a reply are drawn
+    """Creates a label set. Its tasks are drawn from ratings or metric labels of an ended job's judge, or from its
+    graded answers. Each is drawn once, the same seed draws the same tasks, and all sentences of a reply are drawn
     together. Tasks are copies, so they survive a purge of the job. Answers 200 if the same set exists.
     """
     made, new = await labels.create(deps.database, request.make_draft(), actor)
@@ -127,7 +133,9 @@ async def get(deps: RequestDeps, name: Name) -> Response:
     name="following",
 )  # fmt: skip
 async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind = True) -> Response:
-    """Returns the first task that the owner of this key has not labelled, without what the judge or the grader said."""
+    """Returns the first task that the owner of this key has not labelled, without the verdict of the judge or the
+    grader.
+    """
     return json(await load_next_task(deps.database, name, actor, blind=blind))
 
 
@@ -144,7 +152,7 @@ async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, b
     answers(Label) | answers(Label, status=201), refuses=(404,), status_code=201,
 )  # fmt: skip
 async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Name, number: Number) -> Response:
-    """Adds a label. Labels are never overwritten; of each labeller the last one of a task counts. Answers 200 if the
+    """Adds a label. Labels are never overwritten; each labeller's last label of a task counts. Answers 200 if the
     label equals the last one.
     """
     return json(*await add_label(deps.database, name, number, actor, request))
@@ -155,7 +163,7 @@ async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Nam
     answers(ExportedLabel, media="application/x-ndjson"), refuses=(404,),
 )  # fmt: skip
 async def export(deps: RequestDeps, name: Name) -> Response:
-    """Exports every label, one per line, in the order in which they were given: who, when, blind or not, of what, which
+    """Exports every label as one line, in the order in which the labels were given, with labeller, time, task and
     value.
     """
     async with deps.database.transaction() as connection:
@@ -178,9 +186,9 @@ async def agreement(
     blind: Annotated[bool, Query(description="`false` also counts labels that were not given blindly.")] = True,
     seed: Seed = 0,
 ) -> Response:
-    """Returns Cohen's kappa of each labeller and of the majority with the judge or the grader, and Krippendorff's alpha
-    among people, with and without it. All have 95 % intervals over tasks. If the judge labelled for a metric, people's
-    labels also correct the metric's mean (docs/how-to/labels.md).
+    """Returns Cohen's kappa of each labeller and of the majority with the judge or the grader, and Krippendorff's
+    alpha among people, with and without the judge or the grader. All have 95 % intervals over tasks. If the judge
+    labelled for a metric, people's labels also correct the metric's mean (docs/how-to/labels.md).
     """
     return json(await measure_agreement(deps.database, name, blind=blind, seed=seed))
 
@@ -190,8 +198,8 @@ async def agreement(
     answers(LabelCalibration), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(deps: RequestDeps, name: Name) -> Response:
-    """Returns what people's blind labels say about each of the judge's ratings, as a function that never falls as the
-    rating grows. A job uses it with `params.gate.labels`, and keeps it even if more labels follow
+    """Returns a calibrated value for each rating of the judge, from people's blind labels. The value never falls as
+    the rating grows. A job uses the calibration with `params.gate.labels`, and keeps it even if more labels follow
     (docs/how-to/labels.md#calibration).
     """
     async with deps.database.snapshot() as connection:

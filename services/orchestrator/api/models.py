@@ -26,33 +26,38 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """A model that a job may name."""
 
     name: str
+    """Name of the model."""
     driver: str
+    """Driver that runs the model, such as `process` or `ollama`."""
     default_for: list[str]
-    """Roles that the model answers if a job names no other."""
+    """Roles that this model has unless a job names another model."""
     context: int
     """Context length in tokens."""
     parallel: int
+    """Number of calls that the model computes at the same time."""
     footprint_mib: int
     """Declared memory in MiB, which counts against the device's budget."""
     registered: bool
     """Whether the guard has registered the model."""
     digest: str | None
+    """Digest of the model's files; null if the model is not registered or has none."""
     version: str | None = None
-    """Version of its server at registration; null if it is not registered or its server reports none."""
+    """Version of the model's server at registration; null if the model is not registered or the server reports none."""
     warning: str | None = None
-    """Known flaw of this version."""
+    """Known flaw of this server version; null if there is none."""
     device: str | None = None
-    """Device on which its guard loads it; null if it is not registered or needs no device."""
+    """Device on which the guard loads the model; null if the model is not registered or needs no device."""
     resident: list[str] = []
-    """Devices that hold it now."""
+    """Devices that hold the model now."""
 
 
 class ModelDetails(ModelView, frozen=True, kw_only=True):
-    """A model, and the measurements of it."""
+    """A model with its measurements."""
 
     server: str
-    """Program that serves it, if its driver is `process`."""
+    """Program that serves the model, if its driver is `process`."""
     records: devices.ModelRecords
+    """Registered versions, measurements and jobs of the model."""
 
 
 @route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView]), name="listed")
@@ -120,24 +125,30 @@ class PluginView(msgspec.Struct, frozen=True, kw_only=True):
     """A plug-in that is installed, or that a job needs."""
 
     kind: Kind
+    """What the plug-in adds."""
     name: str
+    """Name of the plug-in."""
     distribution: str
+    """Python distribution that provides the plug-in."""
     version: str
+    """Version of the distribution."""
     hash: str
     """SHA-256 in hex over the distribution's own files; empty if they cannot be read."""
     state: State
+    """Whether the plug-in can be used, and if not, why."""
     detail: str
     """Why the plug-in cannot be used; empty if it is ready."""
     fix: str
-    """What to do about it; empty if it is ready."""
+    """How to make the plug-in usable; empty if it is ready."""
     jobs: list[str]
     """Jobs that wait for the plug-in."""
 
 
 @route(plugins_router, "GET", "", Scope.READ, "List plug-ins", answers(list[PluginView]), name="listed")
 async def list_plugins(deps: RequestDeps) -> Response:
-    """Lists the installed plug-ins by kind and name, and those that jobs wait for. Each plug-in that was not imported
-    before is imported in a process of its own, for `plugins.import_s` at most (docs/how-to/plugins.md).
+    """Lists the installed plug-ins by kind and name, and the plug-ins that jobs wait for. Each plug-in that was not
+    imported before is imported in a separate process, for at most `plugins.import_s` seconds
+    (docs/how-to/plugins.md).
     """
     return json(await list_plugin_views(deps))
 

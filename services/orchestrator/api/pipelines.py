@@ -212,20 +212,23 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline that a job may name."""
 
     name: str
+    """Name of the pipeline."""
     summary: str
+    """Description in one sentence."""
     calibrated: bool
     """Whether a calibration runs before the samples."""
     needs_corpus: bool
+    """Whether a job must name a corpus."""
     roles: list[str]
-    """Roles of the calls that it makes; `judge` and `generate` are answered by models, which a job may name."""
+    """Roles of the calls that the pipeline makes; a job may name models for `judge` and `generate`."""
     params: Params
-    """Parameters that a job may set, with their defaults; a pipeline ignores those that do not concern it."""
+    """Parameters that a job may set, with their defaults. The pipeline ignores parameters that it does not read."""
     hash: str
-    """Hash of its name and version; of a plug-in, of its files as they were when the service imported them."""
+    """Hash of the pipeline's name and version; for a plug-in, of its files at the time of the import."""
     changed: list[Change]
-    """Source files that were edited after the import; they run after a restart of the service."""
+    """Source files that were edited after the import; a restart of the service activates them."""
     plugin: PluginPin | None = None
-    """Plug-in that provides it; null if it is shipped."""
+    """Plug-in that provides the pipeline; null if it is shipped."""
 
 
 class PipelineStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,26 +242,32 @@ class ParameterView(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter of a job that the pipeline reads."""
 
     name: str
+    """Name of the parameter, with levels joined by dots."""
     kind: Kind
+    """Kind of the value."""
     default: Any
     """Shipped default; null if the parameter is not set."""
     choices: tuple[str, ...]
-    """Allowed values; empty if the parameter is not one of a list."""
+    """Allowed values; empty if any value of the kind is allowed."""
     minimum: float | None
+    """Least allowed value; null if there is none."""
     maximum: float | None
+    """Greatest allowed value; null if there is none."""
     meaning: str
+    """Description of the parameter."""
 
 
 class PipelineDetails(PipelineView, frozen=True, kw_only=True):
     """A pipeline, step by step, with the parameters that it reads."""
 
     about: str
-    """Description from its source: where the method comes from, and how this implementation differs."""
+    """Origin of the method, and differences of this implementation."""
     calibration: list[PipelineStep]
-    """Steps for one item of the calibration, which runs before the samples; empty if there is none."""
+    """Steps for one item of the calibration, which runs before the samples; empty without a calibration."""
     steps: list[PipelineStep]
-    """Steps for one question with the shipped parameters and made-up replies."""
+    """Steps for one question, computed with the shipped parameters and placeholder replies."""
     parameters: list[ParameterView]
+    """Parameters that the pipeline reads."""
 
 
 @route(

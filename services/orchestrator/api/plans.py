@@ -50,28 +50,31 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """The cheapest plan that fits, and the alternatives."""
 
     chosen: Option | None
-    """The cheapest plan; null if nothing fits (`why` says what would help) or if no model has work."""
+    """The cheapest plan; null if no plan fits (`why` says what would help) or if no model has work."""
     why: str
+    """Why this plan is the cheapest, or why no plan fits."""
     others: list[Option]
-    """The best plan of every other kind; refused ones carry the reason."""
+    """The best plan of every other kind; a refused plan has the reason."""
     resident: dict[str, list[str]]
     """Models that each device holds now."""
     calls: dict[str, int] | None = None
-    """Upper bound of the calls by role, where a document's rating counts once; null for a submitted job."""
+    """Upper bound of the calls by role, if every document is rated once; null for a submitted job."""
     shared_s: float | None = None
-    """Seconds of the cheapest plan if calls are shared as in `calls`; `chosen` assumes that every sample makes its own.
-    Null for a submitted job.
-    """
+    """Seconds of the cheapest plan if calls are shared as in `calls`; `chosen` assumes that every sample makes its own
+    calls. Null for a submitted job."""
 
 
 class Speeds(BaseModel):
-    """Speed of the hardware, used where nothing was measured; the defaults are in docs/how-to/planning.md."""
+    """Speed of the hardware, for values that were not measured (docs/how-to/planning.md has the defaults)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     disk_mib_s: Speed = Hardware().disk_mib_s
+    """Reading speed of the disk in MiB/s."""
     gpu_mib_s: Speed = Hardware().gpu_mib_s
+    """Reading speed of the GPU's memory in MiB/s."""
     cpu_mib_s: Speed = Hardware().cpu_mib_s
+    """Reading speed of the main memory in MiB/s."""
 
     def hardware(self) -> Hardware:
         """Return the hardware from which times are estimated."""
@@ -79,25 +82,36 @@ class Speeds(BaseModel):
 
 
 class PlanJob(JobRequest):
-    """A job that is not submitted: it needs no name, and no dataset if `questions` is given."""
+    """A hypothetical job. It needs no name, and no dataset if `questions` is given."""
 
     name: str = "plan"
+    """Name of the job; only shown in the plan."""
     dataset: Stored = ""
+    """Dataset; empty if `questions` is given."""
 
 
 class PlanRequest(BaseModel):
     """A hypothetical job as for `POST /v1/jobs`, or models by their metadata, on the existing devices or on others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("PlanRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("PlanRequest")},
+    )
 
     job: PlanJob | None = None
+    """Hypothetical job; null if `models` describe the work."""
     questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None
-    """Number of questions, in place of a dataset."""
+    """Number of questions, instead of a dataset."""
     models: Annotated[list[ModelWanted], Field(max_length=MOST_MODELS)] = []
-    """Models by their metadata. With a `job` they replace its models of these roles and take over their calls."""
+    """Models by their metadata. With a `job` they replace its models of the same roles and take over their calls."""
     devices: Annotated[list[DeviceWanted], Field(max_length=MOST_DEVICES)] = []
+    """Devices that replace the configured ones; empty for the configured ones."""
     retrieval: RetrievalWanted | None = None
+    """Retrieval that may share the GPU with the models; null leaves it out."""
     speeds: Speeds = Speeds()
+    """Speed of the hardware, for values that were not measured."""
 
     @model_validator(mode="after")
     def _require_one_of_both(self) -> Self:
@@ -110,8 +124,8 @@ class PlanRequest(BaseModel):
 
 @route(router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job", answers(PlanView), refuses=(404, 409))
 async def of_job(job: str, deps: RequestDeps) -> Response:
-    """Returns the residencies in order, their memory in MiB against the budget, flips, seconds and the reasons, for the
-    calls that the job still has to make (docs/how-to/api.md#plans).
+    """Returns the residencies in order with their memory in MiB and the budget, the flips, the seconds and the
+    reasons, for the calls that the job still has to make (docs/how-to/api.md#plans).
 
     Open calls are counted exactly; later ones are upper bounds. Other jobs' calls are not included.
     """
@@ -125,11 +139,11 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
 
 @route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
-    """Plans as `GET /v1/jobs/{job}/plan` does, for a job that is not submitted, or for models and devices that do not
-    exist yet (docs/how-to/api.md#plans).
+    """Plans a job that is not submitted, or models and devices that do not exist yet, in the form of `GET
+    /v1/jobs/{job}/plan` (docs/how-to/api.md#plans).
 
-    Nothing is stored or loaded. The calls are those of one question times the number of samples, which is an upper
-    bound.
+    Nothing is stored or loaded. The number of calls is an upper bound: the calls of one question times the number
+    of samples.
     """
     return json(await plan_request(request, deps))
 

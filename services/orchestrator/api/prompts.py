@@ -35,27 +35,35 @@ Reference = Annotated[
 class ExampleRequest(BaseModel):
     """A worked example (few-shot)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     question: NeededText
+    """Question of the example."""
     answer: NeededText
+    """Answer that the model is shown."""
     context: Text = ""
-    """Text in the place of the documents."""
+    """Text that replaces `{{context}}` in this example."""
 
 
 class PromptRequest(BaseModel):
     """A prompt to store."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("PromptRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("PromptRequest")},
+    )
 
     name: str
+    """Name of the prompt."""
     text: NeededText
     """The user's message. `{{question}}` is replaced by the question, and `{{context}}` by the documents, each followed
     by an empty line."""
     system: Text = ""
-    """The system prompt, word for word."""
+    """The system prompt, without placeholders."""
     examples: Annotated[list[ExampleRequest], Field(max_length=MOST_EXAMPLES)] = []
-    """Each becomes a user's message in the form of `text`, and the assistant's reply."""
+    """Worked examples. Each becomes a user message in the form of `text` and an assistant reply."""
 
     def to_content(self) -> PromptContent:
         """Return the content without the name."""
@@ -67,8 +75,11 @@ class PromptComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two prompts, and the lines that only one of them has."""
 
     left: AnswerPrompt
+    """The left prompt."""
     right: AnswerPrompt
+    """The right prompt."""
     difference: PromptDifference
+    """The lines that differ."""
 
 
 @route(
@@ -76,9 +87,9 @@ class PromptComparison(msgspec.Struct, frozen=True, kw_only=True):
     answers(AnswerPrompt) | answers(AnswerPrompt, status=201), refuses=(409,), status_code=201,
 )  # fmt: skip
 async def create(request: PromptRequest, deps: RequestDeps, actor: Actor) -> Response:
-    """Stores a prompt as the next version of its name. Answers 200 if the newest version has the same content. Versions
-    are never changed or deleted, because jobs name them; a job with `generate.template` set to the name takes the
-    version that is the newest at its submission (docs/how-to/prompts.md).
+    """Stores a prompt as the next version of its name. Answers 200 if the newest version has the same content.
+    Versions are never changed or deleted, because jobs refer to them. A job with `generate.template` set to the
+    name uses the version that is the newest at its submission (docs/how-to/prompts.md).
     """
     made, new = await create_prompt(deps.database, actor, request.name, request.to_content())
     return json(made, 201 if new else 200, {"Location": f"/v1/prompts/{made.name}"})

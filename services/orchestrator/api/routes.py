@@ -5,6 +5,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
@@ -24,6 +25,7 @@ from services.orchestrator.api.examples import make_example
 from services.orchestrator.deps import RequestDeps
 from shared import canonical
 from shared.access.filters import MEDIA_TYPE, OPEN, PREFIX, encode_openai_error, is_openai
+from shared.fields import read_docstrings
 from shared.shapes import Scope
 from shared.storage import database
 from shared.storage.database import KeyedRequest, is_disk_full, is_passing, out_of_space_error
@@ -162,17 +164,21 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     """`urn:mathrag:` and the kind of the error; the same kind always has the same type."""
     title: str
+    """The kind of the error in words."""
     status: int
+    """HTTP status."""
     detail: str
+    """The error, with the wrong value."""
     instance: str | None = None
-    """Path of the request, if it could be read."""
+    """Path of the request; null if it could not be read."""
     hint: str | None = None
+    """How to fix the request; null if there is no hint."""
     field: str | None = None
-    """Path of the field that is wrong, such as `params.gate.tau`."""
+    """Path of the wrong field, such as `params.gate.tau`; null if no single field is wrong."""
     line: int | None = None
-    """Number of the line that is wrong, from 1."""
+    """Number of the wrong line, from 1; null if the body has no lines."""
     others: tuple[str, ...] = ()
-    """Problems of further lines of an upload."""
+    """Problems of further lines of the upload."""
 
 
 def answer_problems(app: FastAPI) -> None:
@@ -344,19 +350,51 @@ BEARER: dict[str, Any] = {
     "type": "http", "scheme": "bearer", "description": "An API key, if the operator requires keys.",
 }  # fmt: skip
 NO_NUL = r"^[^\x00]*$"
+SUCCESSES = {201: "Created. ", 202: "Accepted; the service continues after the response. "}
+"""Beginning of the description of an answer, by status."""
+NOUNS = {
+    "corpora": "corpus", "datasets": "dataset", "graphs": "graph", "labels": "label set", "models": "model",
+    "pipelines": "pipeline", "prompts": "prompt", "rules": "rule bank",
+}  # fmt: skip
+"""What a `name` in a path or query stands for, by the part of the path after the version."""
+PARAMETERS = {
+    "cursor": "The `next_cursor` of the previous page; without it, the first page.",
+    "device": "Id of the device, such as `gpu:0`.",
+    "document": "Hash of the document.",
+    "experiment": "Id of the experiment, its name, or the first characters of its id.",
+    "index": "Index of the item in the dataset, from 0.",
+    "job": "Id of the job, its name, or the first characters of its id (four or more).",
+    "repeat": "Number of the repeat, from 0.",
+}
+"""Descriptions of parameters that mean the same in every operation; other parameters declare their own."""
 _components: dict[str, Any] = {}
+_views: list[Any] = []
 
 
 def answers(view: Any, example: Any = None, *, status: int = 200, media: str = "application/json") -> Responses:
     """Return the `responses` of an operation that answers with `view`; its example is that of `examples.json`."""
     example = make_example(view) if example is None else example
     content = {media: {"schema": _make_schema(view), "example": example}}
-    return {status: {"description": "The request succeeded.", "content": content}}
+    return {status: {"description": SUCCESSES.get(status, "") + _describe_view(view, media), "content": content}}
+
+
+def _describe_view(view: Any, media: str) -> str:
+    """Describe an answer by its kind, or by the first sentence of the view's docstring."""
+    origin = get_origin(view) or view
+    if origin in (list, database.Page):
+        return f"A {'list' if origin is list else 'page'} of `{get_args(view)[0].__name__}` objects."
+    if not issubclass(origin, msgspec.Struct):
+        return f"The content as `{media}`."
+    if media.endswith("ndjson"):
+        return f"JSON lines with one `{origin.__name__}` object each."
+    return " ".join((origin.__doc__ or "").partition("\n\n")[0].split())
 
 
 def refusals(path: str, statuses_: Iterable[int], responses: Responses) -> Responses:
     """Add to `responses` the problems of these statuses, and those that every operation at `path` may answer with."""
     documented = dict(responses)
+    if 201 in documented and 200 in documented:
+        documented[200] = {**documented[200], "description": f"Exists already. {documented[200]['description']}"}
     for status in sorted({*list_common_statuses(path), *statuses_}):
         problem = make_problem(PROBLEM_EXAMPLES[status], path)
         content = {MEDIA_TYPE: {"schema": _make_schema(Problem), "example": msgspec.to_builtins(problem)}}
@@ -374,7 +412,45 @@ def _make_schema(view: Any) -> Any:
     for name, component in components.items():
         if _components.setdefault(name, component) != component:
             raise ValueError(f"two views are called {name!r}; rename one of them")
+    _views.append(view)
     return schema
+
+
+def _describe_components() -> dict[str, Any]:
+    """Return the views' schemas with the docstrings of the structs' attributes as descriptions.
+
+    The sources are read when the document is first asked for, so that the start of the process takes no longer.
+    """
+    structs: dict[str, type[msgspec.Struct]] = {}
+    for view in _views:
+        _collect_structs(view, structs)
+    described = deepcopy(_components)
+    for name, schema in described.items():
+        # The name of a generic struct's schema has the arguments behind an underscore, such as `Page_Job_`.
+        struct = structs.get(name.partition("_")[0])
+        if struct is None or "properties" not in schema:
+            continue
+        texts, config = read_docstrings(struct), struct.__struct_config__
+        for field in msgspec.structs.fields(struct):
+            shown = schema["properties"][field.encode_name]
+            # A group of parameters has no docstring of its own, but that of its struct.
+            group = _components.get(shown.get("$ref", "").rpartition("/")[2], {}).get("description", "")
+            if text := texts.get(field.name) or group.partition("\n\n")[0]:
+                shown.setdefault("description", " ".join(text.split()))
+        if config.tag is not None:
+            schema["properties"][config.tag_field]["description"] = "Tells which kind of object this is."
+    return described
+
+
+def _collect_structs(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
+    """Add to `found` by name the structs that values of this type consist of."""
+    for inner in get_args(kind):
+        _collect_structs(inner, found)
+    struct = get_origin(kind) or kind
+    if isinstance(struct, type) and issubclass(struct, msgspec.Struct) and struct.__name__ not in found:
+        found[struct.__name__] = struct
+        for field in msgspec.structs.fields(struct):
+            _collect_structs(field.type, found)
 
 
 def document_operations(app: FastAPI) -> None:
@@ -397,16 +473,24 @@ def document_operations(app: FastAPI) -> None:
                     # As declared: FastAPI drops the nulls of examples and adds answers that it assumes.
                     declared = route.responses
                     operation["responses"] = {str(status): declared[status] for status in sorted(declared, key=str)}
-                    _complete_request(operation, schemas)
-        schemas.update(_components)
+                    noun = NOUNS.get(str(route.path).removeprefix("/v1/").partition("/")[0], "")
+                    _complete_request(operation, schemas, noun)
+        schemas.update(_describe_components())
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _complete_request(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Put the examples of path parameters and bodies where readers of the document look for them."""
+def _complete_request(operation: dict[str, Any], schemas: dict[str, Any], noun: str) -> None:
+    """Describe the shared parameters, and put the examples of path parameters and bodies where readers look for them.
+
+    Args:
+        noun: what a parameter `name` names.
+    """
     for parameter in operation.get("parameters", ()):
+        text = f"Name of the {noun}." if parameter["name"] == "name" else PARAMETERS.get(parameter["name"])
+        if text is not None:
+            parameter.setdefault("description", text)
         if parameter["in"] == "path":
             (parameter["example"],) = parameter["schema"].get("examples") or [EXAMPLES[parameter["name"]]]
         elif parameter["in"] == "query":
@@ -506,7 +590,7 @@ def parse_tags(header: str, name: str) -> KnownTags:
 
 def _read_known_tags(
     if_none_match: Annotated[
-        str | None, Header(description="Tags that you have seen; answers 304 if one of them is current.")
+        str | None, Header(description="Tags that you have seen; the response is 304 if one of them is current.")
     ] = None,
 ) -> KnownTags:
     return NOTHING if if_none_match is None else parse_tags(if_none_match, "If-None-Match")
@@ -514,7 +598,7 @@ def _read_known_tags(
 
 def _parse_versions(
     if_match: Annotated[
-        str | None, Header(description="Tag that you have seen; answers 412 if the version is another one now.")
+        str | None, Header(description="Tag that you have seen; the response is 412 if the version has changed.")
     ] = None,
 ) -> frozenset[int] | None:
     known = None if if_match is None else parse_tags(if_match, "If-Match")

@@ -46,12 +46,19 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"])
 class MiningRequest(BaseModel):
     """A rule bank to mine."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("MiningRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("MiningRequest")},
+    )
 
     name: str
+    """Name of the new rule bank."""
     graph: Stored
+    """Graph to mine."""
     mining: dict[str, Any]
-    """Miner (`amie` or `tlogic`) and its limits; those that are left out have their defaults."""
+    """Miner (`amie` or `tlogic`) and its limits; limits that you leave out have their defaults."""
 
     def to_bank_request(self, submitted_by: str | None) -> BankRequest:
         """Return the request after checking it.
@@ -66,22 +73,24 @@ class MiningRequest(BaseModel):
 class RuleFilters(BaseModel):
     """Which rules of a bank to list, and which page of them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     head: Annotated[str | None, Field(description="Only rules that predict this relation.")] = None
     min_confidence: Annotated[
-        float, Field(ge=0, le=1, description="Lowest confidence to list; PCA confidence where a rule has one.")
+        float, Field(ge=0, le=1, description="Lowest confidence to list; PCA confidence for rules that have one.")
     ] = 0.0
     min_support: Annotated[
         int,
-        Field(ge=1, lt=1 << 63, description="Lowest support to list: how often body and head hold together."),
+        Field(ge=1, lt=1 << 63, description="Lowest support to list: number of times that body and head both hold."),
         WHOLE,
     ] = 1
     order: Annotated[Order, Field(description="Order of the list; `confidence` puts the most certain rules first.")] = (
         "bank"
     )
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
     def make_selection(self) -> RuleSelection:
         """Return the filters without the page."""
@@ -89,10 +98,10 @@ class RuleFilters(BaseModel):
 
 
 class MinedBank(RuleBank, frozen=True, kw_only=True):
-    """The bank, and the memory that mining it takes."""
+    """The rule bank, and the memory that its mining needs."""
 
     memory_mib: int
-    """Upper bound for all processes of a judge worker together, in MiB."""
+    """Upper bound of the memory of all processes of a judge worker, in MiB."""
 
 
 @route(
@@ -101,12 +110,12 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
     refuses=(404, 409, 413, 429), status_code=202,
 )  # fmt: skip
 async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
-    """Starts a job that mines the bank, with one sample per relation. Follow `job`, and use the bank once it is `ready`
-    (docs/how-to/knowledge-graphs.md#mine-rules).
+    """Starts a job that mines the bank, with one sample per relation. Follow `job`, and use the bank once it is
+    `ready` (docs/how-to/knowledge-graphs.md#mine-rules).
 
-    The same request again answers with the same bank, and with 200 once it is ready. A bank whose mining failed or was
-    cancelled is mined again from where it stopped. A request that needs more memory than `workers.mining_mib` is
-    refused with 413.
+    The same request answers with the same bank, and with 200 once the bank is ready. If the mining failed or was
+    cancelled, the request continues it. A request that needs more memory than `workers.mining_mib` is refused with
+    413.
     """
     started = await mine(deps.database, deps.settings, request.to_bank_request(caller.name))
     deps.wake()
@@ -133,7 +142,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
 @route(router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules", answers(database.Page[Rule]), refuses=(404,))
 async def rules(deps: RequestDeps, name: str, filters: Annotated[RuleFilters, Query()]) -> Response:
     """Lists the rules in the bank's order, or the most certain first, page by page. An atom has a relation and two
-    terms: a number is a variable (0 and 1 are those of the head), a text is an entity.
+    terms. A term is a variable (a number; 0 and 1 are those of the head) or an entity (a text).
     """
     async with deps.database.transaction() as connection:
         return json(await list_rules(connection, name, filters.make_selection(), filters.limit, filters.cursor))
@@ -141,8 +150,8 @@ async def rules(deps: RequestDeps, name: str, filters: Annotated[RuleFilters, Qu
 
 @route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
-    """Deletes a bank with its rules, permanently. Answers 409 while it is mined (cancel its job first) or while a
-    running job uses it.
+    """Deletes a bank with its rules, permanently. Answers 409 while the bank is mined (cancel its job first) or
+    while a running job uses it.
     """
     return json(await delete_bank(deps.database, name))
 
@@ -177,16 +186,16 @@ async def import_bank(
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["kinship"])],
     format: Annotated[  # noqa: A002
-        Literal["auto", "amie", "json"], Query(description="Format of the file; `auto` takes either.")
+        Literal["auto", "amie", "json"], Query(description="Format of the file; `auto` detects it.")
     ] = "auto",
     graph: Annotated[
-        str | None, Query(description="Graph of the rules; rules with relations that it lacks are refused.")
+        str | None, Query(description="Graph of the rules; rules with relations that it does not have are refused.")
     ] = None,
 ) -> Response:
-    """Imports a rule bank. The body is AMIE's TSV or an exported bank, compressed with gzip or not
+    """Imports a rule bank. The body is AMIE's TSV or an exported bank, optionally compressed with gzip
     (docs/how-to/knowledge-graphs.md#mine-rules).
 
-    Answers 201, or 200 if the bank exists with the same rules. A rule that cannot be used rejects the whole file.
+    Answers 201, or 200 if the bank exists with the same rules. An unusable rule rejects the whole file.
     """
     get_media_type(request)  # a form is refused before the body is read
     relations = None

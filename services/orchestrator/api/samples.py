@@ -202,11 +202,12 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 class SampleFilters(make_model(SampleSelection), BaseModel):  # type: ignore[misc]
     """Which samples to list, and which page of them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     """Upper bound of the rows on a page."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; without it, the first page."""
 
     def make_selection(self) -> SampleSelection:
         """Return the filters without the page."""
@@ -224,7 +225,7 @@ async def results(
         Name | None, Query(description="Format of the results; it takes precedence over `Accept`.")
     ] = None,
     prompts: Annotated[bool, Query(description="Include the generator's prompts.")] = False,  # noqa: FBT002 - a query parameter
-    accept: Annotated[str | None, Header()] = None,
+    accept: Annotated[str | None, Header(description="Media types of the results, if `format` is missing.")] = None,
 ) -> Response:
     """Streams every sample that has ended so far, in dataset order, as JSON lines, CSV or Parquet
     (docs/how-to/api.md#results).
@@ -247,9 +248,9 @@ async def results(
     answers(database.Page[SampleRow]), refuses=(404, 409),
 )  # fmt: skip
 async def sample_page(job: str, deps: RequestDeps, filters: Annotated[SampleFilters, Query()]) -> Response:
-    """Lists samples of every state in dataset order, page by page. A filtered page may hold fewer samples than `limit`,
-    even none, while `next_cursor` leads on, because each page examines a bounded part of the job. A cursor is valid
-    only with the filters of its page; otherwise it answers 400.
+    """Lists samples of every state in dataset order, page by page. A filtered page may have fewer samples than
+    `limit`, or none, although `next_cursor` is set, because each page examines a bounded part of the job. A cursor
+    is valid only with the filters of its page; otherwise it answers 400.
     """
     return json(await samples.list_samples(deps.database, job, filters.limit, filters.cursor, filters.make_selection()))
 
@@ -265,8 +266,8 @@ async def sample(
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
     prompts: Annotated[bool, Query(description="Include the prompts of all models.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
-    """Returns all calls that the sample waited for, with their attempts (who answered, when, in which epoch), and the
-    texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
+    """Returns all calls that the sample waited for, with their attempts (worker, times, residency), and the texts
+    of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
     return json(await load_provenance(deps.database, job, index, repeat, prompts=prompts))
 
@@ -276,6 +277,7 @@ class NoteRequest(make_model(NoteChange), BaseModel):  # type: ignore[misc]
 
     model_config = ConfigDict(
         extra="forbid",
+        use_attribute_docstrings=True,
         strict=True,
         json_schema_extra={"example": {"thumb": "down", "note": "the gold answer is wrong"}},
     )
@@ -297,8 +299,9 @@ async def note(
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:
-    """Changes what the owner of this key thinks of a sample, and returns the notes of all authors. No result depends on
-    them; results, samples and their pages show them, and purging the job deletes them.
+    """Changes the thumb and the note that the owner of this key gave a sample, and returns the notes of all
+    authors. No result depends on them. Results, samples and their pages show them, and purging the job deletes
+    them.
     """
     return json(await change_note(deps.database, actor, job, index, repeat, request.to_change()))
 
@@ -318,10 +321,14 @@ RESPONSES = answers(SampleLine, media="application/x-ndjson")
     RESPONSES,
     refuses=(404, 409),
 )
-async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl"] = "jsonl") -> Response:  # noqa: A002, ARG001 - clients send it
-    """Streams everything that an ended job's answers were made from, to keep and to verify
-    (docs/how-to/api.md#provenance): one line per sample with its link of the hash chain. Answers 409 if the job has not
-    ended.
+async def provenance(
+    job: str,
+    deps: RequestDeps,
+    format: Annotated[Literal["jsonl"], Query(description="Format of the lines.")] = "jsonl",  # noqa: A002, ARG001 - clients send it
+) -> Response:
+    """Streams the complete provenance of an ended job, which you can keep and verify
+    (docs/how-to/api.md#provenance): one line per sample, with its link of the hash chain. Answers 409 if the job
+    has not ended.
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)

@@ -60,78 +60,92 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")
 class SearchRequest(BaseModel):
     """The question, the corpus, and how to search."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": make_example("SearchRequest")})
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        strict=True,
+        json_schema_extra={"example": make_example("SearchRequest")},
+    )
 
     question: Question
+    """The question."""
     corpus: Name
+    """Corpus to search."""
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
-    """Which lists to use; `hybrid` fuses both as `params` say."""
+    """Search by vectors, by words, or both; `hybrid` fuses the two lists as `params.fusion` says."""
     k: Annotated[int, Field(ge=1, le=MOST), WHOLE] = 10
-    """Number of documents to return. `params.candidates` documents are considered, 100 at most, or `k` if it is larger.
-    """
+    """Number of documents to return. The search considers `params.candidates` documents (at most 100), or `k` if it is
+    larger."""
     enhance: bool = False
-    """Whether to clean and correct the question, and to search for a second wording with synonyms as well."""
+    """Whether to clean and correct the question, and also to search for a version with synonyms."""
     rerank: bool = False
     """Whether the configured reranker orders the documents."""
     crag: bool = False
-    """Whether to evaluate the documents found, by the reranker or by similarity."""
+    """Whether to evaluate the documents as CRAG does, by the reranker or by similarity."""
     quality: bool = False
-    """Whether to score each document's reasoning by the rules of `mathrag-gate`; the order stays."""
+    """Whether to score each document's reasoning by the rules of `mathrag-gate`; the order does not change."""
     params: dict[str, Any] = {}
     """Parameters as in a job: `candidates` and `duplicates`; for `hybrid` or `enhance` also `rrf_k` and `fusion`; for
     `enhance` its `synonyms`, `correct` and `terms`; for `rerank` its `threshold` and `refuse`; for `crag` its
-    `evaluator`, thresholds and what calibrates them. Whatever this search would not read is refused.
-    """
+    `evaluator`, its thresholds and their calibration. Parameters that this search does not read are refused."""
 
 
 class SearchHit(corpora.Shown, frozen=True, kw_only=True):
     """A document that was found."""
 
     rank: int
+    """Rank, from 1."""
     score: float
-    """Score that determines the order; larger is better, and only scores of one answer are comparable."""
+    """Score that determines the order; larger is better. Compare scores only within one response."""
     dense_rank: int | None
+    """Rank in the dense list, from 1; null if the list does not have the document."""
     dense_score: float | None
+    """Score in the dense list; null if the list does not have the document."""
     sparse_rank: int | None
+    """Rank in the sparse list, from 1; null if the list does not have the document."""
     sparse_score: float | None
+    """Score in the sparse list; null if the list does not have the document."""
     fused: float | None
     """Score after fusion; null if only one list was used."""
     contributions: dict[str, float] | None
     """Share of each list in `fused` with `rrf`; null if scores were added (`weighted`) or only one list was used."""
     relevance: float | None
-    """The reranker's probability that the document helps with the question; null if it was not asked or did not answer.
-    """
+    """The reranker's probability that the document helps with the question; null if the reranker was not used or
+    failed."""
     paths: dict[str, int] | None
-    """Rank of the document in every list that contained it, if the question was enhanced."""
+    """Rank of the document by list, if the question was enhanced; null otherwise."""
     quality: float | None
-    """Score of its reasoning by rules, in [0, 1]; null if it was not requested."""
+    """Score of the document's reasoning by rules, in [0, 1]; null if it was not requested."""
     features: dict[str, float] | None
-    """Features from which the quality was computed."""
+    """Features from which `quality` was computed; null if it was not requested."""
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The documents found, best first."""
 
     corpus: str
+    """Name of the searched corpus."""
     mode: str
+    """How the corpus was searched."""
     fusion: SearchFusion | None
     """How the lists were fused; null if only one list was used."""
     hits: list[SearchHit]
+    """The documents, best first."""
     duplicates: list[str]
-    """Hashes of near-duplicates of the question, which are left out as in every job."""
+    """Hashes of near-duplicates of the question, which were left out as in every job."""
     action: str | None
     """CRAG's verdict on the list: `correct`, `ambiguous` or `incorrect`; null if it was not requested."""
     decisions: list[Decision]
-    """Decisions of the search, in order; `fallback` says why a part was left out."""
+    """Decisions of the search, in order; `fallback` says why a step was skipped."""
 
 
 @route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
-    """Returns the `k` best documents for one question, as a pipeline with these `params` would find them; nothing is
+    """Returns the `k` best documents for a question, as a pipeline with these `params` finds them. Nothing is
     stored (docs/how-to/api.md#search-and-chat).
 
-    Parts that need a model on the device, such as rewriting or a judge, are left out, and `decisions` names them; `POST
-    /v1/chat` runs them.
+    Steps that need a model on the device, such as rewriting or a judge, are left out, and `decisions` names them;
+    `POST /v1/chat` runs them.
     """
     return json(await run_search(request, deps))
 

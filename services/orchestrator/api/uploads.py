@@ -69,8 +69,9 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     """A line that was not stored."""
 
     line: int
-    """Number of the line, from 1; in Parquet the row."""
+    """Number of the line, from 1; in Parquet, of the row."""
     message: str
+    """Why the line was rejected."""
 
 
 class Upload:
@@ -85,14 +86,14 @@ class Upload:
         ] = Format.AUTO,
         delimiter: Annotated[
             Literal["comma", "semicolon", "tab"] | None,
-            Query(description="Delimiter of CSV; by default the one that splits the header."),
+            Query(description="Delimiter of CSV; by default the delimiter of the header line."),
         ] = None,
-        skip_empty: Annotated[bool, Query(description="Leave out lines without text, and count them.")] = False,  # noqa: FBT002
+        skip_empty: Annotated[bool, Query(description="Leave out lines without text.")] = False,  # noqa: FBT002
         on_error: Annotated[
-            OnError, Query(description="`reject` stores nothing if a line is bad; `skip` leaves bad lines out.")
+            OnError, Query(description="`reject` stores nothing if a line is bad; `skip` leaves out bad lines.")
         ] = OnError.REJECT,
         reader: Annotated[
-            str | None, Query(max_length=41, description="Reader of a plug-in, in place of `format`.")
+            str | None, Query(max_length=41, description="Reader of a plug-in; replaces `format`.")
         ] = None,
         column: Annotated[
             list[str] | None,

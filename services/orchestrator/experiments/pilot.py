@@ -60,15 +60,17 @@ class Pilot(BaseModel):
     )  # fmt: skip
 
     dataset: Stored
+    """Dataset to draw questions from."""
     corpus: Stored | None = None
+    """Corpus to search; null if no variant searches."""
     name: Name | None = None
     """Name of the experiment and of the dataset of its questions; by default `pilot-DATASET`."""
     questions: Annotated[int, Field(ge=FEWEST, le=MOST), WHOLE] = 40
-    """Number of questions, drawn at random; a dataset that has no more is asked as a whole."""
+    """Number of questions to draw at random; a dataset with no more questions is used as a whole."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63), WHOLE] = 0
     """Seed of the draw."""
     variants: Annotated[list[Variant], Field(max_length=20)] = []
-    """What to try instead of the default candidates; `hybrid` is added, unless one of them is called so."""
+    """Variants to try instead of the default candidates; `hybrid` is added unless a variant has this name."""
     params: dict[str, Any] = {}
     """Parameters of every job that reads them, such as {"context_size": 3}."""
     models: dict[Key, Stored] = {}

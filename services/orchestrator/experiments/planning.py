@@ -137,9 +137,9 @@ class RoleCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role."""
 
     most: int
-    """Upper bound for all jobs together, with shared calls counted once as far as sharing can be known."""
+    """Upper bound for all jobs together; calls that are known to be shared count once."""
     apart: int
-    """Upper bound if the jobs shared nothing."""
+    """Upper bound if the jobs shared no calls."""
 
 
 class ExperimentWork(NamedTuple):

@@ -39,7 +39,7 @@ MOST_PAIRS = 500
 
 
 class Comparisons(msgspec.Struct, frozen=True, kw_only=True):
-    """Comparisons of an experiment. Each is a family of its own: p-values are corrected within it."""
+    """Comparisons of an experiment. P-values are corrected within each comparison."""
 
     pooled: Comparison
     """Comparison over all datasets, stratified by dataset."""
@@ -113,23 +113,27 @@ def make_family(found: Standing, members: Mapping[int, Member]) -> Family:
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a job; all cells that share the job show the same."""
+    """Results of a job. Cells that share a job have the same results."""
 
     accuracy: Accuracy
     """Accuracy by the job's grader."""
     measured: Mean
     """Mean of the requested measure; it has no value if nothing was measured."""
     request_counts: jobs.RequestCounts
+    """Samples of the job by state."""
     failures: dict[str, int]
     """Number of failed samples by kind."""
     gate: jobs.Gate | None
+    """The gate's decision; null if the job has no gate or the gate has not decided."""
     calls_made: dict[str, int]
-    """Calls made, by role. Of jobs that ran together, the first that needed a call made it."""
+    """Calls made by the job, by role. Jobs that ran together share calls, and the first job that needed a call made it.
+    """
     calls_reused: dict[str, int]
+    """Calls by role whose replies another job had already computed."""
     model_loads: int
-    """Number of distinct pairs (epoch, model) among the calls that it made."""
+    """Number of distinct pairs of epoch and model among the calls made."""
     seconds: float | None
-    """Seconds from submission to end; null while it runs."""
+    """Seconds from submission to end; null while the job runs."""
 
 
 class Row(Cell, frozen=True, kw_only=True):
@@ -144,37 +148,47 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     baseline, or else the baseline."""
 
     variant: str
+    """Name of the variant."""
     pipeline: str
+    """Pipeline of the variant."""
     params: dict[str, Any]
-    """Parameters of the variant, those of the experiment included."""
+    """Parameters of the variant, including those of the experiment."""
     separable: bool
-    """Whether it is separably better than the baseline; false if it is the baseline itself."""
+    """Whether the variant is separably better than the baseline; false for the baseline itself."""
     words: str
+    """The recommendation in one sentence."""
 
 
 class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of an experiment."""
 
     id: uuid.UUID
+    """Id of the experiment."""
     name: str
+    """Name of the experiment."""
     state: str
+    """State of the experiment."""
     measure: str
-    """Measure that is compared: `accuracy`, `exact`, `score`, `answer@K`, or a score of a metric."""
+    """Measure by which the cells are compared: `accuracy`, `exact`, `score`, `answer@K`, or a score of a metric."""
     baseline: str | None
+    """Variant with which the others are compared; null if all pairs are compared."""
     request_counts: jobs.RequestCounts
+    """Samples of all jobs by state."""
     calls_made: dict[str, int]
     """Calls made by all jobs, by role."""
     model_loads: int
+    """Number of model loads of all jobs."""
     rows: list[Row]
-    """Every cell, in the order of the document."""
+    """Every cell, in the order of the request."""
     comparisons: Comparisons | None
-    """Comparisons of the systems; null if there is nothing to compare, or too much."""
+    """Comparisons of the systems; null if there are fewer than two systems, or too many."""
     recommendation: Recommendation | None
-    """Which variant to use; null until all jobs are completed, without a baseline, with several points or seeds, and
-    if nothing is measured."""
+    """The variant to use; null until all jobs are completed, without a baseline, with several grid points or seeds, and
+    if nothing was measured."""
     measures: list[str]
-    """Measures by which its cells may be compared."""
+    """Measures that the cells can be compared by."""
     notes: list[str]
+    """Remarks on the figures, such as missing cells."""
 
 
 async def report(database: Database, reference: str, measure: Measure = BY_VERDICT) -> ExperimentReport:

@@ -45,53 +45,64 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One system over all its datasets."""
 
     name: str
+    """Name of the system."""
     jobs: tuple[uuid.UUID, ...]
-    """Jobs, one for each dataset, in the order of `datasets`."""
+    """Ids of the jobs, one for each dataset, in the order of `datasets`."""
     datasets: tuple[str, ...]
+    """Names of the datasets."""
     pipeline: str
+    """Name of the pipeline."""
     items: int
     """Number of items that have a value of the measure, over all datasets."""
     accuracy: Accuracy
+    """Accuracy over all datasets."""
     measured: Mean
-    """Mean of the measure: with Wilson's interval over items for a yes-or-no measure, with Student's for a score."""
+    """Mean of the measure, with Wilson's interval over items for a yes-or-no measure and Student's for a score."""
     bootstrap: Interval | None
     """Mean of the measure over items, resampled within datasets; null if nothing was measured."""
     repeats: Repeats
+    """Accuracy or measure by repeat."""
     endings: dict[str, int]
-    """Samples by how they ended (docs/explanation/statistics.md); empty unless requested, because it reads every
-    reply.
-    """
+    """Number of samples by ending (docs/explanation/statistics.md). Empty unless requested, because it reads every
+    reply."""
 
 
 class Versus(PairComparison, frozen=True, kw_only=True):
     """Two systems on their common items: `difference` is left minus right."""
 
     left: str
+    """Name of the left system."""
     right: str
+    """Name of the right system."""
     left_only: int
-    """Items that only the left system has a value for; they count in no figure of the pair. An item that a dataset
-    lists twice is one item of a pair.
-    """
+    """Items for which only the left system has a value; no figure of the pair counts them. An item that a dataset lists
+    twice is one item of a pair."""
     right_only: int
+    """Items for which only the right system has a value."""
     moved: dict[str, dict[str, int]]
-    """Common samples by their ending on the left, then on the right; empty unless requested."""
+    """Number of common samples by their ending on the left, and within it by their ending on the right; empty unless
+    requested."""
     words: str
+    """The comparison in one sentence."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Systems, and pairs of them, which are corrected together as one family of tests (Holm)."""
+    """The compared systems and the pairs of them. The tests of all pairs are corrected together (Holm)."""
 
     measure: str
     """Measure that was compared: `accuracy`, `exact`, `score`, `answer@K`, or a score of a metric."""
     baseline: str | None
-    """System on the right side of every pair; null if every pair was compared."""
+    """Name of the system on the right side of every pair; null if all pairs are compared."""
     finding: str
     """The result in one sentence, which ranks only systems that the tests tell apart."""
     jobs: list[Compared]
+    """The compared systems."""
     pairs: list[Versus]
+    """The pairs."""
     measures: list[str]
-    """Measures by which these jobs may be compared, `answer@K` aside."""
+    """Measures that these jobs can be compared by, except `answer@K`."""
     notes: list[str]
+    """Remarks on the figures."""
 
 
 MOST_NAMED = 3
@@ -532,10 +543,12 @@ Side = Literal["both", "left", "right", "gap"]
 
 
 class DiffLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of one prompt or of both; "gap" stands for equal lines that are left out."""
+    """A line of one prompt or of both; `gap` replaces equal lines that are left out."""
 
     side: Side
+    """Whether both prompts have the line or only one; `gap` replaces equal lines that are left out."""
     text: str
+    """The line."""
 
 
 class PromptDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -582,14 +595,16 @@ class SideBySide(msgspec.Struct, frozen=True, kw_only=True):
     """The samples of one question in two jobs."""
 
     left_name: str
+    """Name of the left job."""
     right_name: str
     """Name of the right job."""
     left: Provenance
+    """The left job's sample."""
     right: Provenance
+    """The right job's sample."""
     prompts: PromptDifference | None
-    """Differences between the prompts of the generated answers; null if one sample has no prompt, or if its template
-    belongs to another release.
-    """
+    """Differences between the prompts of the answers; null if a sample has no prompt, or if its template belongs to
+    another release."""
 
 
 async def load_side_by_side(database: Database, left: str, right: str, index: int, repeat: int) -> SideBySide:

@@ -42,9 +42,11 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     labeller: str | None
     """Name of the labeller; null for the majority."""
     compared: int
-    """Tasks that have both a label and a rating or verdict."""
+    """Number of tasks with both a label and a rating or verdict."""
     abstained: int
+    """Number of abstentions among the labels."""
     same: int
+    """Number of compared tasks on which both agree."""
     kappa: Coefficient
     """Cohen's kappa, unweighted."""
     weighted_kappa: Coefficient
@@ -52,78 +54,96 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     confusion: tuple[tuple[int, ...], ...]
     """Number of tasks as [label][rating or verdict], both in the order of the scale."""
     note: str | None
-    """Why there is no kappa."""
+    """Why there is no kappa; null if there is one."""
 
 
 class Alphas(msgspec.Struct, frozen=True, kw_only=True):
     """Krippendorff's alpha of several raters, by the distance between two ratings."""
 
     tasks: int
-    """Tasks with two ratings or more."""
+    """Number of tasks with two ratings or more."""
     nominal: Coefficient
+    """Alpha if any two different ratings are equally far apart."""
     ordinal: Coefficient
+    """Alpha by the ranks of the ratings."""
     interval: Coefficient
+    """Alpha by the squared difference of the ratings."""
     note: str | None
-    """Why there is no alpha."""
+    """Why there is no alpha; null if there is one."""
 
 
 class LabelDisagreement(msgspec.Struct, frozen=True, kw_only=True):
     """A task on which the majority disagrees with the judge or the grader."""
 
     number: int
+    """Number of the task, from 1."""
     item: int | None
+    """Index of the item in the dataset, from 0; null for a document of the gate's calibration."""
     repeat: int
+    """Number of the repeat, from 0."""
     label: Value
+    """Label of the majority."""
     system: Value
+    """Verdict of the judge or the grader."""
 
 
 class CorrectedMean(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean of a metric, corrected by people's labels of some questions (ARES, Saad-Falcon et al. 2024)."""
+    """The mean of a metric, corrected by human labels of some questions (ARES, Saad-Falcon et al. 2024)."""
 
     metric: str
+    """Name of the metric."""
     judge: float | None
-    """The judge's mean over all measured questions, each of which counts once; null if the job was purged."""
+    """The judge's mean over all measured questions, each counted once; null if the job was purged."""
     questions: int
-    """Number of these questions."""
+    """Number of measured questions."""
     labelled: int
-    """Questions of which every task has a majority of people's labels."""
+    """Number of questions whose tasks all have a majority of human labels."""
     difference: float | None
-    """Mean over the labelled questions of people's score minus the judge's; null without one."""
+    """Mean of human score minus judge score over the labelled questions; null without labelled questions."""
     corrected: Interval | None
-    """The judge's mean plus the difference, which counts for the share of scores that the judge's labels decided; with
-    its 95 % bootstrap interval over questions. Null: there are too few labelled questions, or the job was purged."""
+    """The judge's mean plus `difference`, weighted by the share of scores that the judge's labels decided, with a 95 %
+    bootstrap interval over questions. Null if there are too few labelled questions, or if the job was purged."""
     words: str
+    """The correction in one sentence."""
 
 
 class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Agreement figures of a label set; all intervals use one seed."""
 
     set: str
+    """Name of the label set."""
     what: What
+    """What is labelled."""
     scale: tuple[Value, ...]
+    """Values from worst to best."""
     blind: bool
     """Whether only blind labels count."""
     seed: int
     """Seed of the bootstrap resamples."""
     words: str
+    """The agreement in one sentence."""
     tasks: int
+    """Number of tasks in the set."""
     labelled: int
-    """Tasks with a label or an abstention."""
+    """Number of tasks with a label or an abstention."""
     labels: int
-    """Number of labels that count: of each labeller the last one of each task."""
+    """Number of labels that count: each labeller's last label of each task."""
     abstentions: int
+    """Number of abstentions among them."""
     ties: int
-    """Tasks without a majority, because several labels were given equally often."""
+    """Number of tasks without a majority, because several values have the same number of labels."""
     majority: Held
+    """Agreement of the majority with the judge or the grader."""
     labellers: tuple[Held, ...]
+    """Agreement of each labeller with the judge or the grader."""
     people: Alphas
     """Agreement among the labellers."""
     with_system: Alphas
-    """Agreement among the labellers and the judge or the grader."""
+    """Agreement among the labellers together with the judge or the grader."""
     disagreements: tuple[LabelDisagreement, ...]
-    """The first 20 disagreements, the largest first."""
+    """The first 20 tasks on which the majority disagrees with the judge or the grader, the largest difference first."""
     corrected: CorrectedMean | None
-    """The corrected mean of the metric for which the judge gave its labels; null if it gave them for none."""
+    """The corrected mean of the metric that the judge's labels belong to; null if they belong to none."""
 
 
 def compute_agreement(

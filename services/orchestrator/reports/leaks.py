@@ -32,43 +32,50 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     """A question, and a document with the same problem."""
 
     index: int
+    """Index of the item in the dataset, from 0."""
     question: str
+    """The question."""
     id: str
     """Id of the document as it was uploaded."""
     document: str
     """Hash of the document."""
     problem: str
+    """Problem of the document."""
     exact: bool
-    """Whether the texts are equal but for spelling, blanks and formatting. If false, they have the same numbers,
-    operators, relations and variables, and shingles of three words with a Jaccard index of at least 0.8.
+    """Whether the texts are equal except for spelling variants, blanks and formatting. If false, they have the same
+    numbers, operators, relations and variables, and their shingles of three words have a Jaccard index of at least 0.8.
     """
     same_answer: bool | None
     """Whether the document has the item's gold answer; null if the item has none."""
 
 
 class Leaks(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of questions of a dataset whose own problem is in a corpus."""
+    """Questions of a dataset whose own problem is in a corpus."""
 
     corpus: str
+    """Name of the corpus."""
     dataset: str
+    """Name of the dataset."""
     items: int
+    """Number of items in the dataset."""
     documents: int
+    """Number of documents in the corpus."""
     passages: int
-    """Documents without a problem, which are not compared because it is unknown what they answer."""
+    """Number of documents without a problem. They are not compared, because it is unknown which question they answer.
+    """
     exact: int
-    """Items with a document whose problem is the same text."""
+    """Number of items with a document whose problem is the same text."""
     near: int
-    """Further items with a document whose problem is a near-duplicate."""
+    """Number of further items with a document whose problem is a near-duplicate."""
     share: float
-    """(exact + near) / items."""
+    """Share of affected items: (exact + near) / items."""
     pairs: int
     """Number of matching pairs of an item and a document."""
     same_answer: int
-    """Pairs whose document has the item's gold answer. With `duplicates: same-answer` searches leave out these and
-    exact matches.
-    """
+    """Number of pairs whose document has the item's gold answer. With `duplicates: same-answer`, searches leave out
+    these documents and exact matches."""
     examples: list[Leak]
-    """The first pairs, in the order of the items' blocks and the documents."""
+    """The first pairs, in the order of items and documents."""
 
 
 class _LeakCounts:

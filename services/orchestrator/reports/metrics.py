@@ -30,42 +30,44 @@ COPIED = 0.9
 
 
 class ControlFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Means of a score's controls over the items that are drawn for them; null: fewer than five were measured."""
+    """Means of a score's controls over the items drawn for them; null if fewer than five were measured."""
 
     items: int
-    """Items with a control, of which each figure counts those that could be measured."""
+    """Number of items with a control; each figure is computed over those that could be measured."""
     swapped: float | None
-    """Mean score with the question of another item, or with documents drawn from the corpus: should be low."""
+    """Mean score with the question of another item, or with documents drawn from the corpus. It should be low."""
     copied: float | None
-    """Share of documents that are said to support their own sentence: should be 1."""
+    """Share of documents that are rated as supporting their own sentence. It should be 1."""
     reversed: float | None
-    """Share of labels that stay the same with the documents in reverse order: should be 1."""
+    """Share of labels that do not change when the documents are in reverse order. It should be 1."""
 
 
 class MetricFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One score over a job's answers."""
 
     mean: Mean
-    """Mean over items, each of which counts once, with Student's 95 % interval."""
+    """Mean over items, each counted once, with Student's 95 % interval."""
     measured: int
-    """Answers with a value."""
+    """Number of answers with a value."""
     not_applicable: dict[str, int]
-    """Answers to which the metric does not apply, by reason."""
+    """Number of answers to which the metric does not apply, by reason."""
     failed: int
-    """Answers without a value, because labels are missing."""
+    """Number of answers without a value because labels are missing."""
     failures: dict[str, int]
-    """These answers by the kind of failure; one with several kinds counts for each."""
+    """Number of these answers by the kind of failure; an answer with several kinds counts for each."""
     worst: float | None
-    """Mean over items if the missing labels were as bad as possible; null if nothing failed."""
+    """Lower bound of the mean: the missing labels are counted as bad as possible. Null if nothing failed."""
     best: float | None
+    """Upper bound of the mean: the missing labels are counted as good as possible. Null if nothing failed."""
     labels: dict[str, int]
-    """Labels that the judge model gave, by label."""
+    """Number of the judge model's labels, by label."""
     languages: dict[Language, Mean]
-    """The mean by language of the question, Chinese (`zh`) or any other (`en`); empty unless both occur."""
+    """The mean by language of the question: Chinese (`zh`) or any other (`en`); empty unless both occur."""
     auroc: float | None
-    """Probability that a correct answer has a higher score than a wrong one, ties half; null without both."""
+    """Probability that a correct answer has a higher score than a wrong one, where ties count half; null unless there
+    are both."""
     controls: ControlFigures | None
-    """Whether the judge model can judge; null without controls (`metrics.controls`)."""
+    """Controls that test the judge model; null without controls (`metrics.controls`)."""
 
 
 class Metrics:

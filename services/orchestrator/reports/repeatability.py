@@ -38,20 +38,22 @@ class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
     """How consistently the judge rates the same document by the same rubric for the same question."""
 
     documents: int
-    """Documents that were rated at least twice."""
+    """Number of documents that were rated at least twice."""
     draws: int
-    """The most ratings of one document."""
+    """Largest number of ratings of one document."""
     temperature: float
+    """Sampling temperature of the judge model."""
     same: Interval
     """Share of documents whose ratings are all equal, with Wilson's 95 % interval."""
     agreement: float | None
     """Share of pairs of equal ratings, mean over documents; null if no document was rated twice."""
     difference: float | None
-    """Mean absolute difference of a pair, in steps of the scale from 1 to 5, mean over documents."""
+    """Mean absolute difference of a pair of ratings, in steps of the scale from 1 to 5, as a mean over documents; null
+    if no document was rated twice."""
     kappa: float | None
     """Cohen's kappa with quadratic weights over all pairs; null if all ratings are equal."""
     unrated: int
-    """Documents with a reply that holds no rating; they count in no other figure."""
+    """Number of documents with a reply without a rating; no other figure counts them."""
     table: list[list[int]]
     """Number of pairs by rating (from 1) as [earlier draw][later draw]."""
 

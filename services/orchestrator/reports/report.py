@@ -48,9 +48,8 @@ KS = (1, 5, 10)
 
 
 class AnswerAt(Accuracy, frozen=True, kw_only=True):
-    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
-    `graded` samples have one.
-    """
+    """Share of answers that are in the first k candidates, as a mean over items with Wilson's interval. `correct` of
+    the `graded` samples have one."""
 
     bootstrap: Interval | None
     """Mean over items with its 95 % percentile interval."""
@@ -91,19 +90,20 @@ class AnswersFound:
 
 
 class Contamination(msgspec.Struct, frozen=True, kw_only=True):
-    """Items whose searches met a near-duplicate of the question. A job without searches has none."""
+    """Items whose searches found a near-duplicate of the question. A job without searches has none."""
 
     items: int
-    """All items that ended."""
+    """Number of ended items."""
     affected: int
+    """Number of items whose searches found a near-duplicate of the question."""
     documents: int
-    """Near-duplicates that were dropped: for each item the most of any one sample, summed over items."""
+    """Number of near-duplicates that were dropped: the largest number of any sample of an item, summed over items."""
     share: float
-    """affected / items."""
+    """Share of affected items: affected / items."""
     among: Accuracy
     """Accuracy on the affected items."""
     others: Accuracy
-    """Accuracy on the other items, which no duplicate can have influenced."""
+    """Accuracy on the other items, which no near-duplicate can have influenced."""
 
 
 class Contaminated:
@@ -153,11 +153,17 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
     """One sample, with both verdicts."""
 
     index: int
+    """Index of the item in the dataset, from 0."""
     repeat: int
+    """Number of the repeat, from 0."""
     answer: str | None
+    """Extracted answer; null if none was found."""
     gold: str | None
+    """Expected answer."""
     math_verify: bool
+    """Verdict of the job's grader."""
     strict: bool
+    """Verdict of the strict rules."""
 
 
 class Disagreements:
@@ -184,6 +190,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the score, such as "token F1"."""
     mean: Mean
+    """Mean over items."""
 
 
 class Scores:
@@ -242,23 +249,27 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role."""
 
     made: int
-    """Calls that this job put into the queue."""
+    """Number of calls that this job put into the queue."""
     reused: int
-    """Calls that another job had made before."""
+    """Number of calls that another job had made before."""
     executed: int
-    """Calls among those made that have a reply."""
+    """Number of calls made that have a reply."""
     seconds: float | None
     """Seconds from the first start to the last end of the calls made; null if none was executed."""
     device_s: float | None
-    """Seconds of the device for all calls, made and reused: the duration of each call divided by the number of calls
-    that its model was computing when it began, itself included, and so an estimate. It is the stage's cost if nothing
-    had been reused; null if no call has its times.
-    """
+    """Estimated device time in seconds of all calls, made and reused: the duration of each call divided by the number
+    of calls that its model computed when it began, including this call. It is the stage's cost without reuse. Null if
+    no call has its times."""
     started_at: datetime | None
+    """Start of the first call made; null if none was executed."""
     ended_at: datetime | None
+    """End of the last call made; null if none was executed."""
     prompt_tokens: int | None = None
+    """Prompt tokens of the calls made, as counted by the model server; null if no model was called or the server counts
+    none."""
     completion_tokens: int | None = None
-    """Tokens of the calls made, as the model server counts them; null if no model was called or it counts none."""
+    """Reply tokens of the calls made, as counted by the model server; null if no model was called or the server counts
+    none."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,9 +345,9 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
     made: float | None
     """Cost of the calls that this job made."""
     all: float | None
-    """Cost of the calls made and reused: the job's cost if nothing had been reused."""
+    """Cost of the calls made and reused: the job's cost without reuse."""
     models: dict[str, float | None]
-    """`all` by the name of the model."""
+    """Cost of the calls made and reused, by model name."""
 
 
 async def compute_cost(connection: AsyncConnection, job: int, configured: Mapping[str, Model]) -> TokenCost | None:
@@ -377,106 +388,150 @@ class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
     """The model that answered a role."""
 
     name: str
+    """Name of the model."""
     backend: str
+    """Program that serves the model, such as `llama.cpp` or `ollama`."""
     digest: str | None
+    """Digest of the model's files; null if the server has none."""
     version: str
+    """Version of the model's server; empty if the server reports none."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that the figures depend on."""
 
     pipeline: str
+    """Name of the pipeline."""
     pipeline_hash: str
+    """Hash of the pipeline's name and version; for a plug-in, of its files."""
     dataset: str
+    """Name of the dataset."""
     corpus: str | None
+    """Name of the corpus; null if the job has none."""
     limit: int | None
     """Number of items used, from the start of the dataset; null for all."""
     repeats: int
+    """Number of answers to each item."""
     reuse: str
+    """`all`: replies of other jobs were reused; `none`: every reply was computed again."""
     params: Params | None
-    """Parameters; null if this release cannot read them, and a note says why."""
+    """Parameters; null if this release cannot read them (a note says why)."""
     models: dict[str, PinnedModel]
     """Models by role."""
     drawn: list[str] | None
-    """Roles whose calls every repeat makes anew; for the others one reply serves all repeats. Null if it cannot be
-    determined.
-    """
+    """Roles whose calls every repeat makes again; for the other roles one reply serves all repeats. Null if it cannot
+    be determined."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A job's report."""
 
     id: uuid.UUID
+    """Id of the job."""
     name: str
+    """Name of the job."""
     state: str
+    """State of the job."""
     reason: str | None
+    """Why the job failed; null if it did not."""
     seconds: float | None
     """Seconds from submission to end; null while the job runs."""
     created_at: datetime
+    """Time of submission."""
     ended_at: datetime | None
+    """Time of the end; null while the job runs."""
     request_counts: jobs.RequestCounts
+    """Samples by state."""
     items: int
     """Number of items with a completed or failed sample."""
     grader: str
-    """Grader that decided whether an answer is correct; all accuracies are by it."""
+    """Grader that decided whether an answer is correct. All accuracies use it."""
     accuracy: Accuracy
+    """Accuracy by the job's grader."""
     score: Score | None
     """Mean score of the grader; null if it gives only verdicts."""
     bootstrap: Interval | None
+    """Mean over items with its 95 % percentile interval, resampled by item; null if nothing was graded."""
     repeats: Repeats
+    """Accuracy by repeat."""
     strict: Accuracy
+    """Accuracy by Hendrycks' rules; for graders other than the mathematical one, the share of exact matches."""
     disagreements: int
+    """Number of samples on which the two graders disagree."""
     answer_at: dict[str, AnswerAt]
     """Share by measure, such as `answer@5` (an answer occurs in the first 5 candidates); empty if not measured."""
     differing: list[Disagreement]
     """The first samples on which the two graders disagree."""
     endings: dict[str, int]
-    """Completed and failed samples by how they ended (docs/explanation/statistics.md)."""
+    """Number of completed and failed samples by ending (docs/explanation/statistics.md)."""
     metrics: dict[str, MetricFigures]
     """Scores of the job's metrics (docs/how-to/metrics.md); empty if it has none."""
     sufficiency: dict[str, dict[str, int]]
-    """Answers by whether the documents were `sufficient` or `insufficient`, and then by how they ended: `correct`,
-    `wrong`, `declined` or `ungraded`. Empty without `context_sufficiency`."""
+    """Number of answers by whether the documents were `sufficient` or `insufficient`, and within it by ending:
+    `correct`, `wrong`, `declined` or `ungraded`. Empty without the metric `context_sufficiency`."""
     contamination: Contamination | None
-    """Near-duplicates in the corpus; null if no search met one."""
+    """Near-duplicates of questions in the corpus; null if no search found one."""
     extraction: dict[str, int]
+    """Number of completed samples by whether their answer was found."""
     extracted_by: dict[str, int]
-    """Answers by the rule that found them in the reply (docs/how-to/graders.md)."""
+    """Number of answers by the rule that found them in the reply (docs/how-to/graders.md)."""
     theirs: TheirScores | None
-    """The verdicts of the evaluation that an import came with; null if it came with none."""
+    """Verdicts of the evaluation that an import came from; null if it had none."""
     failures: dict[str, int]
+    """Number of failed samples by kind."""
     grading_failures: dict[str, int]
+    """Number of answers that could not be graded, by the kind of failure."""
     truncated: int
+    """Number of answers that were cut off."""
     truncated_by: dict[str, int]
-    """Why these answers were cut off: the token limit (`length`), or the model server."""
+    """Number of truncated answers by cause: the token limit (`length`), or the model server."""
     unscored: int
+    """Number of samples for which scoring was requested and no candidate has a score."""
     duplicates_dropped: int
+    """Number of near-duplicates of questions that searches left out, over all samples."""
     refused: int
+    """Number of questions that the pipeline refused to answer because no document was relevant enough."""
     decisions: dict[str, dict[str, int]]
+    """Number of decisions of the method, by stage and action. An action counts each time it was taken."""
     fallbacks: dict[str, dict[str, int]]
+    """Number of fallbacks, by stage and the kind of failure that caused them."""
     guided: Guided | None
     """How rules guided the questions (docs/how-to/knowledge-graphs.md#rulerag); null if no sample looked for rules."""
     retrieval: Retrieval | None
     """Quality of retrieval; null if the dataset names no relevant documents or nothing was searched."""
     parse_failures: int
+    """Number of judge replies without a rating or label, among all calls of the job."""
     repeatability: Repeatability | None
-    """Repeatability of ratings; null if no rating was requested twice (`gate.repeats`; repeats with
-    `judge.per_repeat` or `reuse: none`).
-    """
+    """Repeatability of ratings; null if no document was rated twice (`gate.repeats`, or repeats with `judge.per_repeat`
+    or `reuse: none`)."""
     gate: GateDecision | None
+    """Decision of the confidence gate; null if the job has none."""
     model_loads: int
+    """Number of loads of the models that answered calls made by this job: one for each epoch, and those in which a
+    shared server loaded a model again."""
     model_calls: int
+    """Number of executed judge, rerank and generate calls made by this job."""
     calls_made: dict[str, int]
+    """Calls made by this job, by role."""
     calls_reused: dict[str, int]
+    """Calls by role whose replies another job had already computed."""
     calls_lapsed: int
+    """Number of calls made by this job whose worker, guard or model server was lost at least once. They may have run
+    twice, and a lapsed call runs again alone (docs/how-to/operations.md, "The same answer")."""
     stages: dict[str, Stage]
+    """Calls and times by role."""
     cost: TokenCost | None
     """Cost of the model calls; null if no model has answered."""
     residencies: tuple[Residency, ...]
+    """Models that the devices held while the calls ran."""
     by_level: dict[str, Accuracy]
+    """Accuracy by level of the items."""
     by_subject: dict[str, Accuracy]
+    """Accuracy by subject of the items."""
     notes: list[str]
+    """Remarks on the figures."""
     settings: Settings
+    """Settings that the figures depend on."""
 
 
 class _Counts:

@@ -22,14 +22,16 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     """Means over the items with relevant documents; repeats of one item count once."""
 
     items: int
+    """Number of items with relevant documents."""
     absent: int
-    """Relevant documents that the corpus lacks; they count as not found."""
+    """Number of relevant documents that the corpus does not have; they count as not found."""
     fused: dict[str, Mean]
     """Measures of the candidates in the order of fusion, before any reranking; empty if nothing was fused."""
     final: dict[str, Mean]
-    """Measures of the candidates in their final order; empty if no sample has any, as with answers of another job."""
+    """Measures of the candidates in their final order; empty if no sample has candidates, for instance with imported
+    answers."""
     reranking: dict[str, Difference | None]
-    """Differences of the final order to the fused one."""
+    """Differences between the final order and the order of fusion."""
     context: Mean
     """Share of the relevant documents that were in the prompt."""
 
@@ -119,16 +121,18 @@ MOST = 20
 
 
 class RuleFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule contributed."""
+    """Contribution of one rule."""
 
     number: int
-    """Number in its bank, from 0."""
+    """Number of the rule in its bank, from 0."""
     rule: str
+    """The rule in words."""
     certainty: float
+    """PCA confidence of the rule if it has one, or else its standard confidence."""
     samples: int
-    """Samples that it guided."""
+    """Number of samples that the rule guided."""
     documents: int
-    """Candidates that it contributed to them, alone or with other rules."""
+    """Number of candidates that the rule contributed to these samples, alone or with other rules."""
     accuracy: Accuracy
     """Accuracy on these samples."""
 
@@ -137,17 +141,20 @@ class Guided(msgspec.Struct, frozen=True, kw_only=True):
     """How rules guided the samples of a job."""
 
     bank: str
-    """Name of the rule bank; "" if no bank was used."""
+    """Name of the rule bank; empty if no bank was used."""
     relations: dict[str, int]
-    """Samples by how their relation was found: named by the item, by a phrase, by the judge, or not at all."""
+    """Number of samples by how their relation was found: named by the item, by a phrase, by the judge, or not at all.
+    """
     unguided: int
-    """Samples without a matching rule; their question was searched without guidance."""
+    """Number of samples without a matching rule; their questions were searched without guidance."""
     with_rules: Accuracy
+    """Accuracy on the samples that rules guided."""
     without_rules: Accuracy
+    """Accuracy on the other samples."""
     used: int
-    """Number of rules that guided a sample."""
+    """Number of rules that guided at least one sample."""
     rules: list[RuleFigures]
-    """The 20 rules that guided most samples."""
+    """The 20 rules that guided the most samples."""
 
 
 class Guiding:

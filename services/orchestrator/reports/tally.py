@@ -35,15 +35,16 @@ UNKNOWN = "unknown"
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean over items with Wilson's 95 % interval. An item counts once, however often it was answered: by the share of
-    its graded answers that are correct.
-    """
+    """Mean over items with Wilson's 95 % interval. Each item counts once, by the share of its graded answers that are
+    correct."""
 
     value: float | None
-    """Mean over items; null if nothing was graded. It is `correct` of `graded` if all items have equally many graded
-    answers."""
+    """Mean over items; null if nothing was graded. It equals `correct` / `graded` if all items have the same number of
+    graded answers."""
     low: float
+    """Lower end of the 95 % interval."""
     high: float
+    """Upper end of the 95 % interval."""
     items: int
     """Number of items with a graded answer."""
     correct: int
@@ -132,15 +133,16 @@ class RepeatGrades:
 
 
 class TheirScores(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdicts of the evaluation that an import came with, beside those of this job."""
+    """Verdicts of the evaluation that an import came from, compared with those of this job."""
 
     right: int
-    """Answers that it calls right."""
+    """Number of answers that the other evaluation calls right."""
     scored: int
-    """Answers with a verdict of both; scores between 0 and 1 are no verdict."""
+    """Number of answers with a verdict of both evaluations; scores between 0 and 1 are not verdicts."""
     differing: int
+    """Number of answers on which the two evaluations differ."""
     samples: list[int]
-    """The first items on which both differ, each once."""
+    """Indexes of the first items on which the two evaluations differ, each listed once."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

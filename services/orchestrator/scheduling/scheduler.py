@@ -427,19 +427,19 @@ FEWEST = 5
 
 
 class NextFlip(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that wait for models which the device does not hold."""
+    """Calls that wait for models that the device does not hold."""
 
     models: list[str]
     """Models that calls wait for, the longest queue first."""
     waiting: int
     """Number of calls for these models."""
     left: int
-    """Number of calls for the resident models, which are answered first; they may lead to more."""
+    """Number of calls for the resident models, which are answered first and may lead to more calls."""
     low_s: float | None = None
-    """Lower bound of the seconds until these are answered, by the 95 % interval of their pace in the last 30 s; null
-    if too few have ended.
-    """
+    """Lower bound in seconds of the time until these calls are answered, by the 95 % interval of their pace in the last
+    30 s; null if too few calls have ended."""
     high_s: float | None = None
+    """Upper bound in seconds of the same time; null if too few calls have ended."""
 
 
 def predict_next_flip(device: str, resident: Sequence[str], work: Sequence[LaneWork]) -> NextFlip | None:

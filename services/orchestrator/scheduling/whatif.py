@@ -33,14 +33,20 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")
 class Shape(BaseModel):
     """The dimensions from which memory is estimated, as a GGUF header or a `config.json` has them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     weights_mib: Annotated[float, Field(gt=0, le=1e9)]
+    """Size of the weights in MiB."""
     layers: Layers
+    """Number of transformer layers."""
     kv_heads: Layers
+    """Number of key-value heads of a layer."""
     head_dim: Layers
+    """Dimension of an attention head."""
     embedding: Count
+    """Dimension of the embedding."""
     vocabulary: Count
+    """Number of tokens in the vocabulary."""
 
     def architecture(self) -> Architecture:
         """Return the architecture in the form of the metadata readers."""
@@ -51,25 +57,28 @@ class Shape(BaseModel):
 class ModelWanted(BaseModel):
     """A model by its metadata: a preset in a quantisation, or its shape."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     role: Literal["judge", "generate"]
+    """Role whose calls the model answers."""
     preset: Name | None = None
     """Name of the preset: qwen2.5-0.5b or qwen2.5-7b."""
     quantisation: Name = "q4_k_m"
     """Quantisation of the preset: q4_k_m, q8_0 or f16."""
     shape: Shape | None = None
+    """Dimensions of the model; null with a preset."""
     name: Name | None = None
-    """Name of the model in the answer."""
+    """Name of the model in the plan."""
     context: Count = 2048
-    """Tokens of each slot."""
+    """Context length of a slot in tokens."""
     parallel: Annotated[int, Field(gt=0, le=1024), WHOLE] = 8
-    """Upper bound of the slots."""
+    """Maximum number of slots."""
     kv: Literal["f16", "q8_0"] = "f16"
     """Type of the KV cache."""
     calls: Calls = 1000
+    """Number of calls that the model answers."""
     tokens: Count | None = None
-    """Tokens of an answer; by default the longest that a job allows."""
+    """Length of a reply in tokens; null for the greatest length that a job allows."""
     device: Name | None = None
     """Device that must hold the model; null for any."""
 
@@ -138,23 +147,28 @@ class ModelWanted(BaseModel):
 class DeviceWanted(BaseModel):
     """A device that replaces the configured ones."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     id: Name = "gpu:0"
-    """Name of the device. If it begins with `cpu`, no CUDA context is needed, and slots save no work."""
+    """Id of the device. On a device whose id begins with `cpu`, a model needs no CUDA context, and slots save no work.
+    """
     budget_mib: Count
+    """Memory for models in MiB."""
 
 
 class RetrievalWanted(BaseModel):
-    """Retrieval that may run on the GPU: its memory there, and the duration of a search on the GPU and elsewhere."""
+    """Retrieval that may run on the GPU, with its memory there and the duration of a search on either processor."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
 
     mib: Count = 2355
-    """Memory in MiB; the default, 2.3 GiB, is FAISS's scratch and context, and a small embedder."""
+    """Memory in MiB; the default is for FAISS's scratch memory and context, and a small embedder."""
     calls: Calls = 1000
+    """Number of searches."""
     gpu_s: Annotated[float, Field(ge=0, le=1e6)]
+    """Seconds of a search on the GPU."""
     cpu_s: Annotated[float, Field(ge=0, le=1e6)]
+    """Seconds of a search on the CPU."""
 
     def retrieval(self) -> RetrievalDemand:
         gpu, cpu = (
