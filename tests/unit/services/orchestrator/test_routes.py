@@ -214,30 +214,6 @@ def test_a_route_is_documented_as_its_declaration_says() -> None:
     assert [parameter["example"] for parameter in says["parameters"]] == ["top"]
 
 
-MOST_UNDESCRIBED = 0.03
-"""Share of the properties that may lack a description."""
-
-
-def test_properties_of_schemas_are_described() -> None:
-    properties = {
-        f"{name}.{field}": property_
-        for name, schema in DOCUMENT["components"]["schemas"].items()
-        for field, property_ in schema.get("properties", {}).items()
-    }
-    missing = [name for name, property_ in properties.items() if not property_.get("description")]
-    assert len(missing) <= MOST_UNDESCRIBED * len(properties), f"add an attribute docstring: {', '.join(missing)}"
-
-
-def test_every_parameter_and_success_is_described() -> None:
-    missing = []
-    for path, operations in DOCUMENT["paths"].items():
-        for method, operation in operations.items():
-            said = {each["name"]: each.get("description") for each in operation.get("parameters", ())}
-            said |= {status: answer["description"] for status, answer in operation["responses"].items()}
-            missing += [f"{method.upper()} {path}: {name}" for name, text in said.items() if not text]
-    assert not missing, f"add a description: {', '.join(missing)}"
-
-
 # Every error is a problem that names what is wrong and what to do.
 
 JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
