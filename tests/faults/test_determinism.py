@@ -61,7 +61,7 @@ def test_kills_change_no_reply_of_a_deterministic_model(deterministic_stack: Run
     assert report["calls_lapsed"] > 0
     assert len(expected) > ITEMS
     assert replies(stack, disturbed) == expected
-    seen.note("every rating, text and answer is that of the undisturbed run")
+    seen.note("every rating, text and answer equals that of the undisturbed run")
 
 
 def replies(stack: RunningStack, job: str) -> list[tuple[object, ...]]:

@@ -181,7 +181,7 @@ def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_stra
     until("a sample has seen it", lambda: ordeal.rows(STRANGERS)[0]["mib"] == 1000)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     ordeal.ends_whole(job)
-    ordeal.seen.note("1000 MiB stand on the open residency as strangers'; its own peak is what it loaded")
+    ordeal.seen.note("the open residency records 1000 MiB of other processes; its own peak is its loaded memory")
     peaks = ordeal.rows("SELECT DISTINCT CAST(measured -> 'peak_mib' AS int) AS mib FROM residencies ORDER BY 1")
     assert [row["mib"] for row in peaks if row["mib"] is not None] == sorted(SIZES.values())
 

@@ -277,7 +277,7 @@ class Coverage:
 
 ITSELF = "tests/simulation/__main__.py"
 """Whose sights these are."""
-SEEN = "in virtual time: every job ended, and nothing was lost, doubled or overlapping"
+SEEN = "in virtual time: every job ended, with no loss, duplicate or overlap"
 
 
 def ids_of(points: Iterable[str]) -> set[str]:
