@@ -115,8 +115,8 @@ make faults K=P6         # one id; several: K=P6,P7
 ```
 
 Figures are the range over all tests of an id in its last run, on the machine of that run.
-[Decision 25](../explanation/decisions/25-faults-are-simulated-and-played.md) explains why the same scenarios run on real
-processes and on a simulator.
+[Decision 25](../explanation/decisions/25-faults-are-simulated-and-played.md) explains why the same scenarios
+run on real processes and on a simulator.
 """
 
 
