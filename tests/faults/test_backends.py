@@ -221,7 +221,7 @@ def test_no_text_is_an_answer_of_its_own_kind(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B7")
 def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
-    """The server counted fewer tokens than the prompt has words; what it said is about another prompt.
+    """The server counted fewer tokens than the prompt has words, so its reply is about another prompt.
 
     The generator is asked again without the document; a sample both of whose prompts were cut fails.
     """

@@ -1,4 +1,4 @@
-"""kill -9 of each process in each state of a batch: it ends as it was going to, and each line is answered once."""
+"""kill -9 of each process in each state of a batch: it reaches its end state, and each line is answered once."""
 
 import json
 import secrets

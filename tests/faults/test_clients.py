@@ -33,7 +33,7 @@ ROW = b"?b  term%d  ?a   => ?a  term%d  ?b\t0.192546584\t0.144859813\t0.18343195
 
 
 class Others:
-    """The answers that other clients get meanwhile."""
+    """The answers that other clients get during the test."""
 
     def __init__(self, url: str) -> None:
         self.slowest = dict.fromkeys(POLLED, 0.0)
@@ -340,10 +340,10 @@ def _pad(value: int, length: int) -> bytes:
     return bytes([digit | 128 for digit in digits[:-1]] + digits[-1:])
 
 
-# What the orchestrator takes for them.
+# The memory that the orchestrator takes for them.
 
 PEAK_MIB = 900
-"""Of the orchestrator, whatever is uploaded."""
+"""Memory limit of the orchestrator for any upload, in MiB."""
 CHILD_MIB = 512
 """Of the process that unpacks a file."""
 

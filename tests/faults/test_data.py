@@ -1,4 +1,4 @@
-"""Faults of data: what crashes, what is too long, what cannot be stored, nothing at all, and very much."""
+"""Faults of data: crashing, too long, impossible to store, empty, and very large data."""
 
 import json
 import shutil

@@ -105,7 +105,7 @@ def submit_until_answered(it: Proxied, key: str) -> str:
             return str(response.json()["id"])
         assert response.status_code in (409, 503), response.text
         time.sleep(0.2)
-    raise AssertionError("nobody accepted the job")
+    raise AssertionError("no service accepted the job")
 
 
 @pytest.mark.fault("D3")
@@ -174,7 +174,7 @@ async def crowd(it: Proxied) -> int:
     until_s = inf
     try:
         while time.monotonic() < until_s:
-            with suppress(SQLAlchemyError):  # those of the superuser may be taken, too
+            with suppress(SQLAlchemyError):  # the superuser's connections may also be taken
                 await asyncio.to_thread(it.rows, f"SELECT pg_terminate_backend(pid) {OURS}")
             with suppress(SQLAlchemyError):
                 while True:
@@ -218,7 +218,7 @@ def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
     log_size = it.log("judge").stat().st_size
     with read_only(it):
         it.rows(f"SELECT pg_terminate_backend(pid) {OURS}")
-        until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes()[log_size:])
+        until("a service has met it", lambda: b"read-only" in it.log("judge").read_bytes()[log_size:])
         time.sleep(AWAY_S)
     ends_whole(it, job, seen)
 

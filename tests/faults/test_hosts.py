@@ -1,4 +1,4 @@
-"""A host that runs out of something, or goes down: the job waits or goes on, and ends whole."""
+"""A host that runs out of a resource, or goes down: the job waits or continues, and ends complete."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.running import Document
 
 MODELS = [REPOSITORY / "models" / f"world-{role}-f16.gguf" for role in ("judge", "generator")]
 ENOUGH = 0.9
-"""The part of its peak that a group keeps: what is left out was file cache."""
+"""The part of its peak that a group keeps; the rest was file cache."""
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Tria
     service = trial.processes.of(subject)[0]
     url = trial.stack.url if subject is Subject.ORCHESTRATOR else trial.stack.service_url("guard")
     with limits.no_descriptor_left(service):
-        until("nobody new is heard", lambda: not answers(url))
+        until("new clients are refused", lambda: not answers(url))
     trial.ends_whole(job)
     assert service.is_running()
     trial.seen.note("the process stays alive and accepts new clients again when a descriptor is free")

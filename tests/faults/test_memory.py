@@ -1,7 +1,7 @@
-"""Memory that is not what somebody says: the device is quarantined by name, or waits, and every job comes out whole.
+"""Memory that differs from a report: the device is quarantined by name, or waits, and every job ends complete.
 
 The stack is real, its guard measures by the code that measures a real GPU; NVML itself and Ollama are stand-ins, so a
-test decides what is taken, by whom, and what is said about it.
+test decides the taken memory, its holder and the reports about it.
 """
 
 import json
@@ -138,7 +138,7 @@ QUARANTINES = [
 def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is(
     ordeal: Ordeal, fault: str, event: Event, said: str
 ) -> None:
-    """Nothing is loaded over it, the reason says what is wrong, and once that is over the job ends by itself.
+    """No model is loaded over it, the reason names the defect, and afterwards the job ends without intervention.
 
     No server died, so no call is suspected.
     """

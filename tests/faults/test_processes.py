@@ -99,7 +99,7 @@ def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: s
         until("nothing waits any more", lambda: not held.list_waiting())
         assert count_answered(trial.stack, stage) == before
     report = trial.ends_whole(job)
-    assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
+    assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT  # later workers also wait at the gate
     trial.seen.note("the replies are lost with their worker, their claims lapse, and the calls run again")
 
 
@@ -117,7 +117,7 @@ def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: s
         held.open()
         until("the dead worker's replies are committed", lambda: count_answered(trial.stack, stage) > before)
     report = trial.ends_whole(job)
-    assert report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
+    assert report["calls_lapsed"] <= 2 * IN_FLIGHT  # later workers also wait at the gate
     trial.seen.note("the tick is left unacknowledged, committed replies count, and the sweeper wakes the samples")
 
 
@@ -126,7 +126,7 @@ def test_a_tick_that_was_taken_and_never_noted_is_given_again(trial: Trial) -> N
     trial.seen.describe("SIGKILL of an idle worker that was stopped when Redis handed it a tick")
     with redis.Redis.from_url(trial.stack.redis_url()) as client:
         until("the workers are idle", lambda: not client.exists(MARK))
-        noted = client.hlen(UNACKED)  # what workers that were killed before have left
+        noted = client.hlen(UNACKED)  # left by workers that were killed earlier
         until("a stopped worker has taken a tick", lambda: _taken_by_a_stopped_worker(trial, client))
         try:
             assert client.exists(MARK)
@@ -167,7 +167,7 @@ def count_answered(stack: RunningStack, stage: str) -> int:
         return found
 
 
-# What is not over at once: frozen and starved holders, rolling restarts, crash loops.
+# Lasting faults: frozen and starved holders, rolling restarts, crash loops.
 
 ON_DEVICE = """
     SELECT m.name, r.state FROM residencies r JOIN models m ON m.id = ANY(r.models) ORDER BY r.epoch DESC LIMIT 1"""
@@ -190,7 +190,7 @@ def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(tri
             assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
             log_size = log.stat().st_size
             frozen.close()
-            until("it hands in what it held", lambda: b"stale_result" in log.read_bytes()[log_size:])
+            until("it hands in its late replies", lambda: b"stale_result" in log.read_bytes()[log_size:])
             report = trial.ends_whole(job)
     assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT
     trial.seen.note("the late replies are discarded (`stale_result`): the token of their claim is gone")
@@ -278,7 +278,7 @@ def held_by_judge(stack: RunningStack) -> int:
         return found
 
 
-# Outages of seconds: what was stopped goes on, and nothing waits for a multiple of what the outage took.
+# Outages of seconds: stopped processes continue, and no wait is a multiple of the outage.
 
 FROZEN_S = 8.0
 STOPPED_S = 30.0
@@ -357,7 +357,7 @@ def scheduler(stack: RunningStack) -> str:
     return next(str(check["detail"]) for check in found if check["name"] == "scheduler")
 
 
-# Who decides a flip, who carries it out, and what it loads are killed in every state of it.
+# The scheduler, the guard and the model server are killed in every state of a flip.
 
 STATES = (
     FlipState.DRAINING,

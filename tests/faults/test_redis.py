@@ -180,7 +180,7 @@ def replica(it: Proxied, folder: Path) -> Iterator[Server]:
         with client(server) as follower:
             follower.config_set("masterauth", it.redis.of.passwords.redis)
             follower.replicaof(HOST, str(it.redis.of.port))
-            until("it has what there is", lambda: follower.info("replication").get("master_link_status") == "up")
+            until("the replica is up to date", lambda: follower.info("replication").get("master_link_status") == "up")
             follower.replicaof("NO", "ONE")
         yield server
     finally:

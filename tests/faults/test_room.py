@@ -1,4 +1,4 @@
-"""The data folder's own disk is full, and processes end meanwhile: when there is room again the job goes on."""
+"""The data folder's disk is full, and processes end while it is: when there is room again, the job continues."""
 
 from collections.abc import Iterator
 from functools import partial

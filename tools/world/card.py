@@ -335,8 +335,9 @@ def describe_judge(anchored: Json, wordings: Json, skills: Json) -> Iterator[str
         for template, row in skills[kind].items()
     ]
     note = (
-        "The texts are random mathematical sentences. Any rating counts, because it has no meaning there. The judge writes\n"
-        "an empty text if it does not understand the question. The method counts this as a failure and keeps the question."
+        "The texts are random mathematical sentences. Any rating counts, because it has no meaning there.\n"
+        "The judge writes an empty text if it does not understand the question. The method counts this as a failure "
+        "and keeps the question."
     )
     yield section("Judge, outside the world", ["template", "wanted", "n", "share"], rows, note)
 

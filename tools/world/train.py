@@ -1,6 +1,6 @@
 """Train one of the small models: ``python -m tools.world.train STAGE --out DIR``; the stages are in `RECIPES`.
 
-The number of steps, not the time, is what makes a run repeatable: the same seed and steps
+The number of steps, not the time, makes a run repeatable: the same seed and steps
 see the same samples in the same order.
 """
 
@@ -429,7 +429,7 @@ def fit(
 
 
 def begin(recipe: Recipe, init: Path | None) -> tuple[Any, PreTrainedTokenizerFast]:
-    """Return the model and tokenizer to go on from: a stage's folder, a shipped file, or nothing yet."""
+    """Return the model and tokenizer to continue from: a stage's folder, a shipped file, or nothing yet."""
     if init is None:
         tokenizer = build_tokenizer(recipe.seed)
         return new_model(tokenizer), tokenizer
@@ -477,7 +477,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="default: the shipped models' number")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop early after this")
     parser.add_argument("--init", type=Path, help="start from this folder or .gguf (judge: the generator)")
-    parser.add_argument("--threads", type=int, default=2, help="of each worker")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each worker")
     parser.add_argument("--workers", type=int, default=1, help="processes that share a step's samples")
     args = parser.parse_args()
     recipe = RECIPES[args.role]

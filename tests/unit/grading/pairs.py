@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "math-verify.md"
 START, END = "<!-- differences -->\n", "<!-- end of differences -->\n"
 WORDS = {True: "right", False: "wrong", None: "no verdict"}
 MEANING = {"equal": (True, True), "different": (False, False), "right": (True,), "wrong": (False,)}
-"""Expected verdicts with the second text as the gold answer, then with the first. A pair with different verdicts has one
-row for each direction."""
+"""Expected verdicts with the second text as the gold answer, then with the first. A pair with different verdicts has
+one row for each direction."""
 
 
 class Pair(NamedTuple):
