@@ -450,7 +450,7 @@ def _pad(part: str, values: NDArray[Any], small: Shape, shape: Shape) -> NDArray
 
 
 def _place_heads(small: Shape, shape: Shape, *, queries: bool, rotated: bool) -> NDArray[np.int64]:
-    """Return where the numbers of the small model's heads stand among those of the larger one.
+    """Return the positions of the small model's heads among those of the larger one.
 
     A head of queries must read the same head of keys, and a rotated number must keep its frequency, which falls with
     its place in its half of the head, in steps that a larger head makes finer.

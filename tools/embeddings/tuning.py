@@ -339,7 +339,7 @@ class Tower:
         vectors = sums / lengths
         losses, slopes = compute_contrastive_loss(vectors, documents, batch.positives, batch.oracle, temperature)
         slopes /= len(texts)
-        # What of the slope is along v = u / |u| changes nothing.
+        # The part of the slope along v = u / |u| has no effect.
         along = (slopes * vectors).sum(axis=1, keepdims=True)
         self._adam.step(rows, (counts.T @ ((slopes - along * vectors) / lengths)).astype(np.float32))
         return float(losses.mean())
