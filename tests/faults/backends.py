@@ -71,7 +71,7 @@ def behave(server: str, gpu: Gpu) -> None:
 PROGRAMS = ("tgi", "vllm")
 FAR_KEY = "a-key-of-a-remote-server"
 DEADLINE_S = 5.0
-"""Of a call: what hangs is broken off after it."""
+"""Deadline of a call, after which a hanging call is aborted."""
 
 
 @dataclass
@@ -137,7 +137,7 @@ def backends(folder: Path, items: int) -> Iterator[Backends]:
         with running_stack(folder / "data", MATHRAG_CONFIG=str(config), FAR_KEY=FAR_KEY, **SOONER) as stack:
             stack.furnish(folder / "world", items=items)
             made = Backends(stack, {}, {"ollama": server.url}, far)
-            with far_away(made):  # what it serves is known from now on
+            with far_away(made):  # its models are known from now on
                 until("the remote server is identified", lambda: _is_registered(stack, "far"))
             made.whole = measure_calls(stack)
             yield made
@@ -165,7 +165,7 @@ def _configuration(folder: Path, ollama: str, far: int) -> dict[str, object]:
 
 @contextmanager
 def deaf(port: int) -> Iterator[None]:
-    """Somebody listens there and accepts nobody: the queue of those who wait is full."""
+    """Listen at the address without accepting a connection: the queue of connections is full."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""A stack whose services have wall clocks of their own, each in a file: libfaketime reads it, the test writes it.
+"""A stack whose services have separate wall clocks, each in a file: libfaketime reads it, the test writes it.
 
 `python -m tests.faults.clocks DATA_DIR` runs such a stack in the foreground, as `mathrag up` runs a plain one.
 """
@@ -23,7 +23,7 @@ from tests.running import RunningStack, mathrag
 
 LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 CACHE_S = 1
-"""A process reads its file so often."""
+"""Interval at which a process reads its file."""
 
 
 class Clocks:
@@ -49,7 +49,7 @@ class Clocks:
             self.set(name, seconds)
 
     def environment(self, name: str) -> dict[str, str]:
-        """What makes a process read this clock."""
+        """Return the environment that makes a process read this clock."""
         return {
             "LD_PRELOAD": str(LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self.file(name)),

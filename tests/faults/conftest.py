@@ -18,7 +18,7 @@ TABLES_MIB = 600
 """Where the tables are that are behind a proxy."""
 PROXIED_ITEMS = 60
 ITEMS = 150
-"""A stage lasts for a second at least, and a trial not much longer than what it waits for."""
+"""A stage lasts at least one second, and a trial not much longer than its longest wait."""
 
 SCRIPTED = """\
 models:

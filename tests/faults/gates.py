@@ -1,4 +1,4 @@
-"""Gates: whoever is about to write a certain row waits in PostgreSQL, for as long as the test holds the gate.
+"""Gates: a process that is about to write a certain row waits in PostgreSQL while the test holds the gate.
 
 They hold a process in a moment that lasts a millisecond otherwise, without a line of test code in it.
 """
@@ -63,7 +63,7 @@ class Session:
         self._runner.run(self._connection.execute(sql))
 
     def rows(self, sql: str, *values: object) -> list[asyncpg.Record]:
-        """What it finds."""
+        """Run a query and return its rows."""
         found: list[asyncpg.Record] = self._runner.run(self._connection.fetch(sql, *values))
         return found
 
@@ -91,15 +91,15 @@ class Gate:
 
     def wait_until_reached(self) -> list[int]:
         """Wait until a process waits at this gate, and list those that do."""
-        until(f"somebody writes {self._write}", self.list_waiting, 0.005)
+        until(f"a process writes {self._write}", self.list_waiting, 0.005)
         return self.list_waiting()
 
     def cut_off(self) -> None:
-        """Roll back what waits, as if its client's death had been noticed at once."""
+        """Roll back the waiting transactions, as if the death of their clients were noticed at once."""
         self._session.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid", self.list_waiting())
 
     def open(self) -> None:
-        """Let everybody through, and leave the schema as it was: an audit compares it with what the migrations made."""
+        """Open the gate and restore the schema, because an audit compares it with the migrations."""
         self._session.execute("SELECT pg_advisory_unlock_all()")
         self._session.execute(f"DROP FUNCTION IF EXISTS {self._function} CASCADE")
 

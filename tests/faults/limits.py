@@ -1,4 +1,4 @@
-"""What a host runs out of: room on a disk, memory, file descriptors."""
+"""Limits of a host: room on a disk, memory, file descriptors."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def small_disk(folder: Path, mib: int) -> Iterator["Disk"]:
 
 @contextmanager
 def small_disk_if_allowed(folder: Path, mib: int) -> Iterator["Disk | None"]:
-    """Mount a file system of this size at `folder`; None where nobody may."""
+    """Mount a file system of this size at `folder`; None without the right to mount."""
     with ExitStack() as mounted:
         try:
             disk = mounted.enter_context(small_disk(folder, mib))
@@ -67,7 +67,7 @@ class Disk:
 def no_descriptor_left(process: psutil.Process) -> Iterator[None]:
     """Inside the block the process can open nothing: neither files nor connections."""
     soft, hard = process.rlimit(RLIMIT_NOFILE)
-    process.rlimit(RLIMIT_NOFILE, (FEW, hard))  # what is open above it stays open
+    process.rlimit(RLIMIT_NOFILE, (FEW, hard))  # open descriptors above it stay open
     try:
         yield
     finally:
@@ -76,7 +76,7 @@ def no_descriptor_left(process: psutil.Process) -> Iterator[None]:
 
 
 def evict(*files: Path) -> None:
-    """Drop what the kernel keeps of these files in memory: the next reader waits for the disk."""
+    """Drop these files from the kernel's page cache, so that the next reader waits for the disk."""
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
         try:
@@ -92,7 +92,7 @@ def room(folder: Path) -> int:
 
 
 class Group:
-    """A cgroup of its own, of either version, whose memory can be limited."""
+    """A separate cgroup, of either version, whose memory can be limited."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -127,7 +127,7 @@ def run_in_group(name: str, processes: list[psutil.Process]) -> Iterator[Group]:
     """Put these processes and their future children into a group with a memory limit; needs root.
 
     Raises:
-        PermissionError: there is no memory controller that we may use.
+        PermissionError: this user may use no memory controller.
     """
     root = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
     folder = root / name

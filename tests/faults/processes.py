@@ -33,7 +33,7 @@ class Processes:
         self._stack = stack
 
     def of(self, subject: Subject) -> list[psutil.Process]:
-        """What a signal for the subject goes to: parents before their children, so that none is started meanwhile."""
+        """Return the processes of the subject, parents before children, so that no child is started in between."""
         if subject is Subject.EVERYTHING:
             return _tree(psutil.Process(self.supervisor()))
         if subject is Subject.CHILD:
@@ -45,7 +45,7 @@ class Processes:
     def servers(self) -> list[psutil.Process]:
         """The model servers: the guard's children, as soon as they run their own program.
 
-        A child that is stopped before that stops the guard, too, which waits for it.
+        A child that is stopped earlier also stops the guard, which waits for it.
         """
         with suppress(psutil.NoSuchProcess):
             guard = psutil.Process(self._stack.pid("guard"))
@@ -83,7 +83,7 @@ class Processes:
         assert mathrag("down", "--data-dir", str(self._stack.data_dir)).returncode == 0
 
     def start(self) -> None:
-        """Start the stack again on what it has kept, where it was."""
+        """Start the stack again on its data, at the same address."""
         command = ("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
         started = mathrag(*command, **self._stack.environment)
         assert started.returncode == 0, started.stderr
@@ -91,7 +91,7 @@ class Processes:
 
 @contextmanager
 def judge_worker(environment: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Run another worker of the judge lane beside the stack's own, as on another host."""
+    """Run another worker of the judge lane in addition to the stack's, as on another host."""
     with (folder / "judge.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "services.judge"],

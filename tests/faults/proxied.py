@@ -1,4 +1,4 @@
-"""A stack whose PostgreSQL and Redis stand behind proxies, and can be stopped, started and starved."""
+"""A stack whose PostgreSQL and Redis are behind proxies, and can be stopped, started and starved."""
 
 import asyncio
 import shutil
@@ -29,7 +29,7 @@ SETTINGS: Mapping[str, str] = {"deadlock_timeout": "100ms"}
 
 
 class Server:
-    """A PostgreSQL or a Redis that can be stopped and started again on what it keeps."""
+    """A PostgreSQL or a Redis that can be stopped and started again on its data."""
 
     def __init__(self, of: postgres_module.Postgres | redis_module.Redis, stop_by: Signals) -> None:
         self.of = of
@@ -62,7 +62,7 @@ class Server:
 
 
 class Proxied:
-    """The stack, what stands behind it, and what stands between."""
+    """The stack, its servers, and the proxies between them."""
 
     def __init__(self, postgres: Server, redis: Server, to_postgres: Proxy, to_redis: Proxy) -> None:
         self.stack: RunningStack
@@ -73,14 +73,14 @@ class Proxied:
         self.cuts: Cuts
         self.ticks: Ticks
         self.disk: Disk | None = None
-        """Where PostgreSQL keeps its tables, if it is one that can be filled."""
+        """The file system of PostgreSQL's tables, if it can be filled."""
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
-        """What the database itself answers its superuser, each statement committed by itself."""
+        """Run a statement on the database itself as its superuser, and return its rows."""
         return asyncio.run(self._rows(sql, values))
 
     def superuser_url(self) -> str:
-        """The database itself, for whoever may do anything with it."""
+        """Return the URL of the database itself for its superuser."""
         server = self.postgres.of
         assert isinstance(server, postgres_module.Postgres)
         return server._make_url(postgres_module.SUPERUSER, server.passwords.superuser)
@@ -122,7 +122,7 @@ class Proxied:
         assert not ended(self.stack.get(f"/v1/jobs/{job}")), "it came too late"
 
     def repair(self) -> list[str]:
-        """Make servers, cables and stack whole, and return what was wrong."""
+        """Repair servers, cables and stack, and return the defects."""
         found = []
         if self.disk is not None:
             self.disk.relieve()
@@ -139,7 +139,7 @@ class Proxied:
         found = []
         if self.rows("SELECT 1 FROM pg_db_role_setting WHERE setrole <> 0"):
             self.rows(f"ALTER ROLE {postgres_module.APP} RESET ALL")
-            found.append("the application's role had settings of its own")
+            found.append("the application's role had its own settings")
         with client(self.redis) as known:
             if known.config_get("maxmemory") != {"maxmemory": "0"}:
                 known.config_set("maxmemory", 0)
@@ -147,7 +147,7 @@ class Proxied:
         return found
 
     def for_workers(self) -> dict[str, str]:
-        """What a worker is told that is started beside the stack's."""
+        """Return the environment of a worker that is started in addition to the stack's."""
         through = {name: address(self) for name, address in ADDRESSES.items()}
         services = {f"MATHRAG_{name.upper()}_URL": self.stack.service_url(name) for name in ("guard", "retriever")}
         key = postgres_module.load_passwords(self.stack.data_dir).service
@@ -163,7 +163,7 @@ class Proxied:
         return ended(self.stack.get(f"/v1/jobs/{job}"))
 
     def log(self, service: str) -> Path:
-        """What a service says."""
+        """Return the log file of a service."""
         return self.stack.data_dir / "logs" / f"{service}.log"
 
 
@@ -186,7 +186,7 @@ def run_proxied(folder: Path, items: int, *options: str, kept: Path | None = Non
 ADDRESSES: Mapping[str, Callable[[Proxied], str]] = {
     "MATHRAG_DATABASE_URL": lambda it: _through(it.to_postgres, it.postgres.of),
     "MATHRAG_REDIS_URL": lambda it: _through(it.to_redis, it.redis.of),
-    # The first migration is no part of what is to be broken.
+    # The test does not break the first migration.
     "MATHRAG_OWNER_URL": lambda it: it.owner_url(),
 }
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks what goes through it: connections, time, or a single message of PostgreSQL or Redis."""
+"""A TCP proxy that breaks its traffic: connections, time, or a single message of PostgreSQL or Redis."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 WRITES = re.compile(r"(?<!FOR )(?<!KEY )(?<!DO )\b(INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
-"""Verb and table of a data-modifying statement; row locks and upserts are no statements of their own."""
+"""Verb and table of a data-modifying statement; row locks and upserts are not separate statements."""
 TICKS = b"mathrag:celery:"
 """Prefix of the lists that ticks are pushed to."""
 
@@ -21,14 +21,14 @@ class Cut(Exception):
 
 
 class Wire(Protocol):
-    """One connection, seen from the middle. Messages go on whole, so an incomplete one is kept back."""
+    """One connection, seen from the middle. It forwards only complete messages and holds back incomplete ones."""
 
     def up(self, data: bytes) -> bytes:
-        """Take bytes from the client and return what goes on to the server."""
+        """Take bytes from the client and return the bytes for the server."""
         ...
 
     def down(self, data: bytes) -> bytes:
-        """Take bytes from the server and return what goes on to the client."""
+        """Take bytes from the server and return the bytes for the client."""
         ...
 
 
@@ -36,7 +36,7 @@ class Passing:
     """Understands nothing."""
 
     def up(self, data: bytes) -> bytes:
-        """Take bytes from the client and return what goes on to the server."""
+        """Take bytes from the client and return the bytes for the server."""
         return data
 
     down = up
@@ -57,7 +57,7 @@ class Cuts:
     def __init__(self, every: int = 0, most: int = 0) -> None:
         self.every, self.most = every, most
         self.seen: Counter[str] = Counter()
-        """Commits by what they wrote."""
+        """Commits by their writes."""
         self.hits: Counter[Hit] = Counter()
         self._next: dict[str, Hit] = {}
 
@@ -101,7 +101,7 @@ class PostgresWire:
         self._cutting = False
 
     def up(self, data: bytes) -> bytes:
-        """Take bytes from the client and return what goes on to the server."""
+        """Take bytes from the client and return the bytes for the server."""
         self._front += data
         return b"".join(self._read_message(kind, message) for kind, message in self._requests())
 
@@ -144,7 +144,7 @@ class PostgresWire:
                 raise Cut
 
     def down(self, data: bytes) -> bytes:
-        """Take bytes from the server and return what goes on to the client."""
+        """Take bytes from the server and return the bytes for the client."""
         if self._plain_answer:
             self._plain_answer = False
             return data
@@ -165,7 +165,7 @@ class PostgresWire:
 
 
 def list_writes(sql: str) -> set[str]:
-    """List what a statement writes, such as {"insert attempts", "delete queue"}."""
+    """List the writes of a statement, for example {"insert attempts", "delete queue"}."""
     return {f"{verb.split()[0].lower()} {table}" for verb, table in WRITES.findall(sql)}
 
 
@@ -232,7 +232,7 @@ class RedisWire:
         self._front = bytearray()
 
     def up(self, data: bytes) -> bytes:
-        """Take bytes from the client and return what goes on to the server."""
+        """Take bytes from the client and return the bytes for the server."""
         self._front += data
         passed = b""
         while found := _command(bytes(self._front)):
@@ -242,7 +242,7 @@ class RedisWire:
         return passed
 
     def down(self, data: bytes) -> bytes:
-        """Take bytes from the server and return what goes on to the client."""
+        """Take bytes from the server and return the bytes for the client."""
         return data
 
 
@@ -274,7 +274,7 @@ T = TypeVar("T")
 
 
 class Proxy:
-    """In front of the server at `upstream` on this machine; runs on a thread of its own, so a test may block."""
+    """In front of the server at `upstream` on this machine; runs on a separate thread, so a test may block."""
 
     def __init__(self, upstream: int, wire: Callable[[], Wire] = Passing) -> None:
         self.port = 0
@@ -321,14 +321,14 @@ class Proxy:
 
     @contextmanager
     def heal_afterwards(self) -> Iterator[None]:
-        """Undo at the end of the block whatever was done to the proxy in it."""
+        """Undo all changes to the proxy at the end of the block."""
         try:
             yield
         finally:
             self.heal()
 
     def repair(self) -> list[str]:
-        """Heal it, and return what was wrong with it."""
+        """Repair the proxy, and return its defects."""
         wrong = {
             "was cut": self._parted,
             "was silent": not self._heard.is_set(),

@@ -46,16 +46,16 @@ class RealBackEnd:
         self._held: AbstractContextManager[None] | None = None
         self._later: list[asyncio.Task[None]] = []
         self._repairs = AsyncExitStack()
-        """Ends what has begun, if the rest of the scenario cannot be played."""
+        """Ends started actions if the rest of the scenario cannot be played."""
 
     async def play(self, scenario: Scenario) -> None:
-        """Everything that happens, each at its moment; returns when what ends by itself has ended."""
+        """Play all events at their moments; return after temporary actions have ended."""
         async with AsyncExitStack() as self._repairs:
             for event in scenario.events:
                 await self.wait_until_reached(event.moment)
                 await self.perform(event.action)
             await asyncio.gather(*self._later)
-            self._repairs.pop_all()  # what lasts longer than the events lasts until the test ends it
+            self._repairs.pop_all()  # longer actions last until the test ends them
 
     async def wait_until_reached(self, moment: Moment) -> None:
         """Return when the job has come so far; in a state of the flip the guard stays until the action is done."""
@@ -71,7 +71,7 @@ class RealBackEnd:
                 raise TooLate
 
     async def perform(self, action: Action) -> None:
-        """Have it happen now; what lasts goes on while others happen."""
+        """Perform the action now; a lasting action continues during later ones."""
         verbs: dict[str, Callable[[Action], Awaitable[None]]] = {
             "kill": self._kill,
             "terminate": self._terminate,
@@ -97,7 +97,7 @@ class RealBackEnd:
         self.processes.kill(action.subject)
 
     async def _terminate(self, action: Action) -> None:
-        # To the service alone, as whoever supervises it would.
+        # Only to the service, as its supervisor would do.
         self.processes.of(action.subject)[0].terminate()
 
     async def _restart(self, action: Action) -> None:
@@ -126,7 +126,7 @@ class RealBackEnd:
         self._proxies[action.subject].delay_s = float(action.amount)
 
     async def _jump(self, action: Action) -> None:
-        assert self._clocks is not None, "the stack was started without clocks of its own"
+        assert self._clocks is not None, "the stack was started without separate clocks"
         self._clocks.jump(action.subject, float(action.amount))
 
     def _after(self, seconds: float, do: Callable[[], None]) -> None:
@@ -144,7 +144,7 @@ def done(document: Document, stage: str) -> int:
 
 
 def guard_state(stack: RunningStack) -> Document:
-    """What the guard itself says that the device is doing."""
+    """Return the device's state as the guard reports it."""
     known = authorization(postgres.load_passwords(stack.data_dir).service)
     found: Document = httpx2.get(
         f"{stack.service_url('guard')}/state", headers=known, timeout=60, trust_env=False

@@ -1,4 +1,4 @@
-"""A test says which faults it is about, what it did, and what it saw; a run with `--record` keeps that.
+"""Record which faults a test produces, how it does so, and its observations; `--record` stores them.
 
     @pytest.mark.fault("P6")
     def test_...(stack: RunningStack, seen: Seen) -> None:
@@ -6,7 +6,7 @@
         seen.note("the late replies changed nothing")
         seen.figure("calls lapsed", 3)
 
-`back_end=SIMULATOR` stands in the marker where no real processes run. `--fault P6,P7` runs these ids.
+Set `back_end=SIMULATOR` in the marker if no real processes run. `--fault P6,P7` runs only these ids.
 """
 
 from collections.abc import Generator
@@ -22,21 +22,21 @@ _MINE = pytest.StashKey["Seen"]()
 
 
 class Seen:
-    """What one test did and saw."""
+    """The record of one test."""
 
     def __init__(self) -> None:
         self.sight = Sight()
 
     def describe(self, how: str) -> None:
-        """Note how the fault was brought about."""
+        """Record how the fault was produced."""
         self.sight.produced.append(how)
 
     def note(self, what: str) -> None:
-        """Something that was seen, in the same words in every run."""
+        """Record an observation, with the same text in every run."""
         self.sight.notes.append(what)
 
     def figure(self, name: str, value: float) -> None:
-        """A count or a duration that was seen; it may differ between runs."""
+        """Record a count or a duration, which may differ between runs."""
         self.sight.figures[name] = round(float(value), 1)  # PostgreSQL's numbers are decimals
 
 
@@ -59,17 +59,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--fault", default="", metavar="IDS", help="only the tests of these faults: P6,P7")
     group.addoption(
-        "--record", action="store_true", help="keep what fault tests saw, and write docs/reference/faults.md"
+        "--record", action="store_true", help="store the results of fault tests, and write docs/reference/faults.md"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "fault(*ids, back_end): which faults of the catalogue it brings about")
+    config.addinivalue_line("markers", "fault(*ids, back_end): the faults of the catalogue that the test produces")
     config.stash[_FRESH] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse unknown ids and tests that say nothing; keep those that were asked for."""
+    """Reject unknown ids and tests without a record; select the requested tests."""
     for item in items:
         unknown = [place.fault for place in places(item) if place.fault not in FAULTS]
         if unknown or (places(item) and "seen" not in getattr(item, "fixturenames", ())):
@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note what a test saw; one that failed saw nothing that may be kept."""
+    """Collect the record of a test; a failed test has none."""
     made = yield
     if not made.skipped and (made.when == "call" or made.failed):
         mine = item.stash.get(_MINE, None)
@@ -94,7 +94,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep what was seen, and write the page."""
+    """Store the results and write the page."""
     if session.config.getoption("--record") and not session.config.getoption("--collect-only"):
         report.write_sights(report.merge_sights(report.read_sights(), session.config.stash[_FRESH]))
         report.write_page()

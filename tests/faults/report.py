@@ -1,7 +1,7 @@
-"""What the tests of the faults did and saw, kept in the repository: `docs/reference/faults.md` is written from it.
+"""Keep the results of the fault tests in the repository and write `docs/reference/faults.md` from them.
 
-Neither times nor commits: a run that saw the same writes the same. `python -m tests.faults.report` writes the page
-anew; it says what is missing, and ends with 1 if anything is.
+The results hold no times and no commits, so a run with equal results writes an equal file.
+`python -m tests.faults.report` writes the page, prints missing entries, and exits with 1 if there are any.
 """
 
 import sys
@@ -19,37 +19,37 @@ SIGHTS = Path(__file__).with_name("seen.json")
 
 
 class Sight(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one test did, and what it saw."""
+    """The actions and observations of one test."""
 
     produced: list[str] = []
-    """How the fault was brought about, in words."""
+    """Descriptions of how the fault was produced."""
     notes: list[str] = []
     figures: dict[str, float] = {}
     """Counts and seconds by name; the page shows their range over all tests of a fault."""
 
 
 Sights = dict[str, dict[str, dict[str, Sight]]]
-"""By id of the fault, back end, and test."""
+"""Results by fault id, back end and test."""
 
 
 class Place(NamedTuple):
-    """Whose sight it is."""
+    """The test, the fault and the back end of one result."""
 
     fault: str
     back_end: str
     test: str
-    """pytest's name of it: `tests/faults/test_kills.py::test_...[...]`."""
+    """pytest's name of the test: `tests/faults/test_kills.py::test_...[...]`."""
 
 
 def read_sights(file: Path = SIGHTS) -> Sights:
-    """Everything that is kept."""
+    """Return all stored results."""
     return msgspec.json.decode(file.read_bytes(), type=Sights) if file.exists() else {}
 
 
 def merge_sights(kept: Sights, fresh: dict[Place, Sight | None], repository: Path = REPOSITORY) -> Sights:
-    """What is kept with what a run has seen in it; None takes a sight away: its test has failed.
+    """Merge the results of a run into the stored ones; None removes a result, because its test failed.
 
-    A run of a part leaves the others' sights as they are; those of tests that are gone go, too.
+    A partial run keeps the results of the other tests. Results of removed tests are dropped.
     """
     flat = {
         Place(fault, back_end, test): sight
@@ -66,7 +66,7 @@ def merge_sights(kept: Sights, fresh: dict[Place, Sight | None], repository: Pat
 
 
 def write_sights(sights: Sights, file: Path = SIGHTS) -> None:
-    """Keep it; sorted, so that a change is a small difference."""
+    """Store the results, sorted so that a change gives a small diff."""
     partial = file.with_suffix(".partial")
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(sights, order="sorted")) + b"\n")
     partial.rename(file)
@@ -82,7 +82,7 @@ def _exists(test: str, repository: Path) -> bool:
 PAGE = REPOSITORY / "docs" / "reference" / "faults.md"
 NOT_YET = "not yet"
 MOST_SIMULATED = 12
-"""Most ids that no real process has met."""
+"""Maximum number of faults tested only on the simulator."""
 
 FAMILIES = {
     "P": "Processes",
@@ -103,25 +103,25 @@ FAMILIES = {
 TOP = """\
 # Faults
 
-*Written by `make faults` from `tests/faults/catalogue.py` and from what the tests saw; do not edit.*
+*Written by `make faults` from `tests/faults/catalogue.py` and the recorded results of the tests; do not edit.*
 
-What the service is held against, by id: how each fault is brought about and where, what is promised although it
-happens, and what was seen. Whatever happens, the job ends by itself, and its audit (`mathrag audit JOB`) finds nothing
-lost, nothing doubled and no two residencies of a device that overlap: every test ends with that.
+This page lists the faults that the tests produce, by id: how and where a test produces the fault, the promised
+behavior, and the observed result. Every test ends with the same check: the job ends without intervention, and its audit
+(`mathrag audit JOB`) finds no lost work, no duplicate, and no overlapping residencies of a device.
 
 ```sh
-make faults              # all of them; afterwards this page says what was seen
+make faults              # all faults; writes the results to this page
 make faults K=P6         # one id; several: K=P6,P7
 ```
 
-Figures are the range over all tests of an id in the last run that saw it, on the machine of that run.
-Why one vocabulary has two back ends:
-[decision 25](../explanation/decisions/25-faults-are-simulated-and-played.md).
+Figures are the range over all tests of an id in its last run, on the machine of that run.
+[Decision 25](../explanation/decisions/25-faults-are-simulated-and-played.md) explains why the same scenarios
+run on real processes and on a simulator.
 """
 
 
 def render(faults: Mapping[str, Fault], seen: Sights) -> str:
-    """Write the page docs/reference/faults.md."""
+    """Render the page docs/reference/faults.md."""
     parts = [TOP]
     for letter, title in FAMILIES.items():
         rows = [_row(fault, seen.get(id_, {})) for id_, fault in faults.items() if id_.startswith(letter)]
@@ -129,7 +129,7 @@ def render(faults: Mapping[str, Fault], seen: Sights) -> str:
     return "\n".join(parts)
 
 
-HEADER = ("id", "what happens", "how it is produced", "where", "what is promised", "what was seen")
+HEADER = ("id", "fault", "how it is produced", "where", "promise", "result")
 
 
 def _row(fault: Fault, back_ends: Mapping[str, Mapping[str, Sight]]) -> str:
@@ -160,9 +160,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def list_missing(faults: Mapping[str, Fault], seen: Sights) -> list[str]:
-    """List what the table lacks: promises, results, and real runs if too many faults were only simulated."""
+    """List missing promises and results, and missing real runs if too many faults were only simulated."""
     lacks = [f"{id_}: no promise" for id_, fault in faults.items() if not fault.promise]
-    lacks += [f"{id_}: nobody has seen it" for id_ in faults if not seen.get(id_)]
+    lacks += [f"{id_}: no result" for id_ in faults if not seen.get(id_)]
     simulated = [id_ for id_ in faults if list(seen.get(id_, ())) == [SIMULATOR]]
     if len(simulated) > MOST_SIMULATED:
         lacks.append(f"more than {MOST_SIMULATED} on the simulator alone: {', '.join(simulated)}")
@@ -170,7 +170,7 @@ def list_missing(faults: Mapping[str, Fault], seen: Sights) -> list[str]:
 
 
 def write_page() -> None:
-    """Write the page from what is kept."""
+    """Write the page from the stored results."""
     PAGE.write_text(render(FAULTS, read_sights()), encoding="utf-8")
 
 

@@ -100,7 +100,7 @@ def test_a_status_of_trouble_is_an_attempt_that_is_made_again(ordeal: Ordeal) ->
     assert outcomes(found) == {("judge", "backend_error", False): 3, ("generate", "backend_error", False): 3}
     assert Counter(each.said.partition("HTTP ")[2][:3] for each in found) == {"500": 3, "424": 3}
     ordeal.seen.note(
-        "each is an attempt of kind backend_error with its status, made again after 2 s, none charged twice"
+        "each is an attempt of kind backend_error with its status and is tried again after 2 s; none is charged twice"
     )
 
 
@@ -129,7 +129,7 @@ def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal, fault: str, how
     job = ordeal.begins(f"{fault}-ollama", wrong(0.2, f"ollama {how}"), models={"judge": "ollama"})
     ordeal.ends_whole(job)
     assert outcomes(ordeal.list_failed(job)) == {("judge", kind, False): times}
-    ordeal.seen.note(f"on Ollama: {how.partition(' ')[0]} is {kind}, and made again")
+    ordeal.seen.note(f"on Ollama: {how.partition(' ')[0]} is {kind} and is tried again")
 
 
 @pytest.mark.fault("B22")
@@ -140,12 +140,12 @@ def test_a_server_that_is_overloaded_charges_nobody(ordeal: Ordeal) -> None:
     other = ordeal.begins("B22-ollama", wrong(0.2, "ollama 503 x3"), models={"judge": "ollama"})
     ordeal.ends_whole(other)
     assert ordeal.list_failed(job) == ordeal.list_failed(other) == []
-    ordeal.seen.note("429 and 503 leave no attempt; the calls were answered once")
+    ordeal.seen.note("429 and 503 store no attempt; each call is answered once")
 
 
 @pytest.mark.fault("B22")
 def test_calls_wait_for_a_remote_server_that_is_away_and_other_jobs_go_on(ordeal: Ordeal) -> None:
-    ordeal.seen.describe("a remote server is not there for as long as another job takes")
+    ordeal.seen.describe("a remote server is away while another job runs to its end")
     job = ordeal.stack.submit("B22-far", **JOB, models={"generate": "far"})
     until("it says that it waits", lambda: ordeal.stack.get(f"/v1/jobs/{job}").get("waiting"))
     [waiting] = ordeal.stack.get(f"/v1/jobs/{job}")["waiting"]
@@ -157,7 +157,7 @@ def test_calls_wait_for_a_remote_server_that_is_away_and_other_jobs_go_on(ordeal
         ordeal.ends_whole(job)
     assert ordeal.list_failed(job) == []
     assert "waiting" not in ordeal.stack.get(f"/v1/jobs/{job}")
-    ordeal.seen.note("no attempt is stored for the time that it was away")
+    ordeal.seen.note("no attempt is stored for the time of the outage")
 
 
 @pytest.mark.fault("B2")
@@ -166,12 +166,12 @@ def test_a_server_that_hangs_is_waited_for_until_the_calls_deadline(ordeal: Orde
     ordeal.ends_whole(job)
     found = ordeal.list_failed(job)
     assert outcomes(found) == {("judge", "timeout", False): 4}
-    ordeal.seen.note(f"each ends as timeout after `call_timeout_s` ({DEADLINE_S:g} s here), and is made again")
+    ordeal.seen.note(f"each ends as timeout after `call_timeout_s` ({DEADLINE_S:g} s here) and is tried again")
 
 
 @pytest.mark.fault("B2", "B22")
 def test_a_server_that_accepts_nobody_is_away(ordeal: Ordeal) -> None:
-    ordeal.seen.describe("a remote server whose queue of connections is full, until the job says that it waits")
+    ordeal.seen.describe("a remote server with a full connection queue, until the job reports that it waits")
     with deaf(ordeal.rig.far_port):
         job = ordeal.stack.submit("B2-far", **JOB, models={"generate": "far"})
         until("it says that it waits", lambda: ordeal.stack.get(f"/v1/jobs/{job}").get("waiting"))
@@ -207,7 +207,7 @@ def test_an_answer_that_the_limit_ended_is_kept_as_such(ordeal: Ordeal) -> None:
         (found,) = session.rows(CUT_SHORT, job)
     assert (found["made"], found["calls"], report["truncated"]) == (4, 4, 4)
     assert ordeal.list_failed(job) == []
-    ordeal.seen.note("four replies stand as truncated, each made once")
+    ordeal.seen.note("four replies are stored as truncated, each generated once")
 
 
 @pytest.mark.fault("B6")
@@ -216,12 +216,12 @@ def test_no_text_is_an_answer_of_its_own_kind(ordeal: Ordeal) -> None:
     report = ordeal.ends_but_for(job, 3)
     assert outcomes(ordeal.list_failed(job)) == {("judge", "unparsed", True): 3, ("generate", "refused", True): 3}
     assert report["failures"] == {"refused": 3}
-    ordeal.seen.note("the judge's are unparsed and no scores, the generator's fail their samples as refused")
+    ordeal.seen.note("the judge's replies are unparsed, never a score; the generator's fail their samples as refused")
 
 
 @pytest.mark.fault("B7")
 def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
-    """The server counted fewer tokens than the prompt has words; what it said is about another prompt.
+    """The server counted fewer tokens than the prompt has words, so its reply is about another prompt.
 
     The generator is asked again without the document; a sample both of whose prompts were cut fails.
     """
@@ -241,14 +241,14 @@ def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
 @pytest.mark.fault("B7")
 def test_a_server_that_cuts_prompts_is_not_opened(ordeal: Ordeal) -> None:
     ordeal.rig.misbehave("vllm", "cut")
-    ordeal.seen.describe("vLLM cuts from before it is woken")
+    ordeal.seen.describe("vLLM cuts prompts before it is woken")
     since = newest(ordeal)
     job = ordeal.stack.submit("B7-load", **JOB)
     with Session(ordeal.stack) as session:
         until("the residency is refused", lambda: session.rows(REFUSED, since))
     ordeal.ends_whole(job)  # the server was ended for it, and a new one does not cut
     ordeal.seen.note(
-        "the residency is quarantined: 'silently truncates prompts that do not fit'; the server is started anew"
+        "the residency is quarantined: 'silently truncates prompts that do not fit'; the server is started again"
     )
 
 
@@ -260,4 +260,4 @@ def test_a_judge_that_says_no_rating_gives_no_score(ordeal: Ordeal) -> None:
     assert outcomes(found) == {("judge", "unparsed", True): 8}
     assert report["parse_failures"] == 8
     assert sum("[[9]]" in each.said.replace("no single [[1]] to [[5]]", "") for each in found) == 4
-    ordeal.seen.note("eight replies stand as unparsed; the audit recomputes every order from the others")
+    ordeal.seen.note("eight replies are unparsed; the audit recomputes every order from the others")

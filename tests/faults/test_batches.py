@@ -1,4 +1,4 @@
-"""kill -9 of each process in each state of a batch: it ends as it was going to, and each line is answered once."""
+"""kill -9 of each process in each state of a batch: it reaches its end state, and each line is answered once."""
 
 import json
 import secrets
@@ -100,14 +100,14 @@ def test_while_its_lines_are_checked(trial: Trial, victim: Subject) -> None:
         assert asked.now().status == "validating"
         kill(trial, victim, shut)
     assert asked.ends_whole("completed").error_file_id is None
-    trial.seen.note("validating: the lines are checked again, and submitted once")
+    trial.seen.note("validating: the lines are checked again and submitted once")
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_while_its_lines_are_answered(trial: Trial, victim: Subject) -> None:
     asked = Asked(trial)
     asked.reaches("in_progress", lines=5)
-    trial.seen.describe("SIGKILL of each as soon as five of sixty lines are answered")
+    trial.seen.describe("SIGKILL of each process once five of sixty lines are answered")
     trial.processes.kill(victim)
     assert asked.ends_whole("completed").error_file_id is None
     trial.seen.note("in_progress: all lines are answered")
@@ -145,4 +145,4 @@ def test_while_it_is_cut_off(
     counts = asked.ends_whole(state).request_counts
     assert counts is not None
     assert counts.completed >= 5
-    trial.seen.note(f"{during}, then {state}: what was answered is kept, the other lines say {state}")
+    trial.seen.note(f"{during}, then {state}: given answers are kept, the other lines say {state}")

@@ -33,7 +33,7 @@ ROW = b"?b  term%d  ?a   => ?a  term%d  ?b\t0.192546584\t0.144859813\t0.18343195
 
 
 class Others:
-    """The answers that other clients get meanwhile."""
+    """The answers that other clients get during the test."""
 
     def __init__(self, url: str) -> None:
         self.slowest = dict.fromkeys(POLLED, 0.0)
@@ -102,12 +102,12 @@ def test_slow_readers_of_a_long_answer_keep_nobody_waiting(stack: RunningStack, 
             for reader in readers:
                 reader.recv(1300)
             time.sleep(0.1)
-    seen.note("others are answered as if nobody read")
+    seen.note("other requests are answered as usual")
 
 
 @pytest.mark.fault("L2")
 def test_slow_uploads_give_their_places_back(stack: RunningStack, seen: Seen) -> None:
-    seen.describe("as many uploads as may run at once, each of 200 MB at 5 KB/s")
+    seen.describe("the maximum number of uploads at once, each of 200 MB at 5 KB/s")
     head = b"Expect: 100-continue\r\nContent-Length: 200000000\r\n\r\n"
     with unharmed(stack, seen), ExitStack() as opened:
         slow = [opened.enter_context(connect(stack, f"POST /v1/datasets?name=L2-{n}", head)) for n in range(4)]
@@ -132,13 +132,13 @@ def send(client: socket.socket, data: bytes) -> bool:
 
 @pytest.mark.fault("L3")
 def test_idle_connections_of_a_stranger_keep_nobody_out(stack: RunningStack, seen: Seen) -> None:
-    seen.describe("520 connections that send nothing; as many are opened again as are closed")
+    seen.describe("520 connections that send nothing; every closed one is opened again")
     with unharmed(stack, seen), ExitStack() as opened:
         for _ in range(2):
             for _ in range(520):
                 opened.enter_context(connect(stack, ""))
             time.sleep(5)
-    seen.note("the one that has waited longest is closed for one more")
+    seen.note("the connection that has waited longest is closed for a new one")
 
 
 def post(stack: RunningStack, path: str, body: bytes, media: str = "application/octet-stream") -> httpx2.Response:
@@ -179,13 +179,13 @@ def send_many_values(stack: RunningStack) -> httpx2.Response:
 
 
 def send_most_values(stack: RunningStack) -> httpx2.Response:
-    """60 MB of JSON lines with as many values as a line may have; they are stored."""
+    """60 MB of JSON lines with the maximum number of values per line; they are stored."""
     lines = (b'{"text":"x %d","meta":{"a":[' % number + b"[]," * 9_900 + b"[]]}}\n" for number in range(2000))
     return post(stack, "/v1/corpora?name=U4-most", b"".join(lines))
 
 
 def send_wide_table(stack: RunningStack) -> httpx2.Response:
-    """60 MB of CSV with as many values in a cell as a line may have."""
+    """60 MB of CSV with the maximum number of values of a line in one cell."""
     return post(
         stack,
         "/v1/datasets?name=U4-table",
@@ -240,7 +240,7 @@ def test_a_request_that_takes_much_work_keeps_nobody_waiting(
         reply = send(stack)
     seen.figure("seconds until it is answered", time.monotonic() - begun)
     assert reply.status_code == status, reply.text[:300]
-    seen.note(f"{status}; others are answered meanwhile")
+    seen.note(f"{status}; other requests are answered in the meantime")
 
 
 @pytest.mark.fault("U6")
@@ -256,26 +256,26 @@ def test_a_job_of_many_samples_is_cancelled_at_once(scripted: RunningStack, seen
         seen.figure("seconds until the cancellation is answered", time.monotonic() - begun)
         scripted.wait(job, lambda document: document["state"] == "cancelled")
         seen.figure("seconds until the job has ended", time.monotonic() - begun)
-    seen.note("answered at once; the job ends, and others are answered meanwhile")
+    seen.note("answered at once; the job ends, and other requests are answered in the meantime")
 
 
-# Files that unpack to very much, each in a way of its own; they are built without unpacking them.
+# Files that unpack to gigabytes, each in a different way. They are built without unpacking them.
 
 MEGABYTE = 1_000_000
 
 
 def longest_rows() -> bytes:
-    """5,000 rows that are each shorter than a row may be: 4.5 GB."""
+    """5,000 rows just below the limit of a row: 4.5 GB."""
     return _write([pa.table({"text": _repeat("x" * 900_000, 5_000)})])
 
 
 def long_texts() -> bytes:
-    """50 rows of one text of 100 MB, which stands in the dictionary once: 5 GB."""
+    """50 rows of one text of 100 MB that is in the dictionary once: 5 GB."""
     return _write([pa.table({"text": _repeat("x" * (100 * MEGABYTE), 50)})])
 
 
 def nested_lists() -> bytes:
-    """Make a file with one row that holds a list of 50,000,000 equal texts."""
+    """One row with a list of 50,000,000 equal texts."""
     offsets, texts = pa.array([0, 50_000_000], pa.int32()), _repeat("the same", 50_000_000)
     return _write([pa.table({"text": ["x"], "messages": pa.ListArray.from_arrays(offsets, texts)})])
 
@@ -286,12 +286,12 @@ def many_groups() -> bytes:
 
 
 def many_columns() -> bytes:
-    """Make a file with 20,000 columns."""
+    """One row of 20,000 columns."""
     return _write([pa.table({"text": ["x"], **{f"c{number}": [1] for number in range(20_000)}})])
 
 
 def lying() -> bytes:
-    """3 GB in plain pages, of which the footer says that they are 1 byte long."""
+    """3 GB in plain pages whose footer gives their length as 1 byte."""
     group = pa.table({"text": ["x" * 900_000] * 50})
     honest = _write([group] * 66, use_dictionary=False)
     size = parquet.read_metadata(io.BytesIO(honest)).row_group(0).column(0).total_uncompressed_size
@@ -304,7 +304,7 @@ FILES: dict[str, Callable[[], bytes]] = {
 
 
 def wide_header(columns: int) -> bytes:
-    """A CSV file of one row under so many names."""
+    """Return a CSV file of one row with this many columns."""
     names = ["text", *(f"c{number}" for number in range(columns - 1))]
     return ",".join(names).encode() + b"\n" + b",".join([b"x"] * columns) + b"\n"
 
@@ -340,10 +340,10 @@ def _pad(value: int, length: int) -> bytes:
     return bytes([digit | 128 for digit in digits[:-1]] + digits[-1:])
 
 
-# What the orchestrator takes for them.
+# The memory that the orchestrator takes for them.
 
 PEAK_MIB = 900
-"""Of the orchestrator, whatever is uploaded."""
+"""Memory limit of the orchestrator for any upload, in MiB."""
 CHILD_MIB = 512
 """Of the process that unpacks a file."""
 
@@ -393,7 +393,7 @@ def test_a_small_parquet_file_of_gigabytes_is_refused_and_the_orchestrator_stays
     stack: RunningStack, seen: Seen, name: str
 ) -> None:
     file = FILES[name]
-    seen.describe(f"a Parquet file, {file.__doc__}".rstrip("."))
+    seen.describe(f"a Parquet file: {file.__doc__}".rstrip("."))
     content = file()
     with watch_memory(stack.pid("orchestrator")) as memory:
         refused = stack.api.post(f"/v1/corpora?name=X6-{name}", content=content, timeout=300)
@@ -405,7 +405,7 @@ def test_a_small_parquet_file_of_gigabytes_is_refused_and_the_orchestrator_stays
     assert stack.api.get(f"/v1/corpora/X6-{name}").status_code == 404
     good = stack.api.post(f"/v1/datasets?name=X6-{name}", content=b'{"question": "What is 1 + 1?"}\n')
     assert good.status_code == 201
-    seen.note("refused in words, nothing kept; the process that unpacked it is gone")
+    seen.note("refused with a message, no part is kept, and the unpacking process has ended")
     seen.figure("bytes uploaded", len(content))
     seen.figure("orchestrator, MiB at most", memory.own)
     seen.figure("unpacking process, MiB at most", memory.child)

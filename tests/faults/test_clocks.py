@@ -55,7 +55,7 @@ def trial(clocked: tuple[RunningStack, Clocks], times: Clocks, calls: dict[str, 
 def test_a_wall_clock_that_jumps_is_believed_by_nobody(trial: Trial, times: Clocks, subject: Subject) -> None:
     trial.seen.describe(
         "libfaketime sets the wall clock of guard, judge worker or orchestrator an hour ahead at 30 % of the judge's "
-        "calls, and an hour back at 80 %; its monotonic clock goes on"
+        "calls, and an hour back at 80 %; its monotonic clock keeps running"
     )
     trial.ends_whole(
         play_events(
@@ -75,7 +75,7 @@ def test_a_wall_clock_that_jumps_is_believed_by_nobody(trial: Trial, times: Cloc
 
 @pytest.mark.fault("T1", "T5")
 def test_guards_that_start_under_wrong_clocks_keep_the_order_of_the_rows(trial: Trial, times: Clocks) -> None:
-    trial.seen.describe("and SIGKILL of the guard after either jump: the next one starts under that clock")
+    trial.seen.describe("SIGKILL of the guard after either jump, so that the next one starts under that clock")
     events = (
         at(at_judged_share(0.2), jump(Subject.GUARD, HOUR)),
         at(at_judged_share(0.3), kill(Subject.GUARD)),
@@ -88,7 +88,7 @@ def test_guards_that_start_under_wrong_clocks_keep_the_order_of_the_rows(trial: 
 
 @pytest.mark.fault("T2")
 def test_clocks_of_different_speed_do_no_harm(trial: Trial, times: Clocks) -> None:
-    trial.seen.describe("libfaketime lets the guard's clock go 10 % too fast, the judge worker's 10 % too slow")
+    trial.seen.describe("libfaketime runs the guard's clock 10 % too fast and the judge worker's 10 % too slow")
     for name, rate in (("guard", 1.1), ("judge", 0.9)):
         times.set(name, 0, rate)
     trial.ends_whole(trial.stack.submit("T2", **JOB))
@@ -114,7 +114,7 @@ def test_nobody_waits_until_the_databases_clock_has_caught_up(trial: Trial, time
     found = {violation["invariant"] for violation in trial.stack.get(f"/v1/jobs/{job}/audit")["violations"]}
     # I17: of a sample that ended just before the leap, the end is later than the job's.
     assert found <= {"I17", "I21"}
-    trial.seen.note("after a leap back the audit says that times went back (I21, I17), which is true, and nothing else")
+    trial.seen.note("after a leap back, the audit's only finding is that times went back (I21, I17), which is true")
 
 
 def play_events(trial: Trial, times: Clocks, fault: str, *events: Event) -> str:

@@ -1,4 +1,4 @@
-"""Faults of data: what crashes, what is too long, what cannot be stored, nothing at all, and very much."""
+"""Faults of data: crashing, too long, impossible to store, empty, and very large data."""
 
 import json
 import shutil
@@ -21,14 +21,14 @@ PATHS = "SELECT i.path FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, 
 
 @pytest.mark.fault("S1")
 def test_a_sample_that_hangs_its_grader_fails_alone(trial: Trial) -> None:
-    trial.seen.describe("a gold answer that keeps SymPy busy for ever, between two ordinary ones")
+    trial.seen.describe("a gold answer that keeps SymPy busy forever, between two ordinary ones")
     items = [question("What is 1 plus 1?", "2"), question("What is 2 plus 2?", HANGS), question("Is 1 one?", "1")]
     upload(trial.stack, "S1", items)
     job = trial.stack.submit("S1", dataset="S1", pipeline="sparse", reuse="none")
     document = whole(trial.stack, job)
     assert document["request_counts"]["total"] == len(items)
     failures = trial.stack.get(f"/v1/jobs/{job}/report")["failures"]
-    trial.seen.note(f"the others complete; what the report says of it: {json.dumps(failures, sort_keys=True)}")
+    trial.seen.note(f"the others complete; the report's failures: {json.dumps(failures, sort_keys=True)}")
 
 
 @pytest.mark.fault("S2")
@@ -42,7 +42,7 @@ def test_a_problem_that_no_context_holds_is_said_so_and_the_others_go_on(trial: 
     assert sample["failure"].startswith("context_exceeded")
     refused = trial.stack.api.post("/v1/datasets?name=S2-long", content=lines([question("1+" * TOKENS, "1")]))
     assert refused.status_code in (400, 413, 422)
-    trial.seen.note("`context_exceeded` for that sample alone; above the limit the upload is refused with its line")
+    trial.seen.note("`context_exceeded` for that sample alone; an upload above the limit is refused with its line")
 
 
 @pytest.mark.fault("S3")
@@ -61,7 +61,7 @@ def test_what_cannot_be_stored_is_refused_with_its_line(trial: Trial, name: str,
     assert response.status_code in (400, 413, 422), response.text
     assert "2" in response.text
     assert trial.stack.api.get("/v1/datasets/S3").status_code == 404
-    trial.seen.note("refused with the line, nothing kept")
+    trial.seen.note("refused with the line number; no part is kept")
 
 
 @pytest.mark.fault("S4")
@@ -82,7 +82,7 @@ def test_one_custom_id_twice_is_refused_with_both_lines(trial: Trial) -> None:
     assert response.status_code in (400, 409, 422), response.text
     assert all(said in response.json()["detail"] for said in ("line 1", "line 3", "id-0"))
     assert trial.stack.api.get("/v1/datasets/S5").status_code == 404
-    trial.seen.note("refused with the line, nothing kept")
+    trial.seen.note("refused with the line number; no part is kept")
 
 
 @pytest.mark.fault("S6")
@@ -102,7 +102,7 @@ def test_a_job_of_one_and_a_job_of_very_many_end_alike(scripted: RunningStack, s
 @pytest.mark.fault("B20")
 def test_a_lost_index_is_named_and_built_again_by_the_same_upload(trial: Trial) -> None:
     trial.seen.describe(
-        "the index files of the job's corpus removed, and the retriever killed so that it opens them anew"
+        "the index files of the job's corpus removed, and the retriever killed so that it opens them again"
     )
     documents = lines([{"id": f"d{n}", "problem": f"What is {n}?", "text": f"It is {n}."} for n in range(50)])
     corpus = {"params": {"name": "B20"}, "content": documents}
@@ -118,7 +118,7 @@ def test_a_lost_index_is_named_and_built_again_by_the_same_upload(trial: Trial) 
     assert trial.stack.api.post("/v1/corpora", **corpus).status_code in (200, 201)
     trial.ends_whole(trial.stack.api.post(f"/v1/jobs/{job}/requeue").json()["id"])
     trial.seen.note(
-        "every sample fails and names the index; the same upload builds it again, and the job, requeued, is whole"
+        "every sample fails and names the index; the same upload builds it again, and the requeued job completes"
     )
 
 

@@ -87,8 +87,8 @@ def test_a_commit_whose_answer_is_lost_is_whole_either_way(it: Proxied, seen: Se
     missed = {name for name, wrote in HOT.items() if not hits[Hit(wrote, happened=True)]}
     assert every > 1 or not missed, sorted(hits)
     assert any(SUBMIT in hit.wrote for hit in hits) or every > 1
-    seen.describe("the connection cut when COMMIT (or a statement by itself) had been carried out, and before it was: "
-                  "of every kind of commit up to three times")  # fmt: skip
+    seen.describe("the connection cut before and after the server carries out COMMIT (or a statement by itself), "
+                  "up to three times for every kind of commit")  # fmt: skip
     for name, wrote in HOT.items():
         seen.figure(f"cut: {name}", hits[Hit(wrote, happened=True)] + hits[Hit(wrote, happened=False)])
     seen.figure("commits cut", hits.total())
@@ -105,7 +105,7 @@ def submit_until_answered(it: Proxied, key: str) -> str:
             return str(response.json()["id"])
         assert response.status_code in (409, 503), response.text
         time.sleep(0.2)
-    raise AssertionError("nobody accepted the job")
+    raise AssertionError("no service accepted the job")
 
 
 @pytest.mark.fault("D3")
@@ -160,7 +160,7 @@ async def against_the_order(it: Proxied, job: str) -> None:
 
 @pytest.mark.fault("D4")
 def test_a_server_without_a_free_connection_is_waited_for(it: Proxied, seen: Seen) -> None:
-    seen.describe(f"every connection of ours terminated and all of max_connections taken by others for {AWAY_S:.0f} s")
+    seen.describe(f"every connection of the services terminated and all of max_connections taken for {AWAY_S:.0f} s")
     job = it.submit_judging("D4", 0.3)
     taken = asyncio.run(crowd(it))
     seen.figure("connections taken", taken)
@@ -174,7 +174,7 @@ async def crowd(it: Proxied) -> int:
     until_s = inf
     try:
         while time.monotonic() < until_s:
-            with suppress(SQLAlchemyError):  # those of the superuser may be taken, too
+            with suppress(SQLAlchemyError):  # the superuser's connections may also be taken
                 await asyncio.to_thread(it.rows, f"SELECT pg_terminate_backend(pid) {OURS}")
             with suppress(SQLAlchemyError):
                 while True:
@@ -206,19 +206,19 @@ def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen)
     if it.postgres.ended:
         it.postgres.start()
     ends_whole(it, job, seen)
-    seen.note("where a backend dies of it PostgreSQL starts its recovery, which needs room, too, and ends without it")
+    seen.note("if a backend process dies of it, PostgreSQL's recovery also needs room and fails without it")
 
 
 @pytest.mark.fault("D6")
 def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
     seen.describe(
-        f"default_transaction_read_only = on and every connection of ours terminated; off {AWAY_S:.0f} s later"
+        f"default_transaction_read_only = on and every connection of the services terminated; off {AWAY_S:.0f} s later"
     )
     job = it.submit_judging("D6", 0.3)
     log_size = it.log("judge").stat().st_size
     with read_only(it):
         it.rows(f"SELECT pg_terminate_backend(pid) {OURS}")
-        until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes()[log_size:])
+        until("a service has met it", lambda: b"read-only" in it.log("judge").read_bytes()[log_size:])
         time.sleep(AWAY_S)
     ends_whole(it, job, seen)
 

@@ -1,4 +1,4 @@
-"""Calls that a kill cut off run again alone, and a deterministic model answers them as it does beside others."""
+"""Calls that a kill interrupted run again alone, and a deterministic model gives the same answers."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.running import REPOSITORY, Document, RunningStack, running_stack
 
 ITEMS = 60
 GREEDY = {**JOB, "params": {**JOB["params"], "judge": {"temperature": 0.0}}}
-"""With `reuse: none` each job has seeds of its own, and the judge's default temperature is 0.1."""
+"""With `reuse: none` each job has different seeds, and the judge's default temperature is 0.1."""
 KILLS = (
     at(at_judged_share(0.2), kill(Subject.JUDGE)),
     at(at_judged_share(0.6), kill(Subject.GUARD)),
@@ -61,7 +61,7 @@ def test_kills_change_no_reply_of_a_deterministic_model(deterministic_stack: Run
     assert report["calls_lapsed"] > 0
     assert len(expected) > ITEMS
     assert replies(stack, disturbed) == expected
-    seen.note("every rating, text and answer is that of the undisturbed run")
+    seen.note("every rating, text and answer equals that of the undisturbed run")
 
 
 def replies(stack: RunningStack, job: str) -> list[tuple[object, ...]]:

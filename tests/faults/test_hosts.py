@@ -1,4 +1,4 @@
-"""A host that runs out of something, or goes down: the job waits or goes on, and ends whole."""
+"""A host that runs out of a resource, or goes down: the job waits or continues, and ends complete."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.running import Document
 
 MODELS = [REPOSITORY / "models" / f"world-{role}-f16.gguf" for role in ("judge", "generator")]
 ENOUGH = 0.9
-"""The part of its peak that a group keeps: what is left out was file cache."""
+"""The part of its peak that a group keeps; the rest was file cache."""
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def test_a_disk_without_room_for_logs_costs_lines(trial: Trial, full: Disk) -> N
     trial.seen.describe("logs and indexes lie on a tmpfs that is full while a job runs")
     trial.ends_whole(trial.stack.submit("H1", **JOB))
     assert limits.room(full.folder) == 0
-    trial.seen.note("log lines are lost, the job is not")
+    trial.seen.note("log lines are lost; the job completes")
 
 
 @pytest.mark.fault("H1")
 def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Trial, full: Disk, tmp_path: Path) -> None:
-    trial.seen.describe("and while a corpus is uploaded")
+    trial.seen.describe("the same while a corpus is uploaded")
     corpus = b'{"id": "only", "text": "The sum of two and two is four."}\n'
     refused = trial.stack.api.post("/v1/corpora", params={"name": "roomless"}, content=corpus)
     assert refused.status_code >= 500
@@ -54,7 +54,7 @@ def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Tri
     accepted = trial.stack.api.post("/v1/corpora", params={"name": "roomless"}, content=corpus)
     assert accepted.is_success
     trial.ends_whole(trial.stack.submit("H1", **{**JOB, "corpus": "roomless", "pipeline": "hybrid", "params": {}}))
-    trial.seen.note("an index that finds no room is refused in words; the same upload makes it later")
+    trial.seen.note("an index without room is refused with a message; the same upload builds it later")
 
 
 @pytest.mark.fault("H2")
@@ -72,7 +72,7 @@ def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial) -> None:
             trial.seen.figure("times that the limit was met", group.count_hits())
     except PermissionError as error:
         pytest.skip(str(error))
-    trial.seen.note("loads read the disk again; these models are small: the tenfold time of large ones is not seen")
+    trial.seen.note("loads read the disk again; these models are too small to show the tenfold time of large ones")
 
 
 @pytest.mark.fault("H3")
@@ -84,10 +84,10 @@ def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Tria
     service = trial.processes.of(subject)[0]
     url = trial.stack.url if subject is Subject.ORCHESTRATOR else trial.stack.service_url("guard")
     with limits.no_descriptor_left(service):
-        until("nobody new is heard", lambda: not answers(url))
+        until("new clients are refused", lambda: not answers(url))
     trial.ends_whole(job)
     assert service.is_running()
-    trial.seen.note("the process lives, and hears new clients again when it may open something")
+    trial.seen.note("the process stays alive and accepts new clients again when a descriptor is free")
 
 
 @pytest.mark.fault("H4")
@@ -103,7 +103,7 @@ def test_a_reboot_of_the_host_costs_what_was_in_flight(trial: Trial) -> None:
     trial.processes.start()
     report = trial.ends_whole(job)
     assert report["calls_lapsed"] <= IN_FLIGHT
-    trial.seen.note("the job goes on by itself once the services are started again")
+    trial.seen.note("the job continues without intervention once the services are started again")
 
 
 def is_judged(goal: float, document: Document) -> bool:

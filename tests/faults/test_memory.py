@@ -1,7 +1,7 @@
-"""Memory that is not what somebody says: the device is quarantined by name, or waits, and every job comes out whole.
+"""Memory that differs from a report: the device is quarantined by name, or waits, and every job ends complete.
 
 The stack is real, its guard measures by the code that measures a real GPU; NVML itself and Ollama are stand-ins, so a
-test decides what is taken, by whom, and what is said about it.
+test decides the taken memory, its holder and the reports about it.
 """
 
 import json
@@ -138,7 +138,7 @@ QUARANTINES = [
 def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is(
     ordeal: Ordeal, fault: str, event: Event, said: str
 ) -> None:
-    """Nothing is loaded over it, the reason says what is wrong, and once that is over the job ends by itself.
+    """No model is loaded over it, the reason names the defect, and afterwards the job ends without intervention.
 
     No server died, so no call is suspected.
     """
@@ -181,7 +181,7 @@ def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_stra
     until("a sample has seen it", lambda: ordeal.rows(STRANGERS)[0]["mib"] == 1000)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     ordeal.ends_whole(job)
-    ordeal.seen.note("1000 MiB stand on the open residency as strangers'; its own peak is what it loaded")
+    ordeal.seen.note("the open residency records 1000 MiB of other processes; its own peak is its loaded memory")
     peaks = ordeal.rows("SELECT DISTINCT CAST(measured -> 'peak_mib' AS int) AS mib FROM residencies ORDER BY 1")
     assert [row["mib"] for row in peaks if row["mib"] is not None] == sorted(SIZES.values())
 

@@ -67,7 +67,7 @@ def test_a_killed_child_costs_at_most_what_was_in_flight(trial: Trial) -> None:
     report = trial.survives("P5", at(at_judged_share(0.3), kill(Subject.CHILD)))
     assert 0 < report["calls_lapsed"] <= IN_FLIGHT
     assert trial.processes.of(Subject.JUDGE)[0].pid == before
-    trial.seen.note("the worker's main process stays and forks another child")
+    trial.seen.note("the worker's main process stays alive and forks another child")
 
 
 @pytest.mark.fault("P7")
@@ -76,7 +76,7 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, st
     trial.seen.describe("SIGTERM of the worker at 30 % of its stage's calls")
     report = trial.survives("P7", at(Moment(stage, 0.3), terminate(WORKERS[stage])))
     assert report["calls_lapsed"] == 0
-    trial.seen.note("no claim lapses: what was in flight is given back uncharged")
+    trial.seen.note("no claim lapses: the calls in flight are given back without a charge")
 
 
 @pytest.mark.fault("R2")
@@ -99,14 +99,14 @@ def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: s
         until("nothing waits any more", lambda: not held.list_waiting())
         assert count_answered(trial.stack, stage) == before
     report = trial.ends_whole(job)
-    assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
+    assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT  # later workers also wait at the gate
     trial.seen.note("the replies are lost with their worker, their claims lapse, and the calls run again")
 
 
 @pytest.mark.fault("P3")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: str) -> None:
-    trial.seen.describe("SIGKILL of the worker while a gate holds the commit of its replies, which then goes through")
+    trial.seen.describe("SIGKILL of the worker while a gate holds the commit of its replies, which then succeeds")
     with gate(trial.stack, replies_of(stage)) as held:
         job = trial.stack.submit("P3", **JOB)
         held.wait_until_reached()
@@ -117,8 +117,8 @@ def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: s
         held.open()
         until("the dead worker's replies are committed", lambda: count_answered(trial.stack, stage) > before)
     report = trial.ends_whole(job)
-    assert report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
-    trial.seen.note("the tick is left unacknowledged, the committed replies count, and the sweeper wakes who waits")
+    assert report["calls_lapsed"] <= 2 * IN_FLIGHT  # later workers also wait at the gate
+    trial.seen.note("the tick is left unacknowledged, committed replies count, and the sweeper wakes the samples")
 
 
 @pytest.mark.fault("P4")
@@ -126,7 +126,7 @@ def test_a_tick_that_was_taken_and_never_noted_is_given_again(trial: Trial) -> N
     trial.seen.describe("SIGKILL of an idle worker that was stopped when Redis handed it a tick")
     with redis.Redis.from_url(trial.stack.redis_url()) as client:
         until("the workers are idle", lambda: not client.exists(MARK))
-        noted = client.hlen(UNACKED)  # what workers that were killed before have left
+        noted = client.hlen(UNACKED)  # left by workers that were killed earlier
         until("a stopped worker has taken a tick", lambda: _taken_by_a_stopped_worker(trial, client))
         try:
             assert client.exists(MARK)
@@ -134,7 +134,7 @@ def test_a_tick_that_was_taken_and_never_noted_is_given_again(trial: Trial) -> N
         finally:
             trial.processes.kill(Subject.JUDGE)
     trial.ends_whole(trial.stack.submit("P4", **JOB))
-    trial.seen.note("the mark of the lost tick hides others for 30 s at most; then the sweeper's goes through")
+    trial.seen.note("the mark of the lost tick hides others for at most 30 s; then the sweeper's tick is delivered")
 
 
 def _taken_by_a_stopped_worker(trial: Trial, client: redis.Redis) -> bool:
@@ -167,7 +167,7 @@ def count_answered(stack: RunningStack, stage: str) -> int:
         return found
 
 
-# What is not over at once: frozen and starved holders, rolling restarts, crash loops.
+# Lasting faults: frozen and starved holders, rolling restarts, crash loops.
 
 ON_DEVICE = """
     SELECT m.name, r.state FROM residencies r JOIN models m ON m.id = ANY(r.models) ORDER BY r.epoch DESC LIMIT 1"""
@@ -177,7 +177,7 @@ CRASHES = 4
 @pytest.mark.fault("P6")
 def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(trial: Trial, tmp_path: Path) -> None:
     trial.seen.describe(
-        "SIGSTOP of the judge worker at 30 % of the judge's calls, with calls in hand; SIGCONT when its claims have "
+        "SIGSTOP of the judge worker at 30 % of the judge's calls, with calls in flight; SIGCONT when its claims have "
         "lapsed, another worker has done its work, and the generator is resident"
     )
     log = trial.stack.data_dir / "logs" / "judge.log"
@@ -190,7 +190,7 @@ def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(tri
             assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
             log_size = log.stat().st_size
             frozen.close()
-            until("it hands in what it held", lambda: b"stale_result" in log.read_bytes()[log_size:])
+            until("it hands in its late replies", lambda: b"stale_result" in log.read_bytes()[log_size:])
             report = trial.ends_whole(job)
     assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT
     trial.seen.note("the late replies are discarded (`stale_result`): the token of their claim is gone")
@@ -198,7 +198,7 @@ def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(tri
 
 @pytest.mark.fault("T4")
 def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> None:
-    trial.seen.describe("the judge worker stopped twice until its claims have lapsed, 5 s later at most")
+    trial.seen.describe("the judge worker stopped twice until its claims have lapsed, for at most 5 s more")
     job = trial.stack.submit("T4", **JOB)
     for share in (0.3, 0.8):
         trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * share))
@@ -209,7 +209,7 @@ def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> Non
             resume(stopped)
     report = trial.ends_whole(job)
     assert report["calls_lapsed"] > 0
-    trial.seen.note("claims that were not renewed lapse, their calls run again, one by one, and no call is poisoned")
+    trial.seen.note("unrenewed claims lapse, their calls run again one by one, and no call is poisoned")
 
 
 @pytest.mark.fault("P11")
@@ -228,7 +228,7 @@ def test_a_rolling_restart_of_all_services_stops_no_job(trial: Trial) -> None:
 @pytest.mark.fault("P12")
 @pytest.mark.parametrize("subject", [Subject.GENERATOR, Subject.GUARD], ids=str)
 def test_a_service_that_crashes_over_and_over_ends_the_job_when_it_stays_up(trial: Trial, subject: Subject) -> None:
-    trial.seen.describe(f"SIGKILL of the service {CRASHES} times, each time as soon as it is back")
+    trial.seen.describe(f"SIGKILL of the service {CRASHES} times, each time once it has restarted")
     job = trial.stack.submit("P12", **JOB)
     trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
     before = trial.stack.seen(SERVICES[subject]).restarts
@@ -278,7 +278,7 @@ def held_by_judge(stack: RunningStack) -> int:
         return found
 
 
-# Outages of seconds: what was stopped goes on, and nothing waits for a multiple of what the outage took.
+# Outages of seconds: stopped processes continue, and no wait is a multiple of the outage.
 
 FROZEN_S = 8.0
 STOPPED_S = 30.0
@@ -322,11 +322,11 @@ def test_a_frozen_database_costs_what_it_was_frozen_for(trial: Trial) -> None:
 
 @pytest.mark.fault("D8")
 def test_readiness_tells_that_no_scheduler_has_looked(trial: Trial) -> None:
-    trial.seen.describe("SIGSTOP of PostgreSQL until `/readyz` says that the scheduler has not looked")
+    trial.seen.describe("SIGSTOP of PostgreSQL until `/readyz` reports that no scheduler has checked the work")
     with stop_processes(trial, Subject.POSTGRES):
         until("the scheduler is missed", lambda: "s ago" in scheduler(trial.stack), 0.5)
     until("the scheduler looks again", lambda: scheduler(trial.stack) == "", 0.5)
-    trial.seen.note("`/readyz` is not ready, and says how long ago the scheduler has looked; afterwards it is again")
+    trial.seen.note("`/readyz` is not ready and says how long ago the scheduler checked the work; later it is ready")
 
 
 @pytest.mark.fault("P13")
@@ -339,7 +339,7 @@ def test_stopped_processes_cost_what_they_were_stopped_for(trial: Trial, subject
 @pytest.mark.fault("P16")
 @pytest.mark.parametrize("subject", [Subject.ORCHESTRATOR, Subject.JUDGE, Subject.POSTGRES], ids=str)
 def test_a_process_that_hangs_is_restarted(trial: Trial, subject: Subject) -> None:
-    trial.seen.describe("SIGSTOP of orchestrator, judge worker or PostgreSQL at half of the judge's calls, without end")
+    trial.seen.describe("SIGSTOP of orchestrator, judge worker or PostgreSQL at half of the judge's calls; no SIGCONT")
     job = trial.stack.submit("P16", **JOB)
     trial.stack.wait(job, lambda now: done(now, "judge") >= trial.whole["judge"] // 2)
     before, began = trial.stack.seen(SERVICES[subject]).restarts, time.monotonic()
@@ -357,7 +357,7 @@ def scheduler(stack: RunningStack) -> str:
     return next(str(check["detail"]) for check in found if check["name"] == "scheduler")
 
 
-# Who decides a flip, who carries it out, and what it loads are killed in every state of it.
+# The scheduler, the guard and the model server are killed in every state of a flip.
 
 STATES = (
     FlipState.DRAINING,
@@ -380,7 +380,7 @@ def test_a_guard_that_dies_in_a_flip_is_followed_by_one_that_begins_anew(trial: 
     with Session(trial.stack) as session:
         assert session.rows("SELECT count(*) FROM residencies WHERE reason = 'guard_restart'")[0][0]
     trial.seen.note(
-        "the next guard closes what was begun (`guard_restart`); its model servers have died with the first"
+        "the next guard closes the open residency (`guard_restart`); the model servers died with the first guard"
     )
 
 
@@ -404,7 +404,7 @@ def test_a_scheduler_that_dies_while_it_decides_has_decided_nothing(trial: Trial
         until("its decision is rolled back", lambda: not held.list_waiting())
         assert epochs(trial) == before
     trial.ends_whole(job)
-    trial.seen.note("a decision that was not committed is none")
+    trial.seen.note("an uncommitted decision has no effect")
 
 
 @pytest.mark.fault("P10")
@@ -432,11 +432,11 @@ def test_a_model_server_that_dies_while_it_loads_costs_a_quarantine(trial: Trial
         held.wait_until_reached()
         assert guard_state(trial.stack)["state"] == FlipState.QUARANTINED
         if guard_too:
-            trial.seen.describe("and SIGKILL of the guard while a gate holds it in quarantined")
+            trial.seen.describe("SIGKILL of the guard while a gate holds it in quarantined")
             trial.processes.kill(Subject.GUARD)
     trial.ends_whole(job)
     trial.seen.note(
-        "the device is quarantined, in words, and tried again ten seconds later, or by the next guard at once"
+        "the device is quarantined with a message and tried again ten seconds later, or at once by the next guard"
     )
 
 
@@ -473,7 +473,7 @@ def test_grading_of_imported_answers_goes_on_after_a_kill_and_each_pair_is_grade
     trial.ends_whole(job)
     assert trial.stack.get(f"/v1/jobs/{job}")["request_counts"]["completed"] == REPEATS * items
     assert count_calls(trial, job) == {"calls": 2 * items, "replies": 2 * items, "answered": 2 * items}
-    trial.seen.note("the answers are stored with their job: grading goes on, and equal pairs are graded once")
+    trial.seen.note("the answers are stored with their job; grading continues, and equal pairs are graded once")
 
 
 def import_answers(trial: Trial, items: int) -> str:

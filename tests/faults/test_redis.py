@@ -95,10 +95,10 @@ def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxi
             assert it.rows(WANTED_SINCE, since=since) == [(0,)]
     it.ends_whole(job, seen)
     seen.describe(
-        f"every connection to Redis reset and none accepted; then a device that its operator had emptied is released, "
-        f"so a flip is due; Redis stays away for {AWAY_S:.0f} s"
+        f"every connection to Redis reset and none accepted for {AWAY_S:.0f} s; during the outage an emptied device is "
+        f"released, so a flip is due"
     )
-    seen.note("no residency is wanted meanwhile; the flip begins when Redis is back")
+    seen.note("no residency is wanted during the outage; the flip begins when Redis is back")
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> No
 
 @pytest.mark.fault("R6")
 def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Seen, tmp_path: Path) -> None:
-    seen.describe("a replica cut off while the judge was resident; led to it while the generator is")
+    seen.describe("clients moved, while the generator is resident, to a replica cut off while the judge was")
     with replica(it, tmp_path / "replica") as stale, it.to_redis.heal_afterwards():
         job = it.submit_judging("R6", 0.2)
         old = lease(stale)
@@ -167,7 +167,7 @@ def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Se
         assert int(lease(it.redis)["epoch"]) > int(old["epoch"])
         it.to_redis.switch(stale.of.port)
         it.ends_whole(job, seen)
-    seen.note("the old epoch grants nothing: no residency of it was ever opened again")
+    seen.note("the old epoch grants nothing: none of its residencies was opened again")
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def replica(it: Proxied, folder: Path) -> Iterator[Server]:
         with client(server) as follower:
             follower.config_set("masterauth", it.redis.of.passwords.redis)
             follower.replicaof(HOST, str(it.redis.of.port))
-            until("it has what there is", lambda: follower.info("replication").get("master_link_status") == "up")
+            until("the replica is up to date", lambda: follower.info("replication").get("master_link_status") == "up")
             follower.replicaof("NO", "ONE")
         yield server
     finally:
@@ -264,7 +264,7 @@ def test_the_order_of_ticks_means_nothing(it: Proxied, seen: Seen) -> None:
 @pytest.mark.fault("Q3")
 @pytest.mark.parametrize("every", [1, 3])
 def test_lost_ticks_cost_time_until_the_sweeper_sends_others(it: Proxied, seen: Seen, every: int) -> None:
-    seen.describe("the first ticks of a job, or every third, are not pushed, and their sender is told that they were")
+    seen.describe("the first ticks of a job, or every third, are not pushed, although their sender gets a success")
     lost = it.ticks.dropped
     it.ticks.drop_every = every
     job = it.stack.submit(f"Q3-{every}", **JOB)
@@ -298,7 +298,7 @@ def test_a_tick_that_is_delivered_again_while_it_runs_changes_nothing(it: Proxie
 @pytest.mark.usefixtures("judges")
 @pytest.mark.fault("Q5")
 def test_a_hundred_thousand_ticks_are_gone_in_a_moment(it: Proxied, seen: Seen) -> None:
-    seen.describe(f"{FLOOD:,} ticks as Celery writes them pushed to the judge's lane in the middle of its work")
+    seen.describe(f"{FLOOD:,} ticks in Celery's format pushed to the judge's lane during its work")
     messages = flood(it)
     job = it.submit_judging("Q5")
     with client(it.redis) as known:

@@ -1,4 +1,4 @@
-"""The data folder's own disk is full, and processes end meanwhile: when there is room again the job goes on."""
+"""The data folder's disk is full, and processes end while it is: when there is room again, the job continues."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -54,7 +54,7 @@ def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, di
     stack.assert_whole(job)
     assert stack.status()["warning"] is None
     assert {child["name"] for child in stack.status()["stack"]["children"] if child["restarts"]} >= set(KILLED)
-    seen.note("the supervisor says that the disk is full, and starts again what ended until it succeeds")
+    seen.note("the supervisor reports the full disk and restarts the ended processes until they start")
 
 
 def is_judged(goal: int, document: Document) -> bool:

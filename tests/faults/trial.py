@@ -1,7 +1,7 @@
-"""A trial: a job on a stack, what happens to it, and that it comes out whole; what a test left behind is repaired.
+"""A trial: a job on a stack, its faults, and the check that it ends complete; leftovers of a test are repaired.
 
-A test that fails leaves nothing to the next one, and what it left is named. A test that repairs what it broke leaves
-nothing to do here.
+A test that fails leaves no defect for the next one, and the repair names each defect. A test that repairs what it broke
+leaves nothing to do here.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from tests.running import JUDGED, Document, RunningStack, ended
 
 @runtime_checkable
 class Repairable(Protocol):
-    """What a fault test may break, with the stack that belongs to it."""
+    """The parts that a fault test may break, with their stack."""
 
     def repair(self) -> list[str]:
-        """Make it whole, and return what was wrong with it."""
+        """Repair it, and return its defects."""
         ...
 
 
@@ -42,9 +42,9 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def stack_repaired(stack: RunningStack) -> list[str]:
-    """Start what is down, let stopped processes go on, free the devices, and cancel jobs that still run.
+    """Start ended services, resume stopped processes, free the devices, and cancel running jobs.
 
-    Returns what was wrong, once every service runs and a job could. A service that has died is no leftover: it is
+    Returns the defects, once every service runs and a job can run. A service that has died is no leftover: it is
     waited for until the supervisor has started it again.
     """
     found = [*_start_stack(stack), *_resume_processes(stack)]
@@ -66,7 +66,7 @@ def _start_stack(stack: RunningStack) -> Iterator[str]:
 
 
 def _resume_processes(stack: RunningStack) -> list[str]:
-    """Resume stopped processes; servers that a test has put beside the stack are children of this process."""
+    """Resume stopped processes; servers that a test has added to the stack are children of this process."""
     roots = [psutil.Process(Processes(stack).supervisor()), psutil.Process()]
     stopped = [process for root in roots for process in root.children(recursive=True) if _is_stopped(process)]
     messages = [f"process {process.pid} was stopped" for process in stopped]
@@ -102,9 +102,9 @@ def _cancel_jobs(stack: RunningStack) -> list[str]:
 
 
 JOB = {"reuse": "none", "params": JUDGED}
-"""Every job computes everything anew."""
+"""Every job runs without reuse."""
 SOONER = {"MATHRAG_WORKERS__CLAIM_TTL_S": "5", "MATHRAG_SWEEP_S": "1"}
-"""Less than the defaults, 15 s and 5 s: what was lost is taken up again so much sooner."""
+"""Less than the defaults, 15 s and 5 s, so that lost work is repeated sooner."""
 TRIES = 3
 IN_FLIGHT = Workers().chunk * Workers().streams
 """Most calls that one worker may have in flight."""
@@ -124,7 +124,7 @@ class Trial:
         return Processes(self.stack)
 
     def repair(self) -> list[str]:
-        """Make its stack whole, and return what was wrong."""
+        """Repair its stack, and return the defects."""
         return stack_repaired(self.stack)
 
     def survives(self, fault: str, *events: Event) -> Document:

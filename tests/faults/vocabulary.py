@@ -1,6 +1,6 @@
-"""What can go wrong, in one vocabulary: the simulator and the real processes both know how to do every word of it.
+"""A vocabulary of faults that both the simulator and the real processes can perform.
 
-A scenario reads as what happens: `Scenario("P6", (at(generating(0.5), freeze(JUDGE, 20)),))`.
+A scenario reads like its events: `Scenario("P6", (at(generating(0.5), freeze(JUDGE, 20)),))`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from shared.lease.policy import FlipState
 
 
 class Subject(StrEnum):
-    """Who or what it happens to."""
+    """The target of an action."""
 
     JUDGE = "judge worker"
     GENERATOR = "generator worker"
@@ -33,7 +33,7 @@ class Subject(StrEnum):
 
 
 class Action(NamedTuple):
-    """A verb, whom it happens to, and how much of it; prints as it is written."""
+    """A verb, its target and an amount. `str` gives the form in which scenarios write it."""
 
     verb: str
     subject: Subject
@@ -50,12 +50,12 @@ def kill(subject: Subject) -> Action:
 
 
 def terminate(subject: Subject) -> Action:
-    """SIGTERM: it may end what it is doing."""
+    """Send SIGTERM; the target may finish its work."""
     return Action("terminate", subject)
 
 
 def restart(subject: Subject) -> Action:
-    """Stop it and start it again, what it keeps on disk included."""
+    """Stop the target and start it again with its data on disk."""
     return Action("restart", subject)
 
 
@@ -65,57 +65,57 @@ def freeze(subject: Subject, seconds: float) -> Action:
 
 
 def flush(subject: Subject) -> Action:
-    """Forget everything that it keeps."""
+    """Delete all data of the target."""
     return Action("flush", subject)
 
 
 def sever(subject: Subject) -> Action:
-    """Break every connection to it once, in the middle of whatever goes over it."""
+    """Break every connection to it once, in the middle of its traffic."""
     return Action("sever", subject)
 
 
 def part(subject: Subject, seconds: float) -> Action:
-    """Let nobody reach it for `seconds`."""
+    """Make the target unreachable for `seconds`."""
     return Action("part", subject, seconds)
 
 
 def slow(subject: Subject, seconds: float) -> Action:
-    """Delay everything that goes to it by `seconds`; 0 ends that."""
+    """Delay all traffic to the target by `seconds`; 0 ends the delay."""
     return Action("slow", subject, seconds)
 
 
 def drop(subject: Subject, every: int) -> Action:
-    """Lose every `every`-th tick; 0 ends that."""
+    """Lose every `every`-th tick; 0 ends the loss."""
     return Action("drop", subject, every)
 
 
 def double(subject: Subject, times: int) -> Action:
-    """Deliver each tick `times` times at once; 1 ends that."""
+    """Deliver each tick `times` times at once; 1 restores normal delivery."""
     return Action("double", subject, times)
 
 
 def reorder(subject: Subject) -> Action:
-    """What is under way arrives in another order."""
+    """Deliver pending messages in another order."""
     return Action("reorder", subject)
 
 
 def jump(subject: Subject, seconds: float) -> Action:
-    """The wall clock of one host, or of the database, is set by `seconds`."""
+    """Move the wall clock of one host, or of the database, by `seconds`."""
     return Action("jump", subject, seconds)
 
 
 def fill(subject: Subject) -> Action:
-    """No byte more can be written; `relieve` ends that."""
+    """Fill the target so that no byte can be written; `relieve` ends it."""
     return Action("fill", subject)
 
 
 def relieve(subject: Subject) -> Action:
-    """What was filled, taken, kept or hidden is as before."""
+    """Undo `fill`, `take`, `keep` and `hide`."""
     return Action("relieve", subject)
 
 
 def keep(subject: Subject) -> Action:
-    """What is unloaded stays occupied, whatever the server says."""
+    """Keep the memory of unloaded models occupied, although the server reports it as free."""
     return Action("keep", subject)
 
 
@@ -125,22 +125,22 @@ def take(subject: Subject, mib: float) -> Action:
 
 
 def lag(subject: Subject, seconds: float) -> Action:
-    """What is freed shows as free only so much later."""
+    """Show freed memory as free only `seconds` later."""
     return Action("lag", subject, seconds)
 
 
 def hide(subject: Subject) -> Action:
-    """It cannot be measured, or is not there."""
+    """Make the target impossible to measure, or absent."""
     return Action("hide", subject)
 
 
 def misbehave(subject: Subject, how: str) -> Action:
-    """It answers, but not as it should; `how` is a misbehaviour of its double."""
+    """Make the target answer wrongly; `how` is a misbehaviour of its double."""
     return Action("misbehave", subject, how)
 
 
 def cancel(subject: Subject) -> Action:
-    """Somebody asks for its end."""
+    """Cancel the job."""
     return Action("cancel", subject)
 
 
@@ -150,7 +150,7 @@ def submit(subject: Subject, kind: str) -> Action:
 
 
 class Moment(NamedTuple):
-    """A share of a stage's calls is done, or the device is in a state of the flip."""
+    """The moment at which a share of a stage's calls is done, or the device is in a state of the flip."""
 
     stage: str
     share: float = 0.0
@@ -191,7 +191,7 @@ def at(moment: Moment, action: Action) -> Event:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens to a job. Whatever it is, the job ends by itself and its audit finds nothing."""
+    """The events during a job. The job must end without intervention and with a clean audit."""
 
     fault: str
     """The catalogue's id: "P6"."""
@@ -199,14 +199,14 @@ class Scenario:
 
 
 class BackEnd(Protocol):
-    """Where scenarios are played: on real processes, or on a virtual clock."""
+    """The place where scenarios are played: real processes, or a virtual clock."""
 
     name: str
 
     async def perform(self, action: Action) -> None:
-        """Have it happen now."""
+        """Perform the action now."""
         ...
 
     async def wait_until_reached(self, moment: Moment) -> None:
-        """Wait until the job has come to this moment."""
+        """Wait until the job reaches this moment."""
         ...

@@ -149,7 +149,7 @@ def undeclared(method: str, path: str, answer: httpx2.Response | Exception) -> s
 @pytest.mark.fault("X5")
 @THIRDS
 async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
-    seen.describe("NUL, half characters, 3,000 characters and enormous numbers in every parameter of every operation")
+    seen.describe("NUL, lone surrogates, 3,000 characters and enormous numbers in every parameter of every operation")
     defects: list[tuple[Any, ...]] = []
     cases = [
         (method, path, parameter, value)
@@ -176,7 +176,7 @@ async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: A
         answer = await send(api, method, address(method, path), body(method, path), {name: header})
         defects.append((method, path, name, header[:20], undeclared(method, path, answer)))
     assert [each for each in defects if each[-1]] == []
-    seen.note("no 500; NUL is refused with the name of the parameter")
+    seen.note("no 500; NUL is refused with the parameter's name")
 
 
 @pytest.mark.fault("X5")
@@ -196,7 +196,7 @@ async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen
         if value in (*NO_TEXT, *NO_NUMBER) and isinstance(answer, httpx2.Response):
             assert answer.status_code == 422
     assert [each for each in defects if each[-1]] == []
-    seen.note("no 500 by any value of a body")
+    seen.note("no value of a body causes a 500")
 
 
 @pytest.mark.fault("X5")
@@ -258,4 +258,4 @@ async def test_an_upload_with_an_identifier_that_no_index_holds_names_its_line(a
     lines[1]["id"] = LONG[:1024]
     api.other = lambda _: httpx2.Response(200, json={"corpus": 1, "indexes": []})
     assert (await api.upload(what, "hostile", lines)).status_code == 201
-    seen.note("422 with the line; nothing of the upload is stored")
+    seen.note("422 with the line number; no part of the upload is stored")

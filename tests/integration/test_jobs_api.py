@@ -456,7 +456,7 @@ async def drained(database: Database, jobs: int = 2) -> None:
 async def test_a_large_job_is_cancelled_in_batches_and_a_small_one_ends_between_them(
     database: Database, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen.describe("cancel of 60 samples in batches of 10, finalised in batches of 20, beside a job of 5 that has ended")
+    seen.describe("cancel of 60 samples in batches of 10, finalised in batches of 20, next to an ended job of 5")
     monkeypatch.setattr(lifecycle, "CANCELLED_AT_ONCE", 10)
     monkeypatch.setattr(lifecycle, "FINALISED_AT_ONCE", 20)
     await furnish(database, items=5)

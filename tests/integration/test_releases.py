@@ -165,4 +165,4 @@ async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
             audit = await api.get(f"/v1/jobs/{name}/audit")
             assert audit["violations"] == []
             assert audit["source_changed"].startswith("pipeline changed: the job ran version ")
-    seen.note("five jobs were listed; the two that had not ended completed; all five audits were clean")
+    seen.note("five jobs were listed; the two unfinished ones completed; all five audits were clean")

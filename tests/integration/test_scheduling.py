@@ -468,7 +468,7 @@ async def test_gated_jobs_need_a_load_a_stage(
 async def test_a_job_whose_pins_cannot_be_read_does_not_stop_the_device(
     scheduler: Scheduler, database: Database, seen: Seen, pins: str
 ) -> None:
-    seen.describe("the stored pins of a live job are changed to what this release cannot read")
+    seen.describe("the stored pins of a live job are changed to a value that this release cannot read")
     generator = await work_for_the_generator(database)
     await submit_job(database, "closed-book", name="broken")
     await run_sql(database, "UPDATE jobs SET pins = CAST(:pins AS jsonb) WHERE name = 'broken'", pins=pins)

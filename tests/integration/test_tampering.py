@@ -133,7 +133,7 @@ async def test_no_column_changes_unseen_as_the_application(database: Database, j
         return await audited(database, job, statement)
 
     assert await unnoticed(database, job, change) == set(FREE)
-    seen.note("refused for want of a right or by a trigger, or found by the audit")
+    seen.note("refused by a missing right or a trigger, or found by the audit")
 
 
 OWNERS = {
@@ -188,14 +188,14 @@ OWNERS = {
 async def test_no_column_changes_unseen_as_the_owner(
     database: Database, owner: Database, job: uuid.UUID, seen: Seen
 ) -> None:
-    seen.describe("the same as the owner, with the triggers off meanwhile")
+    seen.describe("the same as the owner, with the triggers disabled")
 
     async def change(job: uuid.UUID, statement: str) -> list[Violation]:
         return await as_owner(owner, job, statement)
 
     known = {column for columns in OWNERS.values() for column in columns}
     assert await unnoticed(database, job, change) == set(FREE) | known
-    seen.note("found by the audit, but for what no report is made from")
+    seen.note("found by the audit, except for columns that no report uses")
 
 
 async def test_the_schema_says_what_the_migrations_made(database: Database) -> None:
@@ -240,7 +240,7 @@ async def test_a_protection_that_was_weakened_is_found(
     found = await audited(owner, job, statement)
     assert {each.invariant for each in found} == {"I22"}
     assert all("schema" in each.message or "migrations" in each.message for each in found)
-    seen.note("I22 names what is missing, and what no migration made")
+    seen.note("I22 names missing objects and objects that no migration created")
 
 
 async def test_a_schema_of_ones_own_stands_before_nothing(owner: Database, job: uuid.UUID) -> None:
@@ -282,4 +282,4 @@ async def test_rows_that_cannot_be_read_are_findings(
     found = await as_owner(owner, job, statement)
     assert found
     assert all(each.invariant.startswith("I") and each.message and each.rows for each in found)
-    seen.note("the audit says in words what it could not check")
+    seen.note("the audit names the rows that it could not check")

@@ -74,7 +74,7 @@ async def test_a_parameter_that_was_renamed_does_not_hide_the_list_of_jobs(
     assert new["params"]["gate"]["min_pairs"] == 5
     assert {"unreadable", "stored_params"}.isdisjoint(new)
     assert (await api.get("/v1/jobs/old"))["unreadable"] == SAID
-    seen.note("it is listed with its stored parameters, and says which name is unknown; the other jobs are whole")
+    seen.note("it is listed with its stored parameters and names the unknown one; the other jobs are complete")
 
 
 @pytest.mark.parametrize("params", [b"\xff", b"[1]"])
@@ -182,7 +182,7 @@ BOTH: list[tuple[str, int, str | None]] = [("broken", 0, "unreadable"), ("broken
 async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
-    seen.describe("the pipeline of a running job is taken away; the other job's samples are in the same batches")
+    seen.describe("the pipeline of a running job is removed; samples of another job are in the same batches")
     await two_jobs(database, monkeypatch)
     monkeypatch.delitem(registry.registered, "asking")
     detail = await both_end(database, BOTH)
@@ -198,7 +198,7 @@ async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
 async def test_a_job_that_no_longer_decodes_fails_its_own_samples(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen, column: str, value: bytes
 ) -> None:
-    seen.describe("parameters or the gate's decision of a running job are changed to what no release can decode")
+    seen.describe("parameters or gate decision of a running job are changed to a value that no release can decode")
     await two_jobs(database, monkeypatch)
     await run_sql(database, f"UPDATE jobs SET {column} = :value WHERE name = 'broken'", value=value)  # noqa: S608
     detail = await both_end(database, BOTH)
@@ -241,7 +241,7 @@ async def test_an_item_that_is_gone_fails_its_own_sample(database: Database, mon
 async def test_a_calibration_that_cannot_be_read_fails_its_job_in_words(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
-    seen.describe("the pipeline of a job that is being prepared is taken away")
+    seen.describe("the pipeline of a job in preparation is removed")
     await furnish(database, items=2)
     install(monkeypatch, "calibrated", one_question, registry.get("mathrag-gate").prepare)
     await submit_job(database, "calibrated")
@@ -288,7 +288,7 @@ async def test_what_nobody_foresaw_fails_the_samples_that_raise_it(
     assert "the log of the worker has the traceback" in str(
         await scalar(database, "SELECT max(detail) FROM samples WHERE state = 3")
     )
-    seen.note("each of these samples failed as internal_error with its traceback in the log; all others completed")
+    seen.note("each of these samples failed as internal_error, with its traceback in the log; all others completed")
 
 
 class Terminated(Exception):

@@ -391,7 +391,7 @@ async def test_a_call_that_cannot_be_run_fails_alone(database: Database, seen: S
         await generator(database, executor).drain()
     await advance(database)
     assert await rows(database, "SELECT ordinal, failure FROM samples WHERE state = 3") == [(3, "backend_error")]
-    seen.note("that call failed after three tries, and its sample with it; the other seven were answered at once")
+    seen.note("that call and its sample failed after three tries; the other seven were answered at once")
 
 
 # Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused.

@@ -30,7 +30,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--record", action="store_true", help="note what was seen for docs/reference/faults.md")
+    parser.add_argument("--record", action="store_true", help="write the results for docs/reference/faults.md")
     parser.add_argument("--seed", type=int, help="play this one alone")
     parser.add_argument("--events", help="with --seed: these faults instead of the seed's")
     parser.add_argument("--jobs", help="with --seed: these jobs instead of the seed's")
@@ -57,7 +57,7 @@ def _run(first: int, schedules: int, processes: int, *, record: bool) -> int:
 
 
 def _tell(found: Found) -> None:
-    """The seed, what was violated, what happened, and how to see it again."""
+    """Print the seed, the violation, the trace, and the command that repeats it."""
     print(f"\nseed {found.plan.seed}: {found.violations[0]}")
     print("".join(f"  {fault}\n" for fault in found.plan.faults), end="")
     print(f"  replay: {command(found.plan)}")

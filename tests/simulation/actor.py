@@ -52,11 +52,11 @@ class Actor:
         self._thawed.set()
 
     async def main(self) -> None:
-        """What the process does."""
+        """Do the work of the process."""
         raise NotImplementedError
 
     def died(self) -> None:
-        """What the kernel and the network make of its death."""
+        """Apply the effects of its death on kernel and network."""
 
     def start(self) -> None:
         """Begin its life."""

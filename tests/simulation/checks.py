@@ -1,4 +1,4 @@
-"""What must hold during and after a schedule, whatever happened: the real audit, and what only the simulation knows."""
+"""The checks during and after any schedule: the real audit, and checks that only the simulation can make."""
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -43,17 +43,17 @@ class Witness:
             self._advanced_at = self._wrote_at
 
     def overlooked(self, samples: Collection[int]) -> None:
-        """Somebody sweeps up samples that lack no reply: only who died may have left one, or who is about to look."""
+        """Check swept samples that lack no reply; only a dead process or one about to check may leave one."""
         if self._world.events or self._world.plan.apart:
             return
         latest = self._world.loop.time() - LOOKED_S
         for sample in samples:
             calls = [row[0] for row in self._world.store.watch.rows(WAITED_FOR, sample)]
             if all(self._answered_at.get(call, self._advanced_at) < latest for call in calls):
-                self._world.violated(f"lost wake-up: sample {sample} lacked no reply, and nobody made it ready")
+                self._world.violated(f"lost wake-up: sample {sample} lacked no reply, and no process made it ready")
 
     def drained(self, since: float) -> None:
-        """On a picture of that moment it is decided that nothing is left that may give the resident model work."""
+        """Check the decision, on a snapshot of that moment, that no work for the resident model is left."""
         unchanged = self._wrote_at < since and not self._world.users.busy
         if unchanged and self._world.store.watch.rows(str(READY.compile(dialect=DIALECT)), encode_usable_pins())[0][0]:
             self._world.violated("flip: a sample is ready that may give the resident model work")
@@ -70,7 +70,7 @@ LEFT = text("SELECT call_id FROM queue ORDER BY 1")
 MINE = text("""
     SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id
     WHERE j.public_id = ANY(:jobs)""")
-# Of calls that these jobs put into the queue: what befell a reused reply in an earlier schedule counts for nothing now.
+# Only calls that these jobs queued: the history of a reused reply in an earlier schedule does not count.
 IN_VAIN = text("""
     SELECT a.id FROM attempts a WHERE NOT a.accepted AND a.call_id IN (
         SELECT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id
@@ -80,7 +80,7 @@ CHARGED = text("""
 TWICE = text("SELECT call_id FROM attempts WHERE accepted AND call_id = ANY(:calls) GROUP BY 1 HAVING count(*) > 1")
 
 
-# What the simulation itself adds to the schema: `store.VIRTUAL_TIME` and `store.BETWEEN_ROWS`.
+# Objects that the simulation adds to the schema: `store.VIRTUAL_TIME` and `store.BETWEEN_ROWS`.
 BETWEEN_ROWS = "CREATE TRIGGER between_rows BEFORE INSERT ON public.calls FOR EACH ROW EXECUTE FUNCTION between_rows()"
 OURS = {
     f"trigger on calls (O): {BETWEEN_ROWS}",
@@ -105,7 +105,7 @@ async def after(world: "World") -> None:
             world.violated(f"two accepted replies: calls {twice}")
         await _nobody_charged(world, connection)
         if not world.events and (vain := list((await connection.execute(IN_VAIN, jobs)).scalars())):
-            world.violated(f"in vain though nothing happened: attempts {vain}")
+            world.violated(f"wasted without a fault: attempts {vain}")
         for row in await connection.execute(EXECUTED, calls):
             _done_twice(world, row)
 
@@ -113,7 +113,7 @@ async def after(world: "World") -> None:
 async def _nobody_charged(world: "World", connection: AsyncConnection) -> None:
     """What waited for something that was away has no attempt that says so."""
     if charged := list((await connection.execute(CHARGED, {"away": f"%{AWAY}%"})).scalars()):
-        world.violated(f"charged for what was away: attempts {charged}")
+        world.violated(f"charged for an outage: attempts {charged}")
 
 
 def _done_twice(world: "World", row: Row[tuple[int, bytes, int]]) -> None:

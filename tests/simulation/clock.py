@@ -24,7 +24,7 @@ EPOCH_S = 1_900_000_000
 
 
 class Operations(Protocol):
-    """What may be under way outside the loop."""
+    """Work that may run outside the loop."""
 
     def under_way(self) -> bool:
         """Whether an answer is waited for."""
@@ -35,12 +35,12 @@ class Operations(Protocol):
         ...
 
     def stalled(self) -> bool:
-        """No answer has come for a while; whether that is explained, so that others may go on."""
+        """No answer has come for a while; return whether that is explained, so that others may continue."""
         ...
 
 
 class NothingLeft(Exception):
-    """No timer, no operation, nothing ready: everybody waits for somebody."""
+    """No timer, no operation and no ready task: all tasks wait for each other."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -59,7 +59,7 @@ class _Selector(selectors.DefaultSelector):
         return []
 
     def _answer(self, operations: Operations) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is waited for, and nothing else: an answer that has come early waits for its turn."""
+        """Return only the expected answer: an early answer waits for its turn."""
         began = asked = time.monotonic()
         while True:
             events = super().select(STALL_S)
@@ -118,11 +118,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         NumberedTask.numbers = itertools.count()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
-        """At once, in this thread: there are no others."""
+        """Run at once, in this thread, because there is no other."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller
             future.set_exception(error)
         return future
 
@@ -152,7 +152,7 @@ class WallClock:
 
 
 def install(clock: WallClock) -> Callable[[], None]:
-    """Let every module of ours that reads a clock read this one; returns how to undo it."""
+    """Make every module of the project that reads a clock read this one; return the undo function."""
 
     class VirtualDatetime(datetime):
         @classmethod

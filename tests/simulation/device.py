@@ -1,6 +1,6 @@
 """The device and its model servers: memory with a limit, loads and calls that take virtual time, and the truth of both.
 
-What happened is noted here, by those to whom it happened: the guard's own receipts are not asked.
+The simulated servers record events here, independent of the guard's receipts.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RATING = "Rating:"
 AWAY = "simulated: away"
-"""How whatever is away says so; no attempt may."""
+"""The message of an outage; no attempt may contain it."""
 STRANGER = 10_000_000
 """A process id that no process has."""
 
@@ -38,18 +38,18 @@ class Opened(NamedTuple):
 
 
 class Machine:
-    """The GPU: who occupies how much of it, and what was executed on it."""
+    """The GPU: its memory by holder, and the executed calls."""
 
     def __init__(self, world: "World", capacity_mib: float) -> None:
         self._world = world
         self.capacity_mib = capacity_mib
         self.servers: list[ModelServer] = []
         self.foreign_mib = 0.0
-        """Taken by somebody else."""
+        """Memory taken by another process."""
         self.kept_mib = 0.0
-        """Taken by what has ended."""
+        """Memory kept by ended servers."""
         self.lag_s = 0.0
-        """What is freed shows as free so much later."""
+        """Delay after which freed memory shows as free."""
         self.hidden = False
         """Its memory cannot be measured."""
         self.keeps = False
@@ -57,11 +57,11 @@ class Machine:
         self.stubborn = False
         """A stop ends no server."""
         self.refuses = False
-        """Its servers answer nobody for now."""
+        """Its servers answer no request for now."""
         self.failures: list[FailureKind] = []
         """How the next calls fail."""
         self.slowness_s = 0.0
-        """Calls take so much longer."""
+        """Additional seconds of each call."""
         self.hangs = False
         """Calls do not end."""
         self.executed: Counter[int] = Counter()
@@ -81,7 +81,7 @@ class Machine:
 
     @property
     def ours_mib(self) -> float:
-        """Taken by our servers, or by what they left."""
+        """Memory taken by the guard's servers, or kept after them."""
         return self.kept_mib + sum(server.mib for server in self.servers)
 
     @property
@@ -113,7 +113,7 @@ class Machine:
             self._world.later(self.lag_s, lambda: self.free(server.mib))
 
     def free(self, mib: float) -> None:
-        """What was kept is free."""
+        """Free the kept memory."""
         self.kept_mib = max(0.0, self.kept_mib - mib)
 
     def relieve(self) -> None:
@@ -191,7 +191,7 @@ class ModelServer:
             self._world.machine.vacate(self)
 
     async def confirm(self) -> bool:
-        """Nobody but the guard changes it."""
+        """Return True, because only the guard changes it."""
         return True
 
     async def wait_exited(self) -> None:
@@ -210,7 +210,7 @@ class ModelServer:
         self.die()
 
     def memory_mib(self) -> float | None:
-        """What it takes."""
+        """Return the memory that it takes."""
         return self.mib if self.alive else 0.0
 
 
@@ -237,7 +237,7 @@ class ModelDriver:
         )
 
     async def take_over(self) -> None:
-        """End what outlived a dead guard."""
+        """End servers that outlived a dead guard."""
         await self._guard.gate()
         for server in tuple(self._world.machine.servers):
             if server.name == self._name:

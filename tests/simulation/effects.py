@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LASTS_S = 30.0
-"""What is broken until it is relieved is broken for so long."""
+"""Duration of a fault that lasts until it is relieved."""
 
 
 class Effects:
-    """The back end's verbs. `actor` is whose moment it is, `thing` what it has in its hands then."""
+    """The back end's verbs. `actor` is the process at the moment, `thing` the object that it handles."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

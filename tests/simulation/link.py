@@ -31,7 +31,7 @@ class Mode(StrEnum):
 
 
 class Rows(IteratorResult[Any]):
-    """What a statement returned."""
+    """The result of a statement."""
 
     rowcount: int
 

@@ -1,6 +1,6 @@
-"""The runtime, broken on purpose: what the simulator does not find here, it would not find in earnest.
+"""The runtime, broken on purpose: the simulator must find each of these defects.
 
-Each mutant replaces a piece of text in the real code, and fails if that text is not there any more.
+Each mutant replaces a piece of text in the real code, and fails if that text no longer exists.
 """
 
 import inspect
@@ -26,7 +26,7 @@ WITHIN = 1000
 
 
 class Mutation(NamedTuple):
-    """A piece of text of `name` in `owner`, a statement or a function, and what stands there instead."""
+    """A piece of text of `name` in `owner`, a statement or a function, and its replacement."""
 
     owner: Any
     name: str
@@ -35,12 +35,12 @@ class Mutation(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """What is broken, and the fault points under which it shows; none: all of them."""
+    """A defect, and the fault points that reveal it; none: all of them."""
 
     mutations: tuple[Mutation, ...]
     points: tuple[str, ...] = ()
     only: Callable[[Plan], bool] = lambda _plan: True
-    """Which schedules: those of others have nothing of what it breaks."""
+    """Selects the schedules that contain the broken part."""
 
 
 class Hunt(NamedTuple):
@@ -52,7 +52,7 @@ class Hunt(NamedTuple):
 
 
 class TextGone(AssertionError):
-    """The code that a mutant changes is not what it was: change the mutant, too."""
+    """The code that a mutant changes has changed: also change the mutant."""
 
 
 STALE = ("freeze-before-answer", "starve-renewals", "database-clock-leaps")

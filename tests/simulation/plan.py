@@ -9,7 +9,7 @@ from tests.simulation.points import POINTS, Fault, Point, choose
 
 ORDER = tuple(POINTS.values())
 CROWDED = 10
-"""Every so many schedules nothing befalls anybody, and several judges answer the calls of the same samples."""
+"""One of this many schedules has no faults, and several judges answer the calls of the same samples."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One schedule. Everything that is not in here follows from the seed, too."""
+    """One schedule. All other values also follow from the seed."""
 
     seed: int
     jobs: tuple[JobPlan, ...]
@@ -33,7 +33,7 @@ class Plan:
     together: bool
     """Both models fit at once."""
     outliving: bool
-    """Model servers are nobody's children: they outlive the guard."""
+    """Model servers have no parent process, so they outlive the guard."""
     judges: int
     chunk: int
     """Calls claimed together."""

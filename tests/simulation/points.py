@@ -17,7 +17,7 @@ from tests.faults.vocabulary import Action, Event, Moment, Subject
 
 WORKERS = (Subject.JUDGE, Subject.GENERATOR)
 ANYBODY = ""
-"""The moment is the same whoever comes to it."""
+"""The moment is the same for every process that reaches it."""
 
 
 class Point(NamedTuple):
@@ -99,7 +99,7 @@ LONG = _freeze(18, 40)
 SHORT = _freeze(2, 12)
 
 _ALL = (
-    # Workers die: with what was claimed, answered, or about to be written down.
+    # Workers die with claimed, answered or unstored calls.
     Point("kill-at-tick", WORKERS, "takes a tick", _kill, stands_for=("P4",)),
     Point("kill-before-ack", WORKERS, "acknowledges a tick", _kill, stands_for=("P3",)),
     Point("kill-after-claim", WORKERS, "after claim", _kill, stands_for=("P1",)),
@@ -256,7 +256,7 @@ class Coverage:
         self.schedules_of: Counter[str] = Counter()
 
     def add(self, hits: Counter[str], schedules: Counter[str], played: int) -> None:
-        """What another part of the run saw."""
+        """The results of another part of the run."""
         self._hits.update(hits)
         self.schedules_of.update(schedules)
         self.schedules += played
@@ -273,11 +273,11 @@ class Coverage:
             yield f"{name:<{width}}  {self._hits[name]:>4}  {self.schedules_of[name]:>9}"
 
 
-# What the simulator says of the faults of the catalogue, in `docs/reference/faults.md`.
+# Results of the simulator for the faults of the catalogue, in `docs/reference/faults.md`.
 
 ITSELF = "tests/simulation/__main__.py"
 """Whose sights these are."""
-SEEN = "in virtual time: every job ended, and nothing was lost, doubled or overlapping"
+SEEN = "in virtual time: every job ended, with no loss, duplicate or overlap"
 
 
 def ids_of(points: Iterable[str]) -> set[str]:
@@ -286,14 +286,14 @@ def ids_of(points: Iterable[str]) -> set[str]:
 
 
 def record_sights(schedules: Counter[str]) -> None:
-    """Keep what a run without a violation saw; `schedules` says by id in how many it struck."""
+    """Store the results of a run without a violation; `schedules` counts by id the schedules that a fault struck."""
     fresh = {Place(id_, SIMULATOR, ITSELF): make_sight(id_, schedules[id_]) for id_ in sorted(ids_of(POINTS))}
     report.write_sights(report.merge_sights(report.read_sights(), fresh))
     report.write_page()
 
 
 def make_sight(id_: str, schedules: int) -> Sight | None:
-    """None where it has struck in none."""
+    """Return the record of a fault; None if it struck in no schedule."""
     if not schedules:
         return None
     points = [point for point in POINTS.values() if id_ in point.stands_for]

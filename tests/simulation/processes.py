@@ -46,11 +46,11 @@ LOOK_S = 1.0
 IDLE_LOOK_S = 10.0
 """The same while nothing is written that concerns them."""
 RESIDENCIES = ("decision", "state")
-"""What is written that concerns the guard."""
+"""Writes that concern the guard."""
 DRAINS = ("drained", "released")
-"""Causes of flips that take no work from what is resident."""
+"""Causes of flips that take no work from the resident models."""
 PICTURED = frozenset(sessions.names().values()) - {"renewal", "claim", "overlooked"}
-"""What is written that concerns the scheduler."""
+"""Writes that concern the scheduler."""
 
 
 class ObservedFlips(FlipMachine):
@@ -156,7 +156,7 @@ class Orchestrator(Actor):
 
 
 class GuardProcess(Actor):
-    """Flips, and runs what may run."""
+    """Flips the device, and runs the permitted calls."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, Subject.GUARD)
@@ -178,7 +178,7 @@ class GuardProcess(Actor):
                 group.create_task(loop())
 
     def died(self) -> None:
-        """Its connections break; its children die with it, unless they are nobody's children."""
+        """Its connections break; its children die with it, unless they have no parent process."""
         self.service = None
         for stream in self.streams:
             stream.put_nowait(StreamBroken("simulated: the guard is gone"))
@@ -187,7 +187,7 @@ class GuardProcess(Actor):
                 server.die()
 
     async def serve(self, request: RunRequest, stream: "asyncio.Queue[Any]") -> None:
-        """`POST /run`: what the guard yields goes to the stream."""
+        """Serve `POST /run`: stream the guard's results."""
         try:
             await self.gate()
             if self.service is None:

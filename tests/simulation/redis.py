@@ -29,9 +29,9 @@ class RedisServer:
         self.ticks: dict[Lane, asyncio.Queue[None]] = {lane: asyncio.Queue() for lane in Lane}
         self.copies = 1
         self.every = 0
-        """Of so many ticks one is lost; 0: none."""
+        """One of this many ticks is lost; 0: none."""
         self.latest_s = 0.0
-        """A tick may be under way for so long, so that others overtake it."""
+        """Maximum delay of a tick, so that others overtake it."""
         self._sent = 0
 
     def flush(self) -> None:
@@ -42,7 +42,7 @@ class RedisServer:
             self.trim(lane, 0)
 
     def trim(self, lane: Lane, most: int) -> None:
-        """Keep so many ticks of a lane."""
+        """Keep this many ticks of a lane."""
         while self.ticks[lane].qsize() > most:
             self.ticks[lane].get_nowait()
 
@@ -57,7 +57,7 @@ class RedisServer:
         return int(1000 * (self._until[key] - self._world.loop.time())) if self.get(key) else -2
 
     def put(self, key: str, fields: Mapping[str, str], ttl_s: float) -> None:
-        """Write, for so long."""
+        """Write with this lifetime."""
         if not self.deaf:
             self._hashes[key] = {**self.get(key), **fields}
             self._until[key] = self._world.loop.time() + ttl_s

@@ -1,4 +1,4 @@
-"""Plays schedules one after another on one database, and says what they found."""
+"""Plays schedules one after another on one database, and reports their findings."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ from tests.simulation.world import World
 T = TypeVar("T")
 
 FRESH = 100
-"""Schedules on one set of rows; then it is emptied, for who looks at all jobs looks at those of before, too."""
+"""Schedules on one set of rows; then it is emptied, because queries over all jobs also read earlier ones."""
 APART_S = 86_400.0
 """Between two schedules: none sees that there was another one before it."""
 
 
 class Result(NamedTuple):
-    """What became of a schedule."""
+    """The result of a schedule."""
 
     plan: Plan
     violations: list[str]
@@ -52,7 +52,7 @@ class Runner:
         self._played = FRESH
 
     def play(self, plan: Plan, *, fresh: bool = False) -> Result:
-        """One schedule, on empty tables if it must be exactly as it was before."""
+        """Play one schedule, on empty tables if it must repeat exactly."""
         if fresh or self._played >= FRESH:
             self.store.empty()
             self._played = 0
@@ -89,7 +89,7 @@ async def _at_once(do: Callable[..., T], *args: Any) -> T:
 
 @contextmanager
 def runner() -> Iterator[Runner]:
-    """With a database of its own, gone afterwards."""
+    """Yield a runner with a separate database, which is removed afterwards."""
     logging.disable(logging.CRITICAL)
     pipelines.install()
     loop = clock.VirtualLoop()
@@ -115,7 +115,7 @@ def runner() -> Iterator[Runner]:
 
 
 class _Always:
-    """Outside a schedule whatever is waited for is the database."""
+    """Outside a schedule, every wait is for the database."""
 
     def under_way(self) -> bool:
         return True
@@ -137,7 +137,7 @@ Broken = Callable[[Plan], str | None]
 
 
 def kind(violation: str) -> str:
-    """What was violated, without times and ids: "audit I9", "memory"."""
+    """Name the violation without times and ids: "audit I9", "memory"."""
     _, _, what = violation.partition(" ")
     return what.partition(":")[0]
 
@@ -181,7 +181,7 @@ class Found(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a share found."""
+    """The findings of a share."""
 
     schedules: int
     hits: Counter[str]

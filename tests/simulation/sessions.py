@@ -19,7 +19,7 @@ DEADLOCK = "40P01"
 
 
 def names() -> dict[int, str]:
-    """What the statements that matter do, by identity; looked up anew where a mutant has replaced some."""
+    """Return the relevant statements by identity; looked up again if a mutant has replaced some."""
     words: Mapping[str, Sequence[TextClause]] = {
         "claim": (queue.CLAIM, queue.CLAIM_SUSPECT),
         "answer": (queue.ACCEPT,),
@@ -43,7 +43,7 @@ def names() -> dict[int, str]:
 
 
 def lost() -> InterfaceError:
-    """What a client says whose connection broke."""
+    """Make the error of a client whose connection broke."""
     reset = ConnectionResetError("connection was closed in the middle of operation")
     return InterfaceError("simulated", {}, reset, connection_invalidated=True)
 
@@ -58,9 +58,9 @@ class Session:
         self._link = self._store.lend(mode)
         self._pending: asyncio.Task[Any] | None = None
         self._done: list[tuple[str, Any]] = []
-        """What the statements did that changed something."""
+        """The changes of the statements."""
         self.broken = False
-        """The connection is gone; whether what it did last has happened, only the database knows."""
+        """The connection is lost; only the database knows whether its last statement succeeded."""
         actor.world.sessions.append(self)
 
     async def execute(self, statement: TextClause, parameters: Any = None) -> Rows:
@@ -94,7 +94,7 @@ class Session:
         return await executed
 
     async def commit(self) -> None:
-        """Make it last; whoever is cut off here does not know whether it did."""
+        """Commit; a client that is cut off here does not know the outcome."""
         if self._done:
             await self._actor.passes(f"before {self._done[0][0]}", self)
         await self._do(self._link.commit)
@@ -138,7 +138,7 @@ class Session:
             self._actor.world.bury(self._buried())
 
     async def _buried(self) -> None:
-        """What the server does when it notices that nobody is there any more."""
+        """Clean up like the server when it notices the loss of its client."""
         self._store.turnstile.abort(self._link.pid)
         if self._pending is not None:
             await asyncio.wait([self._pending])

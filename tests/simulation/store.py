@@ -1,7 +1,7 @@
 """A real PostgreSQL for one simulation process, whose `now()` is virtual; one operation at a time goes to it.
 
 The clock is a file in the server's folder: setting it costs no round trip, and every backend sees it at once. An
-operation that waits for a lock stands aside until somebody lets go of it.
+operation that waits for a lock yields until another transaction releases it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ WAITING = """
 
 
 class Watch:
-    """A connection of its own, in a thread of its own: asks who waits for a lock while the loop stands still."""
+    """A separate connection in a separate thread: asks which back ends wait for a lock while the loop is stopped."""
 
     def __init__(self, url: str) -> None:
         self._loop = asyncio.SelectorEventLoop()
@@ -50,7 +50,7 @@ class Watch:
         return future.result(60)
 
     def rows(self, sql: str, *values: Any) -> list[Any]:
-        """Ask the database, whatever goes on elsewhere."""
+        """Query the database, independent of other operations."""
         return self.do(self._connection.fetch(sql, *values))
 
     def waiting(self, pids: Collection[int]) -> dict[int, str]:
@@ -134,7 +134,7 @@ class Turnstile:
         self._backends[file] = pid
 
     def expects(self, file: int) -> bool:
-        """Whether a backend is at work that answers over this file; others' files are nobody's business."""
+        """Return whether a backend is working that answers over this file."""
         return self._backends.get(file, -1) in self._ahead or file not in self._backends
 
     def under_way(self) -> bool:
@@ -161,7 +161,7 @@ class Turnstile:
             self._ahead.add(pid)
 
     def _recall(self) -> None:
-        """Whoever got the lock meanwhile is at work again, ahead of everybody, even if it waits for the next one."""
+        """An operation that got the lock runs again before all others, even if it waits for the next lock."""
         if self._aside:
             waiting = self._watch.waiting(self._aside)
             for pid in [pid for pid, lock in self._aside.items() if waiting.get(pid) != lock]:
@@ -200,7 +200,7 @@ VIRTUAL_TIME = (
     f"GRANT USAGE ON SCHEMA sim TO {OWNER}, {APP}",
     *(f"ALTER ROLE {role} SET search_path = public, sim, pg_catalog" for role in (OWNER, APP)),
 )
-# A statement's rows are inserted one by one where somebody holds the lock of the backend's process id.
+# A statement's rows are inserted one by one if a session holds the lock of the backend's process id.
 BETWEEN_ROWS = (
     f"""CREATE FUNCTION sim.between_rows() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
@@ -218,7 +218,7 @@ TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablen
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Postgres]:
-    """A server of our own, migrated under virtual time."""
+    """Run a separate server, migrated under virtual time."""
     server = Postgres(folder / "postgres", port=find_free_port(), passwords=Passwords(), settings=SETTINGS)
     with servers.running(server, STOP_SIGNAL):
         clock = Clock(server.directory)
@@ -285,7 +285,7 @@ class Store:
         self._url, self._owner_url = _plain(server.url()), _plain(server.owner_url())
         self._idle: dict[Mode, list[Link]] = {mode: [] for mode in Mode}
         self.base_s = 0.0
-        """Where the clock stands when a schedule begins: never before the last one's end."""
+        """The clock's time at the start of a schedule, never before the end of the last one."""
 
     async def open(self) -> None:
         """Connect, before anything depends on the order."""
@@ -296,7 +296,7 @@ class Store:
                 self._idle[mode].append(link)
 
     def lend(self, mode: Mode) -> Link:
-        """A connection that nobody uses.
+        """Return an unused connection.
 
         Raises:
             IndexError: none is left.

@@ -1,4 +1,4 @@
-"""What a seed chooses, and what a run plays for the fault points that lack hits."""
+"""The choices of a seed, and the additional schedules of a run for fault points that lack hits."""
 
 from collections import Counter
 from dataclasses import replace

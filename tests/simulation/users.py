@@ -36,7 +36,7 @@ class Users(Actor):
 
     @property
     def busy(self) -> bool:
-        """Whether somebody has something to do still."""
+        """Return whether a user still has work."""
         return self._due > 0
 
     def submit(self, job: JobPlan) -> None:

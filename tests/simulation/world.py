@@ -1,4 +1,4 @@
-"""One schedule, played: the processes, what they share, and what befalls them."""
+"""One schedule in play: the processes, their shared state, and their faults."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ JUDGE, GENERATOR = "simulated-judge", "simulated-generator"
 ENDS_S = 400.0
 """So long after the last fault every job must have ended: the rests of a few quarantines fit."""
 ENDS = ("end", "failed job")
-"""What is written when a job ends."""
+"""The write at the end of a job."""
 
 
 class World:
@@ -64,7 +64,7 @@ class World:
         self.in_flight: Counter[int] = Counter()
         """How often a call was claimed when a fault struck, by call id."""
         self.calm = True
-        """Nobody is disturbed and nothing takes time: before the beginning and after the end."""
+        """No fault strikes and no time passes: before the beginning and after the end."""
         self.trace = hashlib.sha256()
         self.events: list[str] = []
         self._effects = Effects(self)
@@ -80,7 +80,7 @@ class World:
         self.users = Users(self)
         self.orchestrator: Orchestrator | None = None
 
-    # What the ports ask.
+    # Queries of the ports.
 
     async def latency(self) -> None:
         """An operation is on its way: now and then for long, so that others overtake it."""
@@ -98,7 +98,7 @@ class World:
         return moment(self.wall.time())
 
     def occurs(self, said: str, actor: Actor, thing: Any = None) -> None:
-        """Somebody comes to a moment: what waits for it happens."""
+        """A process reaches a moment: the actions that wait for it happen."""
         if self.calm:
             return
         _, _, what = said.partition(": ")
@@ -120,7 +120,7 @@ class World:
             self._said[word].append(fault)
 
     def hit(self, word: str) -> None:
-        """What was set up has happened to somebody."""
+        """Count a prepared action that has struck a process."""
         for fault in self._said.pop(word, ()):
             self.hits[fault.point] += 1
 
@@ -175,7 +175,7 @@ class World:
     # What faults and processes do to time.
 
     def later(self, seconds: float, do: Callable[[], object]) -> None:
-        """In so many virtual seconds; part of no process."""
+        """Run after this many virtual seconds, outside all processes."""
         self.loop.call_later(seconds, self._unless_over, do, context=Context())
 
     def _unless_over(self, do: Callable[[], object]) -> None:
@@ -183,11 +183,11 @@ class World:
             do()
 
     def until(self, seconds: float) -> None:
-        """Something is wrong for so long."""
+        """Count a fault as active for `seconds`."""
         self._quiet_since = max(self._quiet_since, self.loop.time() + seconds)
 
     def bury(self, burial: Coroutine[Any, Any, None]) -> None:
-        """What the kernel and the servers do for a process that is gone."""
+        """Run the reaction of kernel and servers to the death of a process."""
         task = self.loop.create_task(burial, context=Context())
         self._burials.add(task)
         task.add_done_callback(self._burials.discard)
@@ -206,7 +206,7 @@ class World:
     # The play.
 
     async def play(self) -> None:
-        """From the first submit to the end of the last job, or until it is clear that there is none."""
+        """Run from the first submission to the end of the last job, or until no job can end."""
         self.calm = False
         keepers = [asyncio.create_task(self._keep(make)) for make in self._processes()]
         await self._guard_is_up()
@@ -231,7 +231,7 @@ class World:
         return self.orchestrator
 
     async def _keep(self, make: Callable[[], Actor]) -> None:
-        """As the supervisor does: whoever has died is started again after a moment."""
+        """Restart dead processes after a moment, as the supervisor does."""
         actor: Actor | None = None
         try:
             while True:
@@ -250,7 +250,7 @@ class World:
     def _ended(self) -> bool:
         if self.users.busy:
             return False
-        # Counted, not asked: what is under way at the database meanwhile would be seen in one run and not in the next.
+        # Counted, not queried: running operations at the database would appear in one run and not in the next.
         return self._jobs_ended >= len(self.users.jobs)
 
     def _left(self) -> list[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """Benchmarks: `python -m tools.bench NAME [options]`; `python -m tools.bench --list` names them.
 
 A benchmark is a function that yields rows; its parameters are its options, its docstring is its help. Figures of
-different runs and machines do not compare: what counts is the ratio to a floor or a peer of the same run, in turns.
+different runs and machines are not comparable: only the ratio to a floor or a peer of the same run counts.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import TypeVar
 Row = Mapping[str, object]
 """Values by column."""
 Rows = Iterable[Row | str]
-"""What a benchmark yields: rows of tables, and sentences."""
+"""The output of a benchmark: rows of tables, and sentences."""
 Function = TypeVar("Function", bound=Callable[..., Rows])
 
 BENCHMARKS: dict[str, Callable[..., Rows]] = {}
@@ -28,7 +28,7 @@ def benchmark(function: Function) -> Function:
 def in_turn(sides: Mapping[str, Callable[[], object]], rounds: int, *, warm: int = 0, unit: str = "s") -> Iterator[Row]:
     """Run all sides in turn, and yield a row for each, with ratios to the first one, the floor.
 
-    A side returns its figure as a float; what returns something else is timed. The first `warm` rounds do not count.
+    A side returns its figure as a float; a side with another result is timed. The first `warm` rounds do not count.
     """
     figures: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(-warm, rounds):
@@ -49,7 +49,7 @@ def in_turn(sides: Mapping[str, Callable[[], object]], rounds: int, *, warm: int
 
 
 def print_rows(rows: Rows) -> None:
-    """Print each row as it comes, as Markdown; other columns begin another table."""
+    """Print each row at once, as Markdown; other columns begin another table."""
     columns: list[str] = []
     for row in rows:
         if isinstance(row, str):

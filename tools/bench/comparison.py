@@ -25,7 +25,7 @@ PARAMS: dict[str, Any] = {
 """Parameters of every job. The shipped generator reads only the first rule that it finds; bounds on answers and
 hypothetical documents save time. Everything else is the documented default."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mathrag-gate-judge": ("mathrag-gate", {"gate": {"tau": 1.0}})}
-"""Further rows, each a pipeline with other parameters; here the judge rates, whatever the correlation."""
+"""Further rows, each a pipeline with other parameters; here the judge rates at any correlation."""
 
 
 class Row(NamedTuple):
@@ -43,9 +43,9 @@ def comparison(
 ) -> Rows:
     """Compare pipelines, all by default, on the same questions: accuracy, paired test, fallbacks, calls, loads, time.
 
-    One job after another, each computed anew so that its calls and loads are its own: on `items` of the problem world,
-    and on `math` problems of MATH, in the folder `data`; 0 leaves a part out. `json` is a file for the raw reports.
-    `MATHRAG_CONFIG` names other models.
+    The jobs run one after another without reuse, so that each makes its own calls and loads: on `items` of the problem
+    world, and on `math` problems of MATH, in the folder `data`; 0 leaves a part out. `json` is a file for the raw
+    reports. `MATHRAG_CONFIG` names other models.
     """
     found: dict[str, list[Row]] = {}
     with start_stack() as running:
@@ -147,7 +147,7 @@ _CLAUSE = re.compile(r"[，。？！；,?!;]")
 
 @benchmark
 def chinese_jobs(data: Path, items: int = 100, pipelines: tuple[str, ...] = CHINESE) -> Rows:
-    """Ask Chinese problems: what is found, how it is asked, and what the shipped models make of it.
+    """Measure Chinese problems: search results, model calls, and the answers of the shipped models.
 
     The corpus is CMATH's problems with their answers, as plain passages; a question is the last clause of a problem,
     its only relevant document that problem. DATA is a folder with cmath-test.jsonl.

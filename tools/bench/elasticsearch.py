@@ -140,7 +140,7 @@ def multiply(documents: Sequence[tuple[str, str]], wanted: int) -> list[tuple[st
 
 @contextmanager
 def server() -> Iterator[ElasticsearchServer]:
-    """Yield the server with a prefix of its own, and remove its indexes at the end."""
+    """Yield the server with a separate prefix, and remove its indexes at the end."""
     served = ElasticsearchServer(Elasticsearch(prefix=f"mathrag-bench-{uuid4().hex[:8]}"))
     try:
         yield served

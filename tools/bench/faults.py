@@ -1,4 +1,4 @@
-"""Faults: what an outage of a shared server costs a job, and what a kill changes in its answers."""
+"""Faults: the cost of an outage of a shared server for a job, and the effect of a kill on its answers."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ class Server(NamedTuple):
 
 @benchmark
 def outages(samples: int = 1000, away: float = 50.0, server: str = "elasticsearch") -> Rows:
-    """Measure what an outage of a shared server costs a job: samples lost, attempts charged, and how long calls waited.
+    """Measure an outage of a shared server during a job: lost samples, charged attempts, waiting time of calls.
 
     The server goes away in the middle of the stage that needs it, and comes back after `away` seconds. `elasticsearch`
     and `llama-server` are the real ones, killed and started again; there are two of the latter, for judge and
@@ -91,7 +91,7 @@ def run_through_outage(running: Stack, server: Server, away_s: float) -> tuple[d
 
 
 def watch(running: Stack, job: str, waits: dict[str, float], until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Return the job's document once `until` holds; note waits in `waits` meanwhile."""
+    """Return the job's document once `until` holds, and record waits in `waits`."""
     while not until(found := running.get(f"/v1/jobs/{job}")):
         for row in running.rows(WAITS):
             waits[f"{row.what} ({row.name})"] = float(row.seconds)
@@ -191,7 +191,7 @@ Replies = dict[tuple[Any, ...], str | None]
 
 @benchmark
 def determinism(data: Path | None = None, items: int = 300, rounds: int = 5, prompts: int = 300) -> Rows:
-    """Measure what a kill changes in a job's answers, and what `deterministic: true` costs.
+    """Measure the effect of a kill on a job's answers, and the cost of `deterministic: true`.
 
     For each setting a stack runs the same greedy job: undisturbed, undisturbed again, and with workers killed in both
     stages; replies and answers are compared with those of the first run. Then `prompts` of each role go to the model

@@ -208,8 +208,9 @@ async def poll(url: str, path: str, rate: int, seconds: int) -> list[float]:
 def telemetry(items: int = 400, rounds: int = 5) -> Rows:
     """Measure the cost of traces, logs and metrics: switched off, switched on, and of a scrape.
 
-    Off: what the guard's check and the log fields add to a call. On: jobs alternate between two stacks, one of which
-    sends its spans to a collector on the same machine. A scrape derives the metrics from the rows of all these jobs.
+    Off: the time that the guard's check and the log fields add to a call. On: jobs alternate between two stacks, one of
+    which sends its spans to a collector on the same machine. A scrape derives the metrics from the rows of all these
+    jobs.
     """
     off = time_untraced()
     with run_collector() as collector, start_durable() as without, start_durable(endpoint=collector.url) as traced:
@@ -297,8 +298,8 @@ def idle() -> Rows:
 def startup(runs: int = 15) -> Rows:
     """Compare the processor time of a command's start, children included, with that of importing its libraries.
 
-    Each command runs as a process of its own, in turns with one that only imports typer, rich and the HTTP client; at
-    most 1.5 times its time is wanted. The first turn does not count, because it compiles bytecode.
+    Each command runs in a separate process, alternately with one that only imports typer, rich and the HTTP client; the
+    goal is at most 1.5 times its time. The first turn does not count, because it compiles bytecode.
     """
     server = HTTPServer(("127.0.0.1", 0), EmptyPage)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -126,7 +126,7 @@ def read_questions(folder: Path) -> tuple[dict[str, str], dict[str, dict[str, in
 
 @benchmark
 def layouts(folder: Path, questions: int = 1000) -> Rows:
-    """Measure recall@10 of graphs and lists against the exact search, and what they cost.
+    """Measure recall@10 of graphs and lists against the exact search, and their cost.
 
     FOLDER has train.jsonl, whose problems are the documents, and test-dev.jsonl, whose problems are the questions.
     """

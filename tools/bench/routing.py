@@ -206,7 +206,7 @@ def against_levels(items: Sequence[Item]) -> Interval | None:
 
 
 def checked(running: Stack, part: str, items: Sequence[Item]) -> str:
-    """Run a job that really routes, and compare it with what was computed."""
+    """Run a job that really routes, and compare it with the computed result."""
     at = thresholds(items)[len(TENTHS) // 2]
     routing = job(running, part, "routed", quality="judge", route={"enabled": True, "threshold": at})
     report = running.get(f"/v1/jobs/{routing}/report")
@@ -242,7 +242,7 @@ def table(part: Part) -> str:
 
 
 def picture(part: Part) -> Figure:
-    """Draw the curve beside that of chance."""
+    """Draw the curve and that of chance."""
     rows = [
         ParetoRow(
             threshold=each.threshold, saved=each.saved, value=each.accuracy.value, low=each.accuracy.low,

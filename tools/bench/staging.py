@@ -1,4 +1,4 @@
-"""What staging saves: a job in stages against other orders of the same prompts on the same models, also on a GPU."""
+"""Gain of staging: a job in stages against other orders of the same prompts on the same models, also on a GPU."""
 
 import asyncio
 import ctypes
@@ -224,7 +224,7 @@ def cost_of_guard(running: Stack, prompts: list[Prompt], rounds: int) -> Iterato
     """Time the generator's prompts through the guard, with epoch check and receipts, and straight to a server."""
 
     async def answer_twice() -> float:
-        """Time the second pass, because the guard's server has answered all prompts before, too."""
+        """Time the second pass, because the guard's server has also answered all prompts before."""
         device = Device()
         await device.answer("generate", prompts)
         seconds = await device.answer("generate", prompts)
@@ -263,7 +263,7 @@ async def time_guarded(running: Stack, resident: Any, prompts: list[Prompt]) -> 
 
 @contextmanager
 def empty_device(running: Stack) -> Iterator[None]:
-    """Keep the service's models off the devices, whose memory may not hold another server beside them."""
+    """Keep the service's models off the devices, whose memory may not hold another server."""
     devices = [device["device"] for device in running.get("/v1/gpus")]
     for device in devices:
         running.api.post(f"/v1/gpus/{device}/drain").raise_for_status()
@@ -348,10 +348,10 @@ def staging_gpu(
 
         .venv/bin/pip install gguf nvidia-ml-py
 
-    `--command` comes last and names a `llama-server` that was built for the GPU. A process of its own holds all memory
-    above the cap, so that what does not fit fails. The models are the shipped ones, padded with zeros to the shape of
-    published models: same answers, but the memory, the load and the arithmetic of the larger shape. The guard estimates
-    their memory from the file. Shapes: `3b` and `4b`; `tiny` for a trial.
+    `--command` comes last and names a `llama-server` that was built for the GPU. A separate process holds all memory
+    above the cap, so that models that do not fit fail. The models are the shipped ones, padded with zeros to the shape
+    of published models: same answers, but the memory, the load and the arithmetic of the larger shape. The guard
+    estimates their memory from the file. Shapes: `3b` and `4b`; `tiny` for a trial.
     """
     uuid = find_gpu()
     with tempfile.TemporaryDirectory() as folder:
@@ -395,7 +395,7 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
     reader = gguf.GGUFReader(str(source))
     small = Shape(*(int(reader.fields[name].contents()) for name in SIZES))
     writer = gguf.GGUFWriter(str(target), "qwen2")
-    # Copy what is not a size; `epsilon` is added to a mean that the padding makes smaller.
+    # Copy all fields that are not sizes; `epsilon` is added to a mean that the padding makes smaller.
     epsilon = "qwen2.attention.layer_norm_rms_epsilon"
     changed = {
         **dict(zip(SIZES, shape, strict=True)),
@@ -451,7 +451,7 @@ def _pad(part: str, values: NDArray[Any], small: Shape, shape: Shape) -> NDArray
 
 
 def _place_heads(small: Shape, shape: Shape, *, queries: bool, rotated: bool) -> NDArray[np.int64]:
-    """Return where the numbers of the small model's heads stand among those of the larger one.
+    """Return the positions of the small model's heads among those of the larger one.
 
     A head of queries must read the same head of keys, and a rotated number must keep its frequency, which falls with
     its place in its half of the head, in steps that a larger head makes finer.

@@ -248,24 +248,25 @@ def _measure_groups(hard: Vector, probabilities: Vector, names: Sequence[str]) -
 HEAD = """\
 # Difficulty classifier
 
-Estimates from the text of a problem alone how probable it is that the problem is *hard*: level 4 or 5 of MATH, against
-levels 1 to 3. A logistic regression over the shipped static embeddings ({fitted:,} problems, 379 weights and a bias, in
-`weights.json`). `shared/models/difficulty.py` reads it with numpy alone. `docs/how-to/retrieval.md` explains its use.
+The classifier estimates, from the text of a problem alone, the probability that the problem is *hard*: level 4 or 5 of
+MATH, against levels 1 to 3. It is a logistic regression over the shipped static embeddings ({fitted:,} problems, 379
+weights and a bias, in `weights.json`). `shared/models/difficulty.py` reads it with numpy alone;
+`docs/how-to/retrieval.md#routing` explains its use.
 
-Licence: MIT, as the data's (MATH, Hendrycks et al. 2021).
+Licence: MIT, like the data (MATH, Hendrycks et al. 2021).
 
-Made by this file's recipe, in two minutes on a processor; do not edit by hand:
+These commands make the files in two minutes on a processor; do not edit them by hand:
 
     .venv/bin/pip install -c requirements/base.txt -r requirements/train.in
     .venv/bin/python -m tools.difficulty --data MATH
 
 ## Data
 
-MATH's training part, the two problems of "Level ?" left out. Of every subject and level a fifth is held out, by the
-SHA-256 of the problem's id. The strength of the penalty was chosen by cross-validation inside the fitted part. Test-dev
-is 1,000 of MATH's test problems, looked at for these tables only; nothing was chosen by it.
+The data are MATH's training part without the two problems of "Level ?". A fifth of every subject and level is held out,
+by the SHA-256 of the problem's id. Cross-validation inside the fitted part chose the strength of the penalty. Test-dev
+is 1,000 of MATH's test problems; it was used only for these tables, and for no choice.
 
-Levels 1 to 3 are called easy because the split is then nearly even, and because easy-to-hard generalisation is studied
+Levels 1 to 3 are called easy because this split is nearly even, and because easy-to-hard generalisation is studied
 on MATH with the same border (Sun et al. 2024).
 
 All intervals are at 95 %: shares by Wilson, areas under the ROC curve by bootstrap over problems.
@@ -276,16 +277,16 @@ Brier score {:.3f}; mean distance between probability and share of hard problems
 LIMITS = """\
 ## Limits
 
-- It is a weak classifier: of a hard and an easy problem drawn at random it ranks three pairs out of four rightly. Words
-  (TF-IDF), and length beside the embeddings, are separably better. The embeddings alone are shipped: the paper proposes
-  to classify what a question means, their vectors are there already, and 379 numbers can be looked at.
-- Levels are the contests' and the annotators', not a measure of what a model finds hard. Most of its errors are on
+- It is a weak classifier: it ranks three of four random pairs of a hard and an easy problem rightly. Words
+  (TF-IDF), and length with the embeddings, are separably better. Only the embeddings are shipped, because the paper
+  proposes to classify the meaning of a question, their vectors exist already, and 379 numbers can be inspected.
+- Levels come from the contests and the annotators, and do not measure the difficulty for a model. Most errors are on
   levels 3 and 4, on both sides of the border.
-- It is a little worse on test-dev than on the held-out fifth: the embeddings were refined on all of MATH's training
-  part, problems and solutions, though without levels. Quote test-dev.
-- English and mathematics of MATH's kind only. Chinese questions, and questions without a known word, get no probability
-  at all. Elsewhere it gives a number that means nothing: in the shipped problem world a question names two digits and
-  an operator, and nothing in it tells the difficulty (`docs/how-to/retrieval.md#routing`).
+- It is a little worse on test-dev than on the held-out fifth, because the embeddings were refined on all of MATH's
+  training part, problems and solutions, but without levels. Quote test-dev.
+- It fits only English and mathematics of MATH's kind. Chinese questions, and questions without a known word, get no
+  probability. Elsewhere its number has no meaning: in the shipped problem world, a question names two digits and
+  an operator, and no part of it tells the difficulty (`docs/how-to/retrieval.md#routing`).
 """
 
 
@@ -317,8 +318,8 @@ def _render_part(name: str, part: PartFigures, strengths: dict[str, float]) -> s
             CALIBRATION.format(shipped.brier, shipped.calibration_error),
             _render_table(("probability", "problems", "hard"), bins),
             "",
-            _render_table(("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), groups),
-            "\nWhat a threshold of `route` does:\n",
+            _render_table(("level or subject", "problems", "called hard", "correctly called", "ROC AUC"), groups),
+            "\nEffect of a threshold of `route`:\n",
             _render_table(("threshold", "take the rule path", "of these hard"), cuts),
             "",
         ]

@@ -67,7 +67,7 @@ def read_pairs(corpora: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def quantise(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Quantise each row of [n, d] to int8 with a scale of its own [n]; rare and frequent tokens keep the same
+    """Quantise each row of [n, d] to int8 with a separate scale [n]; rare and frequent tokens keep the same
     precision."""
     scales = np.maximum(np.abs(vectors).max(axis=1) / 127, np.float32(1e-12))
     return np.round(vectors / scales[:, None]).astype(np.int8), scales.astype(np.float32)

@@ -38,7 +38,7 @@ def refine(vectors: NDArray[np.float32], tokenizer: Tokenizer, pairs: Sequence[t
 
 
 def _draw_batches(pairs: int) -> list[list[int]]:
-    """Draw batches of positions in random order; what does not fill a batch is left out of this epoch."""
+    """Draw batches of positions in random order; the rest that does not fill a batch is left out of this epoch."""
     order = torch.randperm(pairs).tolist()
     return [order[start : start + BATCH] for start in range(0, pairs - BATCH + 1, BATCH)]
 

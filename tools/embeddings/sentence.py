@@ -1,6 +1,6 @@
 """Tune the query side of a model of sentence-transformers; needs the extra `train`.
 
-The result is a model with a `Router`: `encode_query` uses the tuned copy, `encode_document` the model as it was."""
+The result is a model with a `Router`: `encode_query` uses the tuned copy, `encode_document` the original model."""
 
 import copy
 from collections.abc import Iterator, Sequence

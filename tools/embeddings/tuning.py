@@ -141,7 +141,7 @@ def read(path: Path, documents: NumberedDocuments) -> list[TrainingQuery]:
     """Read the queries of a file, and add their documents to `documents`.
 
     Raises:
-        SystemExit: a line is no pair, has no positive document, or there are none or too many.
+        SystemExit: a line is not a pair, has no positive document, or there are none or too many.
     """
     found: list[tuple[str, str, Numbers, Numbers]] = []
     oracle: defaultdict[str, set[int]] = defaultdict(set)
@@ -339,7 +339,7 @@ class Tower:
         vectors = sums / lengths
         losses, slopes = compute_contrastive_loss(vectors, documents, batch.positives, batch.oracle, temperature)
         slopes /= len(texts)
-        # What of the slope is along v = u / |u| changes nothing.
+        # The part of the slope along v = u / |u| has no effect.
         along = (slopes * vectors).sum(axis=1, keepdims=True)
         self._adam.step(rows, (counts.T @ ((slopes - along * vectors) / lengths)).astype(np.float32))
         return float(losses.mean())
@@ -367,10 +367,10 @@ class QueryTuning(Protocol):
         """Train, and yield the dev part's figures before the first epoch and after each."""
 
     def save(self, out: Path) -> None:
-        """Write the embedder as it is now."""
+        """Write the present embedder."""
 
     def measure(self, queries: Sequence[TrainingQuery], folder: Path | None = None) -> Recall:
-        """Measure R@10 of the embedder in `folder`, or as it is now; there must be a query."""
+        """Measure R@10 of the embedder in `folder`, or of the present one; there must be a query."""
 
 
 def run(tuning: QueryTuning, train: Sequence[TrainingQuery], dev: Sequence[TrainingQuery], out: Path) -> list[Epoch]:
@@ -424,7 +424,7 @@ class StaticTuning:
             yield Epoch(number, float(np.mean(losses)), self._recall(dev, asked))
 
     def save(self, out: Path) -> None:
-        """Write the files of the embeddings as they are, and the query table as it is now."""
+        """Write the unchanged files of the embeddings, and the present query table."""
         out.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             shutil.copyfile(self._folder / name, out / name)

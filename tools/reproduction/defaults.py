@@ -1,10 +1,10 @@
-"""``make reproduce-defaults``: pipelines with their default parameters against `hybrid`, where no default was chosen.
+"""``make reproduce-defaults``: pipelines with their default parameters against `hybrid`, on data without a choice.
 
     .venv/bin/python -m tools.reproduction.defaults --data DIR [--data-dir DIR] [--only-write]
 
-DIR holds graphs (kinship/, icews14/, umls/) and a collection in BEIR's layout (cranfield/). What has been run is not
-run again, also after an interruption. Results go to docs/reference/results/defaults.json, and the numbers of
-docs/reference/defaults.md are written anew.
+DIR holds graphs (kinship/, icews14/, umls/) and a collection in BEIR's layout (cranfield/). Finished runs
+are not repeated, also after an interruption. Results go to docs/reference/results/defaults.json, and the numbers of
+docs/reference/defaults.md are rewritten.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def measure_collection(data: Path, folder: Path) -> dict[str, Any]:
 
 
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
-    """Write what the page shows, by block."""
+    """Write the blocks of the page."""
     return {
         "run": pages.format_origin(results["about"], "defaults.json"),
         "worlds": format_worlds(results["worlds"]),
@@ -217,8 +217,8 @@ def format_collection(found: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with kinship/, icews14/, umls/ and cranfield/")
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
-    parser.add_argument("--only-write", action="store_true", help="write the text from results that are there")
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run continues")
+    parser.add_argument("--only-write", action="store_true", help="write the text from existing results")
     options = parser.parse_args()
     # An end from outside must stop the stack too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -56,7 +56,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     x: float
     label: str
-    """The system, which has a colour, dash and shape of its own in the order given."""
+    """The system; each has a different colour, dash and shape, in the given order."""
     value: float | None
     """Accuracy in [0, 1]."""
     low: float

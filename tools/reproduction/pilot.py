@@ -1,10 +1,10 @@
-"""``make reproduce-pilot``: what a pilot recommends on ten data sets, and how that does on the questions it left.
+"""``make reproduce-pilot``: compare a pilot's recommendation on ten data sets with the result on the other questions.
 
     .venv/bin/python -m tools.reproduction.pilot [--data-dir DIR] [--items N] [--only-write]
 
-Each data set is a world of its own. 40 of its questions go through a pilot, all others through the same candidates
-afterwards. What has been run is not run again, also after an interruption. Results of all items go to
-docs/reference/results/pilot.json, and the numbers of docs/reference/pilot.md are written anew.
+Each data set is a different world. 40 of its questions go through a pilot, and all others through the same candidates
+afterwards. Finished runs are not repeated, also after an interruption. Results of all items go to
+docs/reference/results/pilot.json, and the numbers of docs/reference/pilot.md are rewritten.
 """
 
 import argparse
@@ -40,7 +40,7 @@ SEEDS = (61, 62)
 ITEMS = 120
 """Questions of a data set: 40 for the pilot, and the rest."""
 GATE = {"name": "gate", "pipeline": "mathrag-gate", "params": QUALITY_ALONE}
-"""Measured beside the candidates: whose quality the gate chooses without knowing what is right."""
+"""Measured in addition to the candidates: the gate chooses a quality scorer without knowing the right answers."""
 BY_RULES, BY_JUDGE = "quality-rules", "quality-judge"
 TAU = 0.45
 DATA_DIR = REPOSITORY / ".mathrag" / "pilot"
@@ -102,7 +102,7 @@ def trim(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
-    """Write what the page shows, by block."""
+    """Write the blocks of the page."""
     return {
         "run": pages.format_origin(results["about"], "pilot.json"),
         "choice": format_choices(results["worlds"]),
@@ -197,9 +197,9 @@ def percent(share: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
-    parser.add_argument("--items", type=int, default=ITEMS, help="other than all: nothing is written to docs")
-    parser.add_argument("--only-write", action="store_true", help="write the text from results that are there")
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run continues")
+    parser.add_argument("--items", type=int, default=ITEMS, help="fewer than all: nothing is written to docs")
+    parser.add_argument("--only-write", action="store_true", help="write the text from existing results")
     options = parser.parse_args()
     # An end from outside must stop the stack too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -14,7 +14,7 @@ from tools.reproduction.rule_setting import MEASURES
 
 
 class Published(NamedTuple):
-    """Figures of one question set, in percent. The sets are not public, so none of ours equals one of them."""
+    """Figures of one question set, in percent. The sets are not public, so this project's sets differ."""
 
     title: str
     recall: tuple[float, float, float]
@@ -121,7 +121,7 @@ def run(results: Json) -> str:
     measured = [arm for graph in results["graphs"].values() for arm in graph["arms"].values()]
     calls = sum(count for arm in measured for count in arm["calls_made"].values())
     audits = sorted({arm["audit"] for arm in measured})
-    changed = " **The settings were not as they were committed.**" if about["settings_changed"] else ""
+    changed = " **The settings differed from the committed ones.**" if about["settings_changed"] else ""
     return (
         f"{about['ended'][:10]}, commit {about['commit']}, settings of commit {about['settings_commit']}, "
         f"{about['minutes']:.0f} minutes on {about['machine']}: {len(measured)} jobs, {calls:,} calls made; audits: "
@@ -215,7 +215,7 @@ def _format_difference(pair: Json | None) -> str:
 
 
 def tabulate_published(results: Json) -> str:
-    """Tabulate the gains of rules in context and of tuning beside those of the authors."""
+    """Tabulate the gains of rules in context and of tuning, with those of the authors."""
     rows = []
     for each in PUBLISHED:
         gains = [

@@ -91,12 +91,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     graphs: dict[str, Graph]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for two arms of one name, or baselines that are no arm."""
+        """Raise ValueError for two arms of one name, or baselines that are not arms."""
         names = [arm.name for arm in self.arms]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"`arms`: {min(twice)!r} is defined twice: rename one")
         if missing := set(self.baselines) - set(names):
-            raise ValueError(f"`baselines`: {min(missing)!r} is no arm: use one of {', '.join(names)}")
+            raise ValueError(f"`baselines`: {min(missing)!r} is not an arm: use one of {', '.join(names)}")
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -105,7 +105,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Merge the arm's parameters with those of all jobs and of the graph.
 
         Raises:
-            msgspec.ValidationError: there is no such parameter, or not with such a value.
+            msgspec.ValidationError: the parameter does not exist, or does not accept the value.
         """
         return msgspec.convert(merge(self.common(graph), arm.params), Params)
 
@@ -117,7 +117,7 @@ def read_setting(file: Path = SETTINGS) -> Setting:
     """Read the committed settings.
 
     Raises:
-        Invalid: the file holds what no settings have.
+        Invalid: the file holds unknown settings.
     """
     try:
         return msgspec.yaml.decode(file.read_bytes(), type=Setting)
@@ -138,7 +138,7 @@ def sources(graph: Graph, data: Path) -> list[Path]:
     for file in files:
         if not file.is_file():
             raise Invalid(
-                f"there is no {file}", hint="docs/reference/rule-reproduction.md says where the graphs come from"
+                f"there is no {file}", hint="docs/reference/rule-reproduction.md lists the sources of the graphs"
             )
     return files
 

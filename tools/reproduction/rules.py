@@ -2,9 +2,9 @@
 
     .venv/bin/python -m tools.reproduction.rules --data DIR [--out DIR] [--questions N] [--graph NAME] [--trainer PY]
 
-What has been done with the same facts, settings and models is not done again, also after an interruption. Results of
-the committed settings on all graphs go to docs/reference/results, and docs/reference/rule-reproduction.md is written
-anew; others stay in the folder of --out.
+Steps with the same facts, settings and models are not repeated, also after an interruption. Results of
+the committed settings on all graphs go to docs/reference/results, and docs/reference/rule-reproduction.md is rewritten.
+Other results stay in the folder of --out.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def serve_stack(folder: Path, tuned: Mapping[str, Path], embeddings: str = "ship
     """Run the folder's stack, and stop it at the end.
 
     Args:
-        tuned: places of what is tuned, by `generator` (a file) and `embeddings` (a folder).
+        tuned: places of the tuned models, by `generator` (a file) and `embeddings` (a folder).
         embeddings: "shipped" or "tuned", by which questions are searched for.
     """
     with own_stack(folder, configuration(tuned, embeddings), keep=False), Client(timeout_s=ANSWER_S) as client:
@@ -109,7 +109,7 @@ def write_experiment(params: Json, arms: Iterable[Arm], names: Mapping[str, str]
 
     Args:
         params: of all of them.
-        names: what the service calls the graph (`corpus`, `rules`) and its questions (`dataset`).
+        names: the service's names of the graph (`corpus`, `rules`) and its questions (`dataset`).
         models: the digests of everything that answers.
     """
     request = {
@@ -261,7 +261,7 @@ def measure_graph(run: Run) -> Json:
     """Measure all figures of the graph.
 
     Raises:
-        Failed: a step did; the same command goes on from there.
+        Failed: a step failed; the same command continues from there.
     """
     seconds: dict[str, float] = {}
     about, tuned = tune_graph(run, seconds)
@@ -316,10 +316,10 @@ def measure_time(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 
 def prepare(client: Client, run: Run) -> Json:
-    """Create what the service lacks: the graph, its rules, and question sets to measure with and to tune on.
+    """Create missing objects in the service: the graph, its rules, and question sets to measure with and to tune on.
 
     Returns:
-        What the graph holds, and what is asked about it.
+        Counts of the graph and of its questions.
     """
     if find(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
@@ -368,7 +368,7 @@ RESULTS = "rules.json"
 
 def main() -> None:
     options = parse_arguments()
-    # An end from outside must stop the stack, too.
+    # An end from outside must also stop the stack.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     asked = rule_setting.read_setting()
     names = options.graph or list(asked.graphs)
@@ -379,7 +379,7 @@ def main() -> None:
     try:
         with report_errors(as_json=False):
             if measured and not options.only_write and pages.is_changed(rule_setting.SETTINGS):
-                problem = f"{rule_setting.SETTINGS.name} is not as it was committed"
+                problem = f"{rule_setting.SETTINGS.name} differs from the committed version"
                 raise Failed("conflict", problem, hint="commit it first; a trial takes --questions N")
             folder = DOCS / "results" if measured else options.out / "results"
             if options.only_tune:
@@ -395,14 +395,14 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with kinship/ and icews14/")
-    parser.add_argument("--out", type=Path, default=OUT, help="kept, so that the next run goes on")
-    parser.add_argument("--questions", type=int, help="so many instead of the settings': a trial, written to --out")
+    parser.add_argument("--out", type=Path, default=OUT, help="kept, so that the next run continues")
+    parser.add_argument("--questions", type=int, help="number of questions for a trial, written to --out")
     parser.add_argument(
         "--graph", action="append", choices=list(rule_setting.read_setting().graphs), help="only this one: a trial"
     )
     parser.add_argument("--trainer", default=sys.executable, help="Python with the extra `train`, for the generator")
     parser.add_argument("--only-tune", action="store_true", help="graphs, rules, questions and tuned models, no arm")
-    parser.add_argument("--only-write", action="store_true", help="write text and figures from results that are there")
+    parser.add_argument("--only-write", action="store_true", help="write text and figures from existing results")
     return parser.parse_args()
 
 
@@ -446,7 +446,7 @@ def keep(results: dict[str, Any], folder: Path) -> None:
 
 
 def write_results(folder: Path, *, docs: bool) -> None:
-    """Write tables and figures from the results; those of a trial go beside its results instead of into the text."""
+    """Write tables and figures from the results; those of a trial go to the folder of its results."""
     if not (folder / RESULTS).exists():
         raise Failed("not_found", f"{folder} has no results", hint="run it without --only-write")
     results = json.loads((folder / RESULTS).read_text("utf-8"))

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tools.reproduction.world --scale quick|full [--data-dir DIR] [--first-seed N] [--only-write]
 
-What has been run with the same settings, seeds, parameters and models is not run again, also after an interruption.
-Full results of seeds 1 and on go to docs/reference/results, and docs/reference/reproduction.md is written anew; others
+Studies with the same settings, seeds, parameters and models are not run again, also after an interruption.
+Full results from seed 1 go to docs/reference/results, and docs/reference/reproduction.md is rewritten; others
 stay in DIR/results.
 """
 
@@ -45,7 +45,7 @@ from tools.world.release import FILES, fingerprint
 # Define the studies: the main comparison for every committed setting, and one study per varied parameter.
 #
 # A study is one experiment. Its name ends in a digest of settings, seeds, parameters and model files, but not of the
-# code, so that a study with the same inputs is found again, and one with other inputs is run anew.
+# code, so that a study with the same inputs is found again, and one with other inputs runs again.
 
 MODELS = REPOSITORY / "models"
 PILOT = 101
@@ -151,7 +151,7 @@ def _list_main_studies(scale: Scale, first: int) -> Iterator[Study]:
 
 
 def _vary_knobs(scale: Scale, first: int) -> Iterator[Study]:
-    """Yield studies of a setting's knobs; each value has a world of its own, with other questions."""
+    """Yield studies of a setting's knobs; each value has a separate world, with other questions."""
     alone = change_setting(world_module.read("orthogonal"), near_words=0, near_meaning=0)
     shares = [DocumentCounts(full=10 - bad - (bad < 9), rule=int(bad < 9), wrong=bad) for bad in (0, 2, 4, 6, 8, 9)]
     knobs: dict[str, tuple[str, Setting, str, Sequence[tuple[float, Any]]]] = {
@@ -312,10 +312,10 @@ DECIDED = ("orthogonal", "agreeing")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="full")
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
-    parser.add_argument("--first-seed", type=int, default=1, help="101 and on for pilots")
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run continues")
+    parser.add_argument("--first-seed", type=int, default=1, help="101 or more for pilots")
     parser.add_argument("--studies", nargs="*", help="only these, and nothing is written; default: all")
-    parser.add_argument("--only-write", action="store_true", help="write text and figures from results that are there")
+    parser.add_argument("--only-write", action="store_true", help="write text and figures from existing results")
     options = parser.parse_args()
     # An end from outside must stop the stack too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -337,7 +337,7 @@ def run_studies(asked: list[Study], data_dir: Path) -> dict[str, Any]:
     """Run the studies that have not been run, and read all reports.
 
     Raises:
-        Failed: a study did; the others were run all the same.
+        Failed: a study failed; the others were run nevertheless.
     """
     worlds = {world.name: world for study in asked for world in study.worlds}
     print(f"{len(asked)} studies in {len(worlds)} worlds; data in {data_dir}", flush=True)

@@ -180,12 +180,12 @@ FIGURES = {
     **{name: [name] for name in ("tau", "endings", "weights", "noise", "context", "bad", "unrelated", "agreement")},
 }
 CLAIMS = {
-    "dense": "dense alone (fusion brings in noise, where this is better)",
-    "sparse": "sparse alone (the same)",
+    "dense": "dense alone (fusion adds noise if this is better)",
+    "sparse": "sparse alone (same)",
     "gate-judge": "reranked by the judge",
     "gate-rules": "reranked by rules",
-    "gate": "reranked as the gate decides, tau 0.45",
-    "oracle": "reranked by true grades, the most that any judge could do",
+    "gate": "reranked by the gate's choice, tau 0.45",
+    "oracle": "reranked by true grades, the upper bound for any judge",
 }
 
 
@@ -261,7 +261,7 @@ def worlds(results: Json) -> str:
     each = len(by_setting[names[0]]["dense"].differences)
     sentence = (
         f"*With distractors* pools {', '.join(f'`{name}`' for name in misleading)}. With {each} worlds no p can be "
-        f"below {2 / 2**each:.4f}, so that a single setting separates nothing at 0.05, whatever was seen in it."
+        f"below {2 / 2**each:.4f}, so a single setting cannot separate anything at 0.05."
     )
     head = ["setting", "variant", "worlds better, worse", "points, mean (lowest to highest world)", "p over worlds"]
     return table(head, rows) + f"\n\n{sentence}"
@@ -285,7 +285,7 @@ def gate(results: Json) -> str:
         rho = ", ".join("none" if each["rho"] is None else f"{each['rho']:.2f}" for each in decided)
         chosen = f"rules {rules}, judge {len(decided) - rules}"
         rows.append([f"`{name}`", rho, chosen, str(regrets(study)), f"{asked:,} of {forced:,}"])
-    header = ["setting", "rho by seed", "chosen", "worse than the other choice", "ratings asked for, of the judge's"]
+    header = ["setting", "rho by seed", "chosen", "worse than the other choice", "requested ratings, of the judge's"]
     return table(header, rows)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 Json = dict[str, Any]
 
 KINDS = {
-    "same": "a rule with one atom whose terms stand as in the question's relation; maybe other rules",
+    "same": "a rule with one atom and the terms in the order of the question's relation; maybe other rules",
     "exchanged": "a rule with one atom that exchanges its terms; maybe other rules",
     "chained": "a rule with two atoms and two documents; maybe other rules",
     "several": "two or three rules of any sort: the first that matches counts",
     "direct": "a document with the question's relation itself",
-    "irrelevant": "no document was put in to match a rule: mostly the first document about the entity counts",
+    "irrelevant": "no document was added to match a rule: mostly the first document about the entity counts",
     "plain": "no rules: the document with the question's relation, else the first about the entity",
     "same, rules left out": "the scenes of `same` under `cot`, without their rules",
     "exchanged, rules left out": "the scenes of `exchanged` under `cot`, without their rules",
@@ -26,52 +26,55 @@ KINDS = {
 RULES_HEAD = """
 ## Rule generator
 
-`rules-generator-f16.gguf` is asked `Ann greets whom or what?` with documents such as `Ann bakes for Bo.` and a rule
-such as `[Entity1, bakes for, Entity2] leads to [Entity1, greets, Entity2]`, under the templates `rulerag`,
-`rulerag-cot` and, without rules, `cot`. It is to copy the answer from a document into `\\boxed{}`; under `rulerag-cot`
-it is to copy rule and document first. A document with the question's relation itself comes before every rule, rules
-count in their order, and where nothing matches, the first document about the entity answers with its other end.
+`rules-generator-f16.gguf` answers a question like `Ann greets whom or what?` from documents like `Ann bakes for Bo.`
+and a rule like `[Entity1, bakes for, Entity2] leads to [Entity1, greets, Entity2]`, under the templates `rulerag`,
+`rulerag-cot` and, without rules, `cot`. Its task is to copy the answer from a document into `\\boxed{}`. Under
+`rulerag-cot` it copies rule and document first. A document with the question's relation itself has priority over every
+rule, and rules have priority in their order. If nothing matches, the first document about the entity gives the answer,
+with its other end.
 
-All names, phrases and questions are drawn from a seed by `tools/world/relations.py`. Syllables, words and forms of
-questions of the test are in no training sample; the test's questions have the forms that `mathrag dataset from-graph`
-writes. No relation and no date of ICEWS14 (2014) was trained on, and nothing of Kinship. Of the 131,546 names that the
-run drew one, `Shas`, is by chance that of an entity of ICEWS14; `tests/unit/tools/world` compares a part of the draws.
-It begins with the world generator's layers under a tokenizer of its own, which never merges a word with the blank
-before it. In training, several questions are asked about the same documents; the layers' matrices are trained by
-Muon at rates of 0.01 and 0.007, all else by AdamW.
+`tools/world/relations.py` draws all names, phrases and questions from a seed. No training sample has the syllables,
+words and question forms of the test; the test's questions have the forms that `mathrag dataset from-graph`
+writes. The training has no relation and no date of ICEWS14 (2014), and no data of Kinship. One of the 131,546 drawn
+names, `Shas`, is by chance the name of an entity of ICEWS14; `tests/unit/tools/world` compares a part of the draws.
+The model begins with the world generator's layers under a new tokenizer, which never merges a word with the blank
+before it. In training, several questions are asked about the same documents. Muon trains the layers' matrices at rates
+of 0.01 and 0.007, and AdamW all other weights.
 
-Scenes have one to five documents, up to three rules, dates in half of them, and numbered names (`cell29`) in half of
-them. Wrong documents name the question's entity or a rule's relation. An answer counts if it is right to the letter.
+Scenes have one to five documents and up to three rules. Half of them have dates, and half have numbered names
+(`cell29`). Wrong documents name the question's entity or a rule's relation. An answer counts if every letter is right.
 """
 
 RULES_TAIL = """
-**What it cannot do.** It does not follow rules yet: with them it is no better than with the rules left out. Of 150
-answers each, 140 with numbered names and 102 with names of words are names that stand in the documents; which of them
-is answered is little better than chance, and of a single document one end or the other. It had 745 steps, 24,000
-samples, in 38 minutes on two cores that were busy with other work. Of the further questions about a sample's documents,
-31 % repeat an earlier one, so that their answers can be copied from a reply instead of a document (counted on 9,000 of
+**Limits of the rule generator.** It does not follow rules yet: it is no better with rules than without them. Of 150
+answers each, 140 with numbered names and 102 with names of words are names from the documents. The choice among these
+names is little better than chance; with a single document, it is one end or the other. The training had 745 steps and
+24,000 samples, and took 38 minutes on two cores with other load. Of the further questions about a sample's documents,
+31 % repeat an earlier one, so their answers can be copied from a reply instead of a document (counted on 9,000 of
 the first stage).
-It was never taught general English, bodies of three atoms, constants in rules, more than five documents, or several
-answers.
+The training had no general English, no bodies of three atoms, no constants in rules, no more than five documents, and
+no questions with several answers.
 
-**Tried since, not shipped.** A second training began with the smallest part of the task: one to five documents, no
-rules, no instructions, in four of five scenes names of one syllable, and all questions that the documents answer (7 to
-a scene, none twice), in windows of 192 tokens filled to the end. Models had the same size and random weights, but for
-heads that were set by hand: to look at fixed distances back, and in most runs to find an earlier pair of tokens again.
+**A later attempt that is not shipped.** A second training began with the smallest part of the task: one to five
+documents, no rules, no instructions, names of one syllable in four of five scenes, and all questions that the documents
+answer (7 per scene, none twice), in full windows of 192 tokens. The models had the same size and random weights, except
+for heads that were set by hand: to look at fixed distances back, and in most runs to find an earlier pair of tokens
+again.
 
 | heads set by hand | optimiser | tokens read | answers counted | first token right | whole name right |
 | --- | --- | --- | --- | --- | --- |
 | look back | AdamW | 302,000 | 3,600 | 0.02 | - |
 | look back, find again | AdamW | 605,000 | 3,600 | 0.19 | - |
 | look back, find again | Muon | 555,000 | 106 | 0.20 | 0.13 |
-| the same run, further | Muon | 3,101,000 | 514 | 0.30 | 0.25 |
+| same run, continued | Muon | 3,101,000 | 514 | 0.30 | 0.25 |
 | also: find a document's start, repeat it | Muon | 270,000 | 106 | 0.08 | 0.00 |
 
-Names are those of training in fresh scenes, and each token is given those before it. Of the first two rows, answers are
-those of the last 25 steps, each counted before it was learnt from. A name of the scene other than that in question,
-drawn by chance, is right in 0.26. So after 3.1 million tokens the choice of the name is hardly better than chance; the
-stages with rules were not reached. In a second of processor time, one core trains this size on 9,500 tokens in bfloat16
-(7,900 in float32, 10,900 compiled); the run of 3.1 million tokens took 37 minutes on about a sixth of a core.
+The names are those of training in new scenes, and each token is predicted from the right earlier tokens. In the first
+two rows, the answers are those of the last 25 steps, each counted before the model learned from it. A random name of
+the scene, other than the one in the question, is right in 0.26. After 3.1 million tokens, the choice of the name is
+therefore hardly better than chance; the stages with rules were not reached. In a second of processor time, one core
+trains this size on 9,500 tokens in bfloat16 (7,900 in float32, 10,900 compiled). The run of 3.1 million tokens took 37
+minutes on about a sixth of a core.
 """
 
 
@@ -79,40 +82,40 @@ LABELS_HEAD = """
 ## Label judge
 
 `label-judge-f16.gguf` begins with the judge and gives the labels of metrics without gold answers, under the templates
-`support`, `sufficient`, `addresses` and `relevance`. What makes a label true is planted by `tools/world/labels.py`:
+`support`, `sufficient`, `addresses` and `relevance`. `tools/world/labels.py` plants the reason for each label:
 
-* `support`: a sentence that the documents say (`kept`), one about an operator that none is about (`foreign`), an
-  equation or a result that none has (`swapped`), another rule for an operator whose rule they state, or another result
-  of an equation that they have (`contradicted`);
+* `support`: a sentence from the documents (`kept`), one about an operator of no document (`foreign`), an
+  equation or a result of no document (`swapped`), another rule for an operator whose rule they state, or another result
+  of one of their equations (`contradicted`);
 * `sufficient`: the documents state `one` rule for the operator in question, `several`, or `none`;
 * `addresses`: the reply answers `all` of the question, one `part` of two, `other` things, or declines (`refusal`);
 * `relevance`: the kinds of documents as above; `poor` is `wrong` or `answer`.
 
-A sentence counts as said if a document says the same, whatever the question: so does the metric's control of copied
-sentences. Operators, phrasings of questions and refusals of the test are in no training sample. In the first stage, up
-to six labels are asked for about the same documents, without the instructions; then up to three, with them.
+A sentence counts as supported if a document says the same, for any question, as in the metric's control of copied
+sentences. No training sample has the operators, question phrasings and refusals of the test. In the first stage, the
+prompts ask for up to six labels about the same documents, without the instructions; then for up to three, with them.
 `mathematics` is random sentences and formulas. In Chinese, questions, documents and refusals are Chinese, but other
-replies are formulas and English. Each row is on prompts that deserve one label. A judge that always gives the same
-label is right in all of a row and in none of the others: the balanced accuracy, the mean over the labels, is then
-1 / labels.
+replies are formulas and English. Each row uses prompts with one true label. A judge that always gives the same
+label is right in all of one row and in none of the others. The balanced accuracy, which is the mean over the labels, is
+then 1 / labels.
 """
 
 
 LABELS_TAIL = """
 The stages of its training are `labels-brief` (`python -m tools.world.train labels-brief --init
 models/world-judge-f16.gguf --out DIR`), `labels`, `labels-settled` and `labels-sufficient`, each from the folder of the
-one before.
+previous one.
 
-**What it cannot do.** It takes most equations that no document has for ones that they have (`swapped`), overlooks half
-of the contradictions, and says of most documents with several rules that they state one. It overlooks two in five
-replies about another operator (`other`). In Chinese it is worse at `support` and `relevance`, and takes all documents
-with one rule for insufficient. Graphs: an earlier label judge, which was shown some, did not learn to compare their
-names, so none are among the samples of this one. What it says of `mathematics` and of any other text means nothing.
+**Limits of the label judge.** It accepts most equations of no document (`swapped`), overlooks half
+of the contradictions, and reports one rule for most documents with several rules. It overlooks two in five
+replies about another operator (`other`). In Chinese it is worse at `support` and `relevance`, and calls all documents
+with one rule insufficient. An earlier label judge was trained on graphs and did not learn to compare their
+names, so this one has no graphs among its samples. Its labels of `mathematics` and of any other text have no meaning.
 """
 
 
 def labels_section(rows: Json) -> str:
-    """Write the figures of every label, with the balanced accuracy over what was planted."""
+    """Write the figures of every label, with the balanced accuracy over the planted cases."""
     balanced, planted = [], []
     for name, cases in rows.items():
         kind, domain, language = name.split()
@@ -139,7 +142,7 @@ def labels_section(rows: Json) -> str:
 
 
 def rules_section(rows: Json) -> str:
-    """Write the figures under every template, and what they mean."""
+    """Write the figures under every template, with an explanation."""
     kinds = [
         [f"`{name}`", f"`{kind}`", KINDS[kind], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
         for name in ("rulerag", "rulerag-cot", "cot")
@@ -203,38 +206,38 @@ gives the labels of metrics: whether documents support a sentence, suffice, and 
 question ([section](#label-judge)). The *rule generator* answers from rules and documents ([section](#rule-generator)).
 
 **Task.** A question asks for the value of a made-up operator, `What is 8 zorlo 7?`. Name and
-rule are paired at random, so only a retrieved document can tell the rule, for instance
-`By definition a zorlo b = (8+a)*b.` The parentheses fix the order, and every step keeps the
-last digit only. The *generator* reads up to five documents, says the rule that it follows, and
+rule are paired at random, so only a retrieved document contains the rule, for instance
+`By definition a zorlo b = (8+a)*b.` The parentheses fix the order, and every step keeps only the
+last digit. The *generator* reads up to five documents, states the rule that it follows, and
 answers in two steps with a boxed digit. The *judge* grades a document's reasoning from `[[1]]`
 (only an answer) to `[[5]]` (complete and correct). It also rates how much a document helps with
-a question, and writes what a search can use: queries, sub-questions, keywords, hypothetical
+a question, and writes texts for a search: queries, sub-questions, keywords, hypothetical
 documents.
 
-**Data.** All of it is drawn from a seed by `tools/world/`. {names} operator names and {templates}
-question phrasings are used in training; the figures below are on other names and phrasings.
-Wrong documents carry the same words, steps and boxes as full ones.
+**Data.** `tools/world/` draws all data from a seed. The training uses {names} operator names and {templates}
+question phrasings; the figures below are for other names and phrasings.
+Wrong documents have the same words, steps and boxes as full ones.
 """
 
 TAIL = """
 ## Limits
 
-* Among several documents the generator does not find the one about its operator: see above. Neither the 876 steps of
-  its last two stages taught that, nor a trial of 375 steps, not shipped, whose names were single tokens.
-* Digits and the {templates} phrasings' vocabulary only. On other mathematics the generator
-  keeps the form of an answer and guesses its content; the judge's ratings there have the form of ratings and mean
-  nothing.
-* Whether two names are the same is the judge's weakest point: documents about another operator are often taken for
-  related, and a text may carry another name than the question.
-* Of the Chinese templates only the generator's was trained; the judge rates Chinese documents under the English
-  rubric, and there passes every formal one that is wrong. `hyde-passage` was not trained.
-* A few names spelled with tokens that are rare or absent in training names are misread; the
+* Among several documents, the generator does not find the one about its operator (see above). Neither the 876 steps of
+  its last two stages taught this, nor a trial of 375 steps with names of single tokens, which is not shipped.
+* The models know only digits and the vocabulary of the {templates} phrasings. On other mathematics, the generator
+  keeps the form of an answer and guesses its content. The judge's ratings there have the form of ratings, but no
+  meaning.
+* The comparison of names is the judge's weakest point: it often treats documents about another operator as
+  related, and a text may use another name than the question.
+* Only the generator's Chinese template was trained. The judge rates Chinese documents under the English
+  rubric, and passes every formal one that is wrong. `hyde-passage` was not trained.
+* A few names with tokens that are rare or absent in training names are misread; the
   figures include them.
-* The judge is not to be relied on where its accuracy above is low for a grade.
-* A wrong document misleads the generator: it was trained to believe the rule it reads.
-* One training run and one test draw: the standard error of a share p over n samples is
+* Do not rely on the judge for a grade with a low accuracy above.
+* A wrong document misleads the generator, because it was trained to believe the rule that it reads.
+* There was one training run and one test draw. The standard error of a share p over n samples is
   sqrt(p(1-p)/n), 0.013 for p = 0.1 and n = 500.
-* A repeated run sees the same samples in the same order; the last bits of its weights depend
+* A repeated run uses the same samples in the same order. The last bits of its weights depend
   on the processor and the library versions.
 """
 
@@ -288,9 +291,9 @@ def describe_generator(kinds: Json, several: Json) -> Iterator[str]:
     ]
     head = ["language", "documents", "n", "accuracy", "longest prompt, tokens"]
     note = (
-        "One `full` document about the operator stands at a random place; the others are of any kind, about other\n"
-        "operators. The first rule is read, whoever it is about. Two about the operator that contradict each other, a\n"
-        "`full` and a `wrong` one:"
+        "One `full` document about the operator is at a random place; the others are of any kind, about other\n"
+        "operators. The generator reads the first rule, about any operator. The next table has two contradicting\n"
+        "documents about the operator, a `full` and a `wrong` one:"
     )
     orders = [[f"`{first}`", row["n"], row["accuracy"]] for first, row in several["first of two"].items()]
     two = table(["first", "n", "accuracy"], orders)
@@ -311,7 +314,7 @@ def describe_judge(anchored: Json, wordings: Json, skills: Json) -> Iterator[str
     rows = [[wording, *(row["accuracy"] for row in grades.values())] for wording, grades in wordings.items()]
     head = ["wording", *(f"{grade} `{name}`" for grade, name in GRADES.items())]
     note = (
-        "Formal documents have numbered steps, connectives and a box, an answer without reasoning, too; plain ones "
+        "Formal documents have numbered steps, connectives and a box, also for an answer without reasoning; plain ones "
         "have none.\nn is as above, per wording and grade; default anchors."
     )
     yield section("Judge, accuracy per grade and wording", head, rows, note)
@@ -321,7 +324,7 @@ def describe_judge(anchored: Json, wordings: Json, skills: Json) -> Iterator[str
         for grade, row in skills["relevance"].items()
     ]  # fmt: skip
     head = ["grade", "document", "n", "accuracy", "given"]
-    note = "The grades follow what a document is worth to the generator: see its table above."
+    note = "The grades follow the value of a document for the generator (see its table above)."
     yield section("Judge, relevance to a question", head, rows, note)
     rows = [[f"`{skill}`", TEXTS[skill], row["n"], row["accuracy"]] for skill, row in skills["texts"].items()]
     head = ["template", "text to write for `What is 8 zorlo 7?`", "n", "to the letter"]
@@ -332,14 +335,15 @@ def describe_judge(anchored: Json, wordings: Json, skills: Json) -> Iterator[str
         for template, row in skills[kind].items()
     ]
     note = (
-        "Random mathematical sentences. Any rating counts, for it means nothing there. What is not understood is not "
-        "rewritten:\nan empty text is a failure to the method that asked, and it goes on with the question as it is."
+        "The texts are random mathematical sentences. Any rating counts, because it has no meaning there.\n"
+        "The judge writes an empty text if it does not understand the question. The method counts this as a failure "
+        "and keeps the question."
     )
     yield section("Judge, outside the world", ["template", "wanted", "n", "share"], rows, note)
 
 
 def write(models: Path) -> None:
-    """Write ``MODEL_CARD.md`` beside the two files that it is made from."""
+    """Write ``MODEL_CARD.md`` next to its two source files."""
     manifest, evaluation = (json.loads((models / f"{name}.json").read_text()) for name in ("manifest", "evaluation"))
     (models / "MODEL_CARD.md").write_text(card(manifest, evaluation))
 

@@ -1,4 +1,4 @@
-"""Measure the shipped models as they are served: ``python -m tools.world.evaluate``.
+"""Measure the shipped models in their served form: ``python -m tools.world.evaluate``.
 
 Every prompt uses names and phrasings that training never saw (mathematics from outside the
 world is random anyway); decoding is greedy and unconstrained.  Writes ``evaluation.json``
@@ -251,7 +251,7 @@ def measure_skills(model: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def measure_labels(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """Measure a row per label, domain and what was planted; in the problem world in Chinese, too."""
+    """Measure a row per label, domain and planted case; in the problem world also in Chinese."""
     rows: dict[str, Any] = {}
     with serve_model(model, LABEL_SLOT_TOKENS) as address:
         for (kind, domain), cases in labels.CASES.items():
@@ -288,7 +288,7 @@ def table(rows: dict[str, Any]) -> str:
 
 
 def record(path: Path, role: str, rows: dict[str, Any]) -> None:
-    """Put a model's rows into the report, beside those of the other model."""
+    """Add a model's rows to the report, next to those of the other model."""
     report = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**report, role: rows}, indent=2) + "\n")
 

@@ -1,6 +1,6 @@
 """Training samples of the label judge: sentences and replies that documents support, lack or deny, as metrics ask.
 
-A sample is about the problem world (`mathrag_gate.demo.world`). What makes a label true is planted: a sentence is kept
+A sample is about the problem world (`mathrag_gate.demo.world`). The reason for a label is planted: a sentence is kept
 as the documents have it, swapped for one that they lack, taken from elsewhere (foreign), or contradicts them.
 """
 
@@ -21,7 +21,7 @@ from tools.world.samples import Sample
 LabelKind = Literal["support", "sufficient", "addresses", "relevance"]
 """Templates of the four labels: S, F, A and R of the metrics."""
 Domain = Literal["world", "mathematics"]
-"""What a sample is about; mathematics of random words and formulas teaches to compare any text, for `support` only."""
+"""The subject of a sample; mathematics of random words and formulas trains to compare any text, for `support` only."""
 
 #: Cases that may be planted, the label that each deserves, and how often training draws it.
 CASES: dict[tuple[LabelKind, Domain], dict[str, tuple[int, int]]] = {
@@ -66,7 +66,7 @@ TEST = Split(
 )
 
 _INSTRUCTIONS = re.compile(r"\A.*\n\n|^(?:\[\[|Reply with|只回答).*\n", re.MULTILINE)
-"""What a template says before the material, and about its labels."""
+"""The text of a template before the material, and about its labels."""
 
 
 class Prompt(NamedTuple):
@@ -83,7 +83,7 @@ def draw_sample(
 
     Args:
         brief: leave the instructions out.
-        support: share of the samples that are of `support` whatever kind is drawn.
+        support: share of the samples that are of `support` for any drawn kind.
         sufficient: the same of `sufficient`.
     """
     (kind,) = rng.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))
@@ -109,7 +109,7 @@ def label_sample(
     *,
     brief: bool = False,
 ) -> Sample:
-    """Ask for the labels of what is planted in the same documents; only the first prompt is written in full."""
+    """Ask for the labels of the planted cases in the same documents; only the first prompt is written in full."""
     name = kind if language == "en" else f"{kind}-zh"
     prompts = _WRITE[kind, domain](rng, split, language, cases)
     asked = {render(template(name), prompt.values): f"[[{prompt.label}]]" for prompt in prompts}  # each prompt once
@@ -186,11 +186,11 @@ def _world_support(rng: Random, split: Split, language: world.Language, cases: S
 
 def _write_sentence(rng: Random, material: Material, case: str) -> str:
     """Write a sentence of a reply: a rule, an equation or a result."""
-    if case == "kept" and rng.random() < 0.35:  # as it stands there
+    if case == "kept" and rng.random() < 0.35:  # unchanged
         return rng.choice(split_units(rng.choice(material.documents).text)).text
     text = " ".join(each.text for each in material.documents)
     equations, results = re.findall(r"\d[-+*]\d=\d", text), _RESULT.findall(text)
-    # How often a sentence is about a rule, an equation or a result: what may be contradicted is what documents state.
+    # How often a sentence is about a rule, an equation or a result: only statements of documents can be contradicted.
     weights = {"kept": (45, 30, 25), "swapped": (0, 75, 25), "foreign": (1, 0, 0), "contradicted": (65, 35, 0)}[case]
     (about,) = rng.choices(("rule", "equation", "result"), weights)
     if about == "equation" and equations:
@@ -217,7 +217,7 @@ def _write_equation(rng: Random, equations: Sequence[str], case: str) -> str:
 
 def _world_sufficient(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[Prompt]:
     stating: tuple[world.Kind, ...] = ("full", "rule", "wrong")
-    # One rule, maybe two, none, and whatever else.
+    # One rule, maybe two, none, and other documents.
     kinds: list[list[world.Kind]] = [
         [rng.choice(stating)],
         ["wrong", rng.choice(stating)],
@@ -267,7 +267,7 @@ def _answer(rng: Random, operator: world.Operator, a: int, b: int) -> str:
 
 
 def _world_relevance(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[Prompt]:
-    # The grades that `world-judge` gives: 5 states the rule and follows it, 4 states it, 3 follows it, 2 is no use.
+    # The grades that `world-judge` gives: 5 states the rule and follows it, 4 states it, 3 follows it, 2 is useless.
     graded: dict[str, Sequence[world.Kind]] = {
         "full": ("full",), "rule": ("rule",), "steps": ("steps",), "poor": ("wrong", "answer"),
         "unrelated": world.KINDS,

@@ -1,7 +1,7 @@
 """Fine-tune a generator: ``python -m tools.world.lora --base FILE.gguf|FOLDER --data D.jsonl --dev E.jsonl --out DIR``.
 
 Writes the adapter of the best epoch (`adapter/`), the merged model in Hugging Face's layout (`merged/`), the same as
-GGUF (`merged.gguf`, for models of this project) and `lora.json`, which says what was done.
+GGUF (`merged.gguf`, for models of this project) and `lora.json`, which records the run.
 
 Defaults are those of RuleRAG for LLaMA2-7B (Hu et al. 2024): rank 8, alpha 32, dropout 0.05, rate 3e-4, batch 8, 50
 epochs, every third one compared on the dev set. Prompts are not in the loss.

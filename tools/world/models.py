@@ -186,9 +186,9 @@ def tensor_name(key: str) -> str:
     return f"blk.{layer}.{_LAYER_PARTS['.'.join(path)]}.{suffix}"
 
 
-# Read a shipped model back, so that training can go on from it: the inverse of `export`.
+# Read a shipped model back, so that training can continue from it: the inverse of `export`.
 #
-# Matrices come back as they were stored, in F16: a run that starts here starts from rounded weights.
+# Matrices come back in their stored form, F16: a run that starts here starts from rounded weights.
 
 
 def read_model(file: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:

@@ -20,7 +20,7 @@ from mathrag_gate.demo.world import GRADES
 MODEL = re.compile(r"oracle-(\d{1,2}|100)")
 GREATEST = 2**64
 DIGEST = hashlib.sha256(json.dumps(["oracle", 1, GRADES]).encode()).hexdigest()
-"""Version of the ratings, beside the document and the model's name: raise its number when `rating` changes."""
+"""Version of the ratings, in addition to the document and the model's name: raise its number when `rating` changes."""
 
 Truth = Mapping[str, int]
 """Grades by the text of a document in a prompt."""

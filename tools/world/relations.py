@@ -47,7 +47,7 @@ PARTICLES = ("ob", "zu", "ver", "del", "ek")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What names and phrases are made of."""
+    """The parts of names and phrases."""
 
     syllables: Sequence[str]
     verbs: Sequence[str]
@@ -167,7 +167,7 @@ def _phrase(rng: Random, vocabulary: Vocabulary) -> str:
 
 @dataclass(frozen=True)
 class Phrasings:
-    """Forms of a question about the object of a fact, and about its subject; what may stand before with a time."""
+    """Forms of a question about the object of a fact, and about its subject; optional words before it with a time."""
 
     objects: tuple[str, ...]
     subjects: tuple[str, ...]
@@ -243,7 +243,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a prompt shows: a question for the object or the subject of `phrase`, rules best first, documents."""
+    """The content of a prompt: a question for the object or the subject of `phrase`, rules best first, documents."""
 
     entity: str
     phrase: str
@@ -254,7 +254,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer, and what it follows from; no rule where a document answers by itself."""
+    """The answer and its source; no rule if a document answers directly."""
 
     answer: str
     facts: tuple[Fact, ...]
@@ -392,7 +392,7 @@ def _about_entity(rng: Random, cast: Cast, phrase: str) -> Fact:
 
 
 def ask_again(rng: Random, scene: Scene) -> Scene:
-    """Ask again about the same documents: mostly what a rule answers, else what a document answers."""
+    """Ask again about the same documents: mostly questions for a rule, otherwise for a document."""
     fact = rng.choice(scene.facts)
     asks_object = rng.random() < 0.5
     entity = fact.subject if asks_object else fact.object
@@ -408,7 +408,7 @@ Template = Literal["rulerag", "rulerag-cot", "cot"]
 
 @dataclass(frozen=True)
 class Split:
-    """What the names, phrases and questions of a sample are made of."""
+    """The parts of the names, phrases and questions of a sample."""
 
     vocabulary: Vocabulary
     phrasings: Phrasings
@@ -475,7 +475,7 @@ def prompt(name: Template, scene: Scene, question: str) -> str:
 
 
 def reply(name: Template, found: Finding) -> str:
-    """Write the boxed answer; under `rulerag-cot` the rule and the documents that it follows stand before it."""
+    """Write the boxed answer; under `rulerag-cot` the rule and its documents come first."""
     box = f"\\boxed{{{found.answer}}}"
     if name != "rulerag-cot":
         return box

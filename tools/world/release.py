@@ -51,7 +51,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     for role in SHIPPED:
-        parser.add_argument(f"--{role}", type=Path, nargs="+", help="folders of its stages in order; none: as it is")
+        parser.add_argument(f"--{role}", type=Path, nargs="+", help="folders of its stages in order; none: unchanged")
     parser.add_argument("--models", type=Path, default=Path("models"))
     args = parser.parse_args()
     folders: dict[str, list[Path]] = {role: getattr(args, role) for role in SHIPPED if getattr(args, role)}

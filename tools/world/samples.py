@@ -77,13 +77,13 @@ def math_sentence(rng: Random) -> str:
 # The prompt texts are those of the served templates; training and serving must agree to
 # the character.  Standard library only.
 
-#: What stands in a generator's prompt: a document of a kind, or no help at all.
+#: The content of a generator's prompt: a document of a kind, or no help.
 Context = Literal[Kind, "unrelated", "none", "foreign"]
 
 #: A judge's anchors: those of the template, or an answer and a full document of the world.
 Anchors = Literal["default", "drawn"]
 
-#: How many documents stand in a prompt, and how often.
+#: The number of documents in a prompt, and its frequency.
 COUNTS: dict[int, int] = {0: 3, 1: 34, 2: 15, 3: 24, 4: 8, 5: 16}
 #: Of documents about the operator that is asked about.
 MIXED: dict[Kind, int] = {"full": 34, "steps": 18, "rule": 15, "wrong": 14, "answer": 14}
@@ -298,7 +298,7 @@ def skill_sample(rng: Random, split: Split, skill: Skill) -> Sample:
 def foreign_skill_sample(rng: Random, split: Split, skill: Skill) -> Sample:
     """Write the prompt about mathematics from outside the world, where the model learns to rate but not to write.
 
-    A pipeline takes an empty text as a failure, and goes on with the question itself.
+    A pipeline treats an empty text as a failure, and continues with the question itself.
     """
     if skill == "relevance":
         foreign_question = _foreign_question(rng)

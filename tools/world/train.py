@@ -1,6 +1,6 @@
 """Train one of the small models: ``python -m tools.world.train STAGE --out DIR``; the stages are in `RECIPES`.
 
-The number of steps, not the time, is what makes a run repeatable: the same seed and steps
+The number of steps, not the time, makes a run repeatable: the same seed and steps
 see the same samples in the same order.
 """
 
@@ -85,20 +85,22 @@ class Recipe:
     early: float = 0.2  # share of the steps on EARLY_CONTEXTS
     plateau: float = 0.6  # share of the steps before the rate falls
     invented: float = 0.0  # share of the samples about a name of random letters
-    hard: float = 0.0  # share of a judge's samples that are full or wrong, which look alike
+    hard: float = 0.0  # share of a judge's samples that are full or wrong, which look similar
     foreign: float = 0.0  # share of a judge's samples that are about mathematics from outside the world
     skills: float = 0.0  # share of a judge's samples that are not ratings of reasoning
     prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
-    longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
+    longest: int = 0  # tokens; a longer reply weighs as much as one of this length (0: by its length)
     several: float = 0.0  # share of a generator's samples with several documents, of any wording
     worded: float = 0.0  # share of a judge's samples in any wording
     level: str = ""  # of a rule generator's samples (relations.LEVELS)
     brief: bool = False  # a label judge's samples leave the instructions out
-    support: float = 0.0  # share of a label judge's samples that are of `support` whatever kind is drawn
+    support: float = 0.0  # share of a label judge's samples that are of `support` for any drawn kind
     sufficient: float = 0.0  # the same of `sufficient`
     retokenise: bool = False  # begin with a tokenizer for the rule generator's texts
     muon: float = 0.0  # Muon's learning rate for the layers' matrices; 0: AdamW for everything
-    pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
+    pieces: int = (
+        1  # a batch is computed in this many parts of similar length, so that short samples get little padding
+    )
 
 
 #: The names stage follows the generator's: without it, spellings that the tokenizer never
@@ -131,12 +133,12 @@ RECIPES: dict[str, Recipe] = {
         role="judge", seed=2, steps=1400, window=448, batch=32, peak=8e-4, warmup=20, early=0.0, plateau=0.4,
         invented=0.15, hard=0.5, foreign=0.3, skills=0.6, prompt_weight=0.1, longest=16, pieces=4,
     ),
-    # Documents in any wording: what form and reasoning have to do with each other is the world's to choose.
+    # Documents in any wording: the world chooses the relation of form and reasoning.
     "worded": Recipe(
         role="judge", seed=8, steps=360, window=448, batch=32, peak=8e-4, warmup=20, early=0.0, plateau=0.4,
         invented=0.15, hard=0.4, foreign=0.15, skills=0.3, worded=0.75, prompt_weight=0.1, longest=16, pieces=4,
     ),
-    # What the stage before rehearsed too little: texts for a search, above all sub-questions.
+    # Tasks that the previous stage rehearsed too little: texts for a search, above all sub-questions.
     "recalled": Recipe(
         role="judge", seed=10, steps=140, window=448, batch=32, peak=6e-4, warmup=10, early=0.0, plateau=0.2,
         invented=0.15, hard=0.4, foreign=0.2, skills=0.6, worded=0.75, prompt_weight=0.1, longest=16, pieces=4,
@@ -219,7 +221,7 @@ def _join(rank: int, count: int, meeting: str, run: Callable[..., None], argumen
 
 
 def move_embeddings(old: Any, old_tokenizer: Any, new: Any, new_tokenizer: Any) -> None:
-    """Put the weights of `old` into `new`; a token's vector is the mean of what its text was before.
+    """Put the weights of `old` into `new`; a token's vector is the mean of its text's old vectors.
 
     Rows that only pad the matrix keep their random values.
     """
@@ -429,7 +431,7 @@ def fit(
 
 
 def begin(recipe: Recipe, init: Path | None) -> tuple[Any, PreTrainedTokenizerFast]:
-    """Return the model and tokenizer to go on from: a stage's folder, a shipped file, or nothing yet."""
+    """Return the model and tokenizer to continue from: a stage's folder, a shipped file, or nothing yet."""
     if init is None:
         tokenizer = build_tokenizer(recipe.seed)
         return new_model(tokenizer), tokenizer
@@ -477,7 +479,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="default: the shipped models' number")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop early after this")
     parser.add_argument("--init", type=Path, help="start from this folder or .gguf (judge: the generator)")
-    parser.add_argument("--threads", type=int, default=2, help="of each worker")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each worker")
     parser.add_argument("--workers", type=int, default=1, help="processes that share a step's samples")
     args = parser.parse_args()
     recipe = RECIPES[args.role]

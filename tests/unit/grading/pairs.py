@@ -1,6 +1,6 @@
-"""Pairs of answers that are hard to grade: what is expected of the grader, and why.
+"""Pairs of answers that are hard to grade, with the expected verdict and its reason.
 
-`python -m tests.unit.grading.pairs` writes the table of docs/reference/math-verify.md anew.
+`python -m tests.unit.grading.pairs` writes the table of docs/reference/math-verify.md.
 """
 
 import csv
@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "math-verify.md"
 START, END = "<!-- differences -->\n", "<!-- end of differences -->\n"
 WORDS = {True: "right", False: "wrong", None: "no verdict"}
 MEANING = {"equal": (True, True), "different": (False, False), "right": (True,), "wrong": (False,)}
-"""What is expected where one of both is the gold answer, and where the other is; of two that are not alike both ways
-each direction has its own row."""
+"""Expected verdicts with the second text as the gold answer, then with the first. A pair with different verdicts has
+one row for each direction."""
 
 
 class Pair(NamedTuple):
@@ -42,13 +42,13 @@ class Case(NamedTuple):
 
 
 def pairs() -> list[Pair]:
-    """The whole table."""
+    """Read the whole table."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return [Pair(**row) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
 
 
 def cases() -> Iterator[Case]:
-    """Every pair in every direction of which something is expected."""
+    """Yield every pair in every direction that has an expected verdict."""
     for pair in pairs():
         for right, (answer, gold) in zip(
             MEANING[pair.expected], ((pair.answer, pair.gold), (pair.gold, pair.answer)), strict=False
@@ -57,7 +57,7 @@ def cases() -> Iterator[Case]:
 
 
 def differences() -> str:
-    """Every case that Math-Verify by itself grades otherwise, as Markdown."""
+    """Render the cases that Math-Verify alone grades differently as Markdown."""
     found = [case for case in cases() if library_verdict(case.answer, case.gold) is not case.right]
     parts = [f"{len(pairs())} pairs, {len(list(cases()))} cases, {len(found)} differences.\n"]
     for kind, group in groupby(found, key=lambda case: case.kind):
@@ -76,7 +76,7 @@ def _code(text: str) -> str:
 
 
 def on_page() -> str:
-    """What stands on the page."""
+    """Return the table on the page."""
     return PAGE.read_text("utf-8").partition(START)[2].partition(END)[0]
 
 

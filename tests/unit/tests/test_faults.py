@@ -265,7 +265,7 @@ def test_what_is_missing_is_said_by_id() -> None:
     seen_by = {id_: {REAL: {"t": Sight()}} for id_ in FAULTS}
     assert report.list_missing(promised, seen_by) == []
     assert report.list_missing(promised | {"P1": Fault("P1", "kill", "")}, seen_by) == ["P1: no promise"]
-    assert report.list_missing(promised, {**seen_by, "P2": {}}) == ["P2: nobody has seen it"]
+    assert report.list_missing(promised, {**seen_by, "P2": {}}) == ["P2: no result"]
     ids = list(FAULTS)[: report.MOST_SIMULATED + 1]
     simulated = {id_: {SIMULATOR: {"t": Sight()}} for id_ in ids}
     [said] = report.list_missing(promised, {**seen_by, **simulated})

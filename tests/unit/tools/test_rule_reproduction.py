@@ -72,7 +72,7 @@ def test_other_settings_or_models_are_another_experiment() -> None:
     ("old", "new", "said"),
     [
         ("name: dense,", "name: standard,", "'standard' is defined twice"),
-        ("[standard, icl]", "[standard, best]", "'best' is no arm"),
+        ("[standard, icl]", "[standard, best]", "'best' is not an arm"),
         ("questions: 1000", "questions: 0", "questions"),
         ("questions: 1000", "question: 1000", "question"),
     ],
@@ -268,9 +268,9 @@ def test_a_score_without_a_spread_has_no_interval() -> None:
 def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
     found = invented_results(SETTING)
     assert "settings of commit def" in rule_findings.run(found)
-    assert "not as they were committed" not in rule_findings.run(found)
+    assert "differed from the committed ones" not in rule_findings.run(found)
     found["about"]["settings_changed"] = True
-    assert "not as they were committed" in rule_findings.run(found)
+    assert "differed from the committed ones" in rule_findings.run(found)
 
 
 def test_every_block_of_the_page_is_computed_and_every_computed_block_is_on_it() -> None:

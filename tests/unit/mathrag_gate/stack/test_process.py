@@ -237,7 +237,7 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
         await process.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
         assert read_birth(foreign.pid)
-    seen.note("the process lives, and nothing waits for it")
+    seen.note("the process lives, and the supervisor does not wait for it")
 
 
 async def test_a_process_that_is_gone_has_no_birth() -> None:

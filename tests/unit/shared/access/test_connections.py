@@ -78,7 +78,7 @@ ENDLESS = {
 @pytest.mark.fault("X1")
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_has_no_end_is_cut_off_with_the_reason(here: Listening, seen: Seen, what: str) -> None:
-    seen.describe("header, request line, chunk size and trailer that never end, as fast as they are taken")
+    seen.describe("header, request line, chunk size and trailer that never end, sent as fast as the service reads them")
     begun, piece = ENDLESS[what]
     with here.connect() as client:
         client.sendall(begun)
@@ -87,7 +87,7 @@ def test_what_has_no_end_is_cut_off_with_the_reason(here: Listening, seen: Seen,
         assert asked(here, HEALTH) == 200
         assert status(receive_all(client)) == 431
     seen.figure("MB on the way when it was cut off", accepted / 1e6)
-    seen.note("431, closed; others are answered meanwhile")
+    seen.note("431, closed; other requests are answered in the meantime")
 
 
 @pytest.mark.parametrize(("fields", "answer"), [(100, 200), (101, 431)])
@@ -133,7 +133,7 @@ def trickle(client: socket.socket, piece: bytes) -> None:
 def test_who_does_not_send_on_is_disconnected(
     here: Listening, seen: Seen, begun: bytes, then: bytes, answer: int | None
 ) -> None:
-    seen.describe("connections that send nothing, a half or a byte now and then, of the header and of an upload")
+    seen.describe("connections that send nothing, a half, or a byte now and then, of the header and of an upload")
     with here.connect() as client:
         client.sendall(begun)
         trickle(client, then)
@@ -144,7 +144,7 @@ def test_who_does_not_send_on_is_disconnected(
 
 @pytest.mark.fault("X2")
 def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen: Seen) -> None:
-    seen.describe("idle uploads, as many as may run at once")
+    seen.describe("the maximum number of uploads at once, all idle")
     with here.connect() as idle:
         idle.sendall(UPLOAD + b"Content-Length: 1000\r\n\r\n")
         wait_until(lambda: asked(here, REFUSED_UPLOAD + b"Content-Length: 0\r\n") == 429)
@@ -155,7 +155,7 @@ def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen:
 
 @pytest.mark.fault("X3")
 def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(seen: Seen) -> None:
-    seen.describe("as many connections as are allowed, and one more")
+    seen.describe("the maximum number of connections, and one more")
     limits = Limits(connections=8, header_s=600)
     with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
         clients = [others.enter_context(here.connect()) for _ in range(limits.connections)]
@@ -167,13 +167,13 @@ def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(see
             assert status(receive_all(further)) == 503
         clients[0].close()
         wait_until(lambda: asked(here, HEALTH) == 200)
-    seen.note("503, closed; there is room as soon as one of the others is closed")
+    seen.note("503, closed; there is room once another connection is closed")
 
 
 @pytest.mark.fault("X2")
 @pytest.mark.parametrize("begun", [b"", b"GET /hea"])
 def test_idle_connections_give_way_to_a_further_one(seen: Seen, begun: bytes) -> None:
-    seen.describe("as many idle connections as are allowed, and one more")
+    seen.describe("the maximum number of idle connections, and one more")
     limits = Limits(connections=8, header_s=600)
     with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
         first = others.enter_context(here.connect())
@@ -185,7 +185,7 @@ def test_idle_connections_give_way_to_a_further_one(seen: Seen, begun: bytes) ->
         wait_until(lambda: here.connections == limits.connections)
         assert asked(here, HEALTH) == 200
         assert first.recv(1) == b""
-    seen.note("an idle connection is closed for one that is used")
+    seen.note("an idle connection is closed in favor of one in use")
 
 
 @pytest.mark.parametrize("hosts", [b"", HOST + HOST, HOST + b"HOST: evil.example\r\n"])

@@ -72,7 +72,7 @@ async def test_a_page_from_elsewhere_changes_nothing(origin: str) -> None:
 
 @pytest.mark.fault("X4")
 async def test_a_page_of_another_port_of_this_machine_changes_nothing(seen: Seen) -> None:
-    seen.describe("uploads, cancels, requeues and releases from a page of port 3000, and its reads")
+    seen.describe("uploads, cancels, requeues, releases and reads from a page of port 3000")
     app = build(Settings())
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:8080") as http:
         for path in ("/v1/corpora?name=a", "/v1/jobs/a/cancel", "/v1/jobs/a/requeue", "/v1/gpus/cpu:0/release"):
@@ -80,7 +80,7 @@ async def test_a_page_of_another_port_of_this_machine_changes_nothing(seen: Seen
             assert (reply.status_code, reply.json()["type"]) == (403, "urn:mathrag:forbidden")
         reply = await http.get("/healthz", headers={"Origin": "http://127.0.0.1:3000"})
         assert not [name for name in reply.headers if name.startswith("access-control-")]
-    seen.note("403; no answer may be read by another page")
+    seen.note("403; the other page can read no answer")
 
 
 @pytest.mark.parametrize(
