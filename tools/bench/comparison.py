@@ -28,7 +28,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mathrag-gate-judge": ("mathr
 """Further rows, each a pipeline with other parameters; here the judge rates at any correlation."""
 
 
-class Row(NamedTuple):
+class PipelineResult(NamedTuple):
     """Result of one pipeline's job; the report is None if the service refused the job."""
 
     name: str
@@ -47,7 +47,7 @@ def comparison(
     world, and on `math` problems of MATH, in the folder `data`; 0 leaves a part out. `json` is a file for the raw
     reports. `MATHRAG_CONFIG` names other models.
     """
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PipelineResult]] = {}
     with start_stack() as running:
         for part in upload_parts(running, items, math, data):
             found[part] = [run_pipeline(running, part, name) for name in pipelines or (*registry.names(), *VARIANTS)]
@@ -71,7 +71,7 @@ def upload_parts(running: Stack, items: int, math: int, data: Path) -> Iterator[
         yield "math"
 
 
-def run_pipeline(running: Stack, part: str, name: str) -> Row:
+def run_pipeline(running: Stack, part: str, name: str) -> PipelineResult:
     """Submit a job, wait for its end, and read its report and audit."""
     pipeline, changed = VARIANTS.get(name, (name, {}))
     wanted = {"name": f"{part}-{name}", "dataset": part, "corpus": part, "pipeline": pipeline}
@@ -79,12 +79,12 @@ def run_pipeline(running: Stack, part: str, name: str) -> Row:
         params = registry.get(pipeline).select_read({**PARAMS, **changed})
         ended = running.run(**wanted, params=params, reuse="none")
     except httpx2.HTTPStatusError as refusal:
-        return Row(name, refusal.response.json()["detail"], None, clean=True)
+        return PipelineResult(name, refusal.response.json()["detail"], None, clean=True)
     report, audit = (running.get(f"/v1/jobs/{ended['id']}/{what}") for what in ("report", "audit"))
-    return Row(name, report["reason"] or "", report, audit["clean"])
+    return PipelineResult(name, report["reason"] or "", report, audit["clean"])
 
 
-def said(api: httpx2.Client, part: str, rows: Sequence[Row]) -> dict[str, str]:
+def said(api: httpx2.Client, part: str, rows: Sequence[PipelineResult]) -> dict[str, str]:
     """Describe each pipeline against the baseline in the API's words, with all tests as one family."""
     ended = {row.name: row.report["id"] for row in rows if row.report and row.report["state"] == "completed"}
     if BASELINE not in ended or len(ended) == 1:
@@ -101,12 +101,12 @@ COLUMNS = (
 HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"))
 
 
-def table(rows: Sequence[Row], words: Mapping[str, str]) -> str:
+def table(rows: Sequence[PipelineResult], words: Mapping[str, str]) -> str:
     """Join the rows, each with its words against the baseline."""
     return "\n".join(line(row, words.get(row.name, "")) for row in rows)
 
 
-def line(row: Row, words: str) -> str:
+def line(row: PipelineResult, words: str) -> str:
     if row.report is None or row.report["state"] != "completed":
         return f"| {row.name} | not run: {row.reason} |" + " - |" * (len(COLUMNS) - 2)
     report = row.report

@@ -46,7 +46,7 @@ Found = list[list[str]]
 Fields = Callable[[Sequence[str]], Iterator[Mapping[str, Any]]]
 
 
-class Hit(msgspec.Struct):
+class RawHit(msgspec.Struct):
     """The fields that the raw calls read of a hit."""
 
     score: float = msgspec.field(name="_score")
@@ -56,10 +56,10 @@ class Hit(msgspec.Struct):
 class Hits(msgspec.Struct, frozen=True):
     """The hits of one search."""
 
-    hits: Sequence[Hit] = ()
+    hits: Sequence[RawHit] = ()
 
 
-class Reply(msgspec.Struct):
+class RawReply(msgspec.Struct):
     """The reply to one search."""
 
     hits: Hits = Hits()
@@ -68,7 +68,7 @@ class Reply(msgspec.Struct):
 class Replies(msgspec.Struct):
     """The reply to an `_msearch`."""
 
-    responses: list[Reply]
+    responses: list[RawReply]
 
 
 DECODER = msgspec.json.Decoder(Replies)
@@ -177,7 +177,7 @@ def raw_sparse(index: str, questions: Sequence[str], k: int) -> Found:
     return [[document for _, document in sorted(hits)[:k]] for hits in ranked]
 
 
-def raw(index: str, bodies: Sequence[dict[str, Any]], size: int) -> list[Sequence[Hit]]:
+def raw(index: str, bodies: Sequence[dict[str, Any]], size: int) -> list[Sequence[RawHit]]:
     """Return the hits of each search of one `_msearch`."""
     shared = {"size": size, "track_total_hits": False, "stored_fields": "_none_"}
     lines = b"".join(b"{}\n" + msgspec.json.encode({**shared, **body}) + b"\n" for body in bodies)

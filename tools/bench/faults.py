@@ -23,7 +23,7 @@ from tests.real.elasticsearch.node import laid_out
 from tests.real.llama_server import installed
 from tools.bench import Row, Rows, benchmark, in_turn
 from tools.bench.stack import ENDED, JUDGED, Stack, seconds_of, start_stack
-from tools.bench.staging import ROLES, Device, Sample, has_done, kill, prompts_of_roles, samples_of
+from tools.bench.staging import ROLES, BareDevice, Sample, has_done, kill, prompts_of_roles, samples_of
 
 LOOK_S = 0.2
 GONE_AT = 0.1
@@ -39,7 +39,7 @@ WAITS = """
     FROM outages o JOIN models m ON m.id = o.model_id ORDER BY 1"""
 
 
-class Server(NamedTuple):
+class StoppableServer(NamedTuple):
     """A server that can be stopped and started."""
 
     settings: dict[str, object]
@@ -78,7 +78,9 @@ def outages(samples: int = 1000, away: float = 50.0, server: str = "elasticsearc
             yield {"waited for": what, "seconds": seconds}
 
 
-def run_through_outage(running: Stack, server: Server, away_s: float) -> tuple[dict[str, Any], dict[str, float]]:
+def run_through_outage(
+    running: Stack, server: StoppableServer, away_s: float
+) -> tuple[dict[str, Any], dict[str, float]]:
     """Run a job through an outage; return its document at its end, and the last wait seen for each server."""
     waits: dict[str, float] = {}
     job = running.submit(name="outage", **JUDGED)
@@ -108,14 +110,14 @@ def share(found: dict[str, Any], stage: str) -> float:
 
 
 @contextmanager
-def elasticsearch(folder: Path) -> Iterator[Server]:
+def elasticsearch(folder: Path) -> Iterator[StoppableServer]:
     """Run Elasticsearch for both indexes."""
     with node.running(laid_out(), folder / "elasticsearch") as found:
-        yield Server({"retrieval": node.searched_on(found)}, "retrieve", found.kill, found.start)
+        yield StoppableServer({"retrieval": node.searched_on(found)}, "retrieve", found.kill, found.start)
 
 
 @contextmanager
-def llama_server(folder: Path) -> Iterator[Server]:
+def llama_server(folder: Path) -> Iterator[StoppableServer]:
     """Run a llama-server for each shipped model, each at a fixed address."""
     program, ports = installed(folder).path, {name: find_free_port() for name in MODELS}
     running: list[Any] = []
@@ -140,7 +142,7 @@ def llama_server(folder: Path) -> Iterator[Server]:
     }
     come()
     try:
-        yield Server({"models": models}, "judge", leave, come)
+        yield StoppableServer({"models": models}, "judge", leave, come)
     finally:
         leave()
 
@@ -157,7 +159,7 @@ def wait_healthy(port: int) -> None:
 
 
 @contextmanager
-def ollama(_: Path) -> Iterator[Server]:
+def ollama(_: Path) -> Iterator[StoppableServer]:
     """Run Ollama's double with both models, behind a proxy."""
     double = Ollama()
     for name in MODELS:
@@ -165,7 +167,7 @@ def ollama(_: Path) -> Iterator[Server]:
     with serve_ollama(double) as server, Proxy(server.port) as proxy:
         same = {"driver": "ollama", "url": f"http://127.0.0.1:{proxy.port}", "parallel": 4, "footprint_mib": 400}
         settings = {"models": dict.fromkeys(MODELS, same), "device": {"budget_mib": 500}}
-        yield Server(settings, "judge", proxy.part, proxy.heal)
+        yield StoppableServer(settings, "judge", proxy.part, proxy.heal)
 
 
 SERVERS = {"elasticsearch": elasticsearch, "llama-server": llama_server, "ollama": ollama}
@@ -260,7 +262,7 @@ def time_answers(models: Mapping[str, Model], prompts: Sample) -> float:
     """Send all prompts to running servers; return the seconds without loads."""
 
     async def answer() -> float:
-        device = Device(models)
+        device = BareDevice(models)
         seconds = [await device.answer(role, prompts[role]) for role in ROLES]
         await device.clear()
         return sum(seconds)

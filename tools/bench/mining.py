@@ -39,7 +39,7 @@ _graphs: list[Graph] = []
 """The graph of a worker process."""
 
 
-class Mined(NamedTuple):
+class MiningCost(NamedTuple):
     """Number of rules, time and memory of mining a relation or a graph."""
 
     rules: int
@@ -83,7 +83,7 @@ def read_graph(file: Path) -> Graph:
     return Graph(triples, None, entities.tolist(), relations.tolist())
 
 
-def mine_all(graph: Graph) -> Mined:
+def mine_all(graph: Graph) -> MiningCost:
     """Mine all relations, the largest first, in two new processes."""
     facts = np.bincount(graph.triples[:, 1])
     relations = [graph.relations[number] for number in np.argsort(-facts)]
@@ -91,17 +91,17 @@ def mine_all(graph: Graph) -> Mined:
     with ProcessPoolExecutor(PROCESSES, fresh, receive_graph, (graph,)) as pool:
         parts = list(pool.map(mine_one, relations))
     rules, seconds, peaks = zip(*parts, strict=True)
-    return Mined(sum(rules), sum(seconds), max(peaks))
+    return MiningCost(sum(rules), sum(seconds), max(peaks))
 
 
 def receive_graph(graph: Graph) -> None:
     _graphs.append(graph)
 
 
-def mine_one(relation: str) -> Mined:
+def mine_one(relation: str) -> MiningCost:
     started = time.process_time()
     rules = mine(_graphs[0], relation, Amie())
-    return Mined(len(rules), time.process_time() - started, peak_bytes())
+    return MiningCost(len(rules), time.process_time() - started, peak_bytes())
 
 
 def peak_bytes() -> int:

@@ -25,7 +25,7 @@ TENTHS = range(11)
 PARAMS: dict[str, Any] = {"context_size": 1, "generate": {"max_tokens": 256}}
 
 
-class Item(NamedTuple):
+class ItemResult(NamedTuple):
     """Results of both jobs for one question."""
 
     probability: float | None
@@ -63,7 +63,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Difference of the accuracy to `by_chance`."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one part."""
 
     name: str
@@ -88,7 +88,7 @@ def routing(
     with start_stack() as running:
         for name in upload_parts(running, items, math, data):
             asked_items = asked(running, name)
-            found.append(Part(name=name, area=against_levels(asked_items), points=pareto(asked_items)))
+            found.append(PartFigures(name=name, area=against_levels(asked_items), points=pareto(asked_items)))
             yield f"### {name}, {len(asked_items)} questions\n\n{table(found[-1])}"
             yield checked(running, name, asked_items)
     if json:
@@ -98,7 +98,7 @@ def routing(
             write_figure(picture(part), figures)
 
 
-def asked(running: Stack, part: str) -> list[Item]:
+def asked(running: Stack, part: str) -> list[ItemResult]:
     """Run both jobs and join their results by question."""
     rules = job(running, part, "rules", quality="rules")
     judge = job(running, part, "judge", quality="judge", route={"enabled": True, "threshold": 0.0})
@@ -109,11 +109,11 @@ def asked(running: Stack, part: str) -> list[Item]:
     ]
 
 
-def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules: bool | None) -> Item:  # noqa: FBT001
+def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules: bool | None) -> ItemResult:  # noqa: FBT001
     """Make an item of a line of the judge's results, the sample's calls, and the rules' verdict."""
     replies = [step["attempt"]["reply"] for step in steps if step["role"] == "estimate"]
     level = str(judged["level"] or "")[-1:]
-    return Item(
+    return ItemResult(
         probability=next((reply.get("probability") for reply in replies), None),
         calls=frozenset(step["key"] for step in steps if step["role"] == "judge"),
         by_rules=by_rules,
@@ -132,20 +132,20 @@ def results(running: Stack, job: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in lines.splitlines()]
 
 
-def thresholds(items: Sequence[Item]) -> list[float]:
+def thresholds(items: Sequence[ItemResult]) -> list[float]:
     """Return the thresholds that make each tenth of the items easy, as far as ties allow, and the default."""
     known = sorted(1.0 if each.probability is None else each.probability for each in items)
     return sorted({DEFAULT, *([*known, 1.0][len(known) * tenth // 10] for tenth in TENTHS)})
 
 
-def pareto(items: Sequence[Item]) -> list[Point]:
+def pareto(items: Sequence[ItemResult]) -> list[Point]:
     """Compute a point for each threshold, with McNemar's tests corrected for all of them (Holm)."""
     points = [point(items, threshold) for threshold in thresholds(items)]
     pairs = correct_family([each.pair for each in points])
     return [msgspec.structs.replace(each, pair=pair) for each, pair in zip(points, pairs, strict=True)]
 
 
-def point(items: Sequence[Item], threshold: float) -> Point:
+def point(items: Sequence[ItemResult], threshold: float) -> Point:
     """Compute a job's result at this threshold; a document's rating is needed if one of its questions is hard."""
     easy = sum(each.easy(threshold) for each in items)
     calls = len(frozenset().union(*(each.calls for each in items if not each.easy(threshold))))
@@ -163,7 +163,7 @@ def point(items: Sequence[Item], threshold: float) -> Point:
     )  # fmt: skip
 
 
-def saved_by_chance(items: Sequence[Item], easy: int) -> float:
+def saved_by_chance(items: Sequence[ItemResult], easy: int) -> float:
     """Compute the expected share of judge calls saved if `easy` questions are drawn at random.
 
     A call that m of n questions need is saved with the probability that all m are drawn.
@@ -174,7 +174,7 @@ def saved_by_chance(items: Sequence[Item], easy: int) -> float:
     return sum(gone) / len(gone) if gone else 0.0
 
 
-def by_chance(graded: Sequence[Item], threshold: float) -> float | None:
+def by_chance(graded: Sequence[ItemResult], threshold: float) -> float | None:
     """Interpolate between the judge's accuracy and the rules' by the share of easy questions."""
     if not graded:
         return None
@@ -183,7 +183,7 @@ def by_chance(graded: Sequence[Item], threshold: float) -> float | None:
     return (share * rules + (1 - share) * judge) / len(graded)
 
 
-def skill(graded: Sequence[Item], threshold: float) -> Interval | None:
+def skill(graded: Sequence[ItemResult], threshold: float) -> Interval | None:
     """Average (easy - share of easy) x (rules' verdict - judge's); above 0 if rules cost easy questions less.
 
     The interval is a bootstrap over items with the share fixed.
@@ -196,7 +196,7 @@ def skill(graded: Sequence[Item], threshold: float) -> Interval | None:
     )
 
 
-def against_levels(items: Sequence[Item]) -> Interval | None:
+def against_levels(items: Sequence[ItemResult]) -> Interval | None:
     """Compute the ROC AUC of the estimate against the items' levels, hard from `HARD` on."""
     known = [each for each in items if each.level is not None and each.probability is not None]
     hard = np.array([(each.level or 0) >= HARD for each in known], dtype=np.float64)
@@ -205,7 +205,7 @@ def against_levels(items: Sequence[Item]) -> Interval | None:
     return measure_area(hard, np.array([each.probability for each in known], dtype=np.float64))
 
 
-def checked(running: Stack, part: str, items: Sequence[Item]) -> str:
+def checked(running: Stack, part: str, items: Sequence[ItemResult]) -> str:
     """Run a job that really routes, and compare it with the computed result."""
     at = thresholds(items)[len(TENTHS) // 2]
     routing = job(running, part, "routed", quality="judge", route={"enabled": True, "threshold": at})
@@ -226,7 +226,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def table(part: Part) -> str:
+def table(part: PartFigures) -> str:
     shown = _interval(part.area, 1, 3) if part.area else "n/a"
     lines: list[tuple[str, ...]] = [COLUMNS]
     for point in part.points:
@@ -241,7 +241,7 @@ def table(part: Part) -> str:
     return "\n".join([title, "", head, "|---" * len(COLUMNS) + "|", *rows])
 
 
-def picture(part: Part) -> Figure:
+def picture(part: PartFigures) -> Figure:
     """Draw the curve and that of chance."""
     rows = [
         ParetoRow(

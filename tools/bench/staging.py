@@ -58,7 +58,7 @@ SIZES = (
 """Fields of a GGUF file, in the order of `Shape`."""
 
 
-class Shape(NamedTuple):
+class TransformerShape(NamedTuple):
     """The shape of a transformer of the kind of Llama and Qwen2."""
 
     embedding: int
@@ -73,15 +73,15 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    "tiny": Shape(512, 6, 8, 4, 1024),
-    "3b": Shape(3072, 28, 24, 8, 8192),
-    "4b": Shape(2560, 40, 20, 20, 6912),
+    "tiny": TransformerShape(512, 6, 8, 4, 1024),
+    "3b": TransformerShape(3072, 28, 24, 8, 8192),
+    "4b": TransformerShape(2560, 40, 20, 20, 6912),
 }
 """`3b` and `4b` are the published configurations of Llama-3.2-3B and Qwen1.5-4B, with the vocabulary of the shipped
 models; `tiny` is for a trial without a GPU."""
 
 
-class Prompt(NamedTuple):
+class SentPrompt(NamedTuple):
     """A prompt with its decoding and seed, as the guard sent it."""
 
     text: str | tuple[Message, ...]
@@ -89,7 +89,7 @@ class Prompt(NamedTuple):
     seed: int
 
 
-Sample = dict[str, list[Prompt]]
+Sample = dict[str, list[SentPrompt]]
 """The prompts of one sample by role."""
 
 
@@ -104,7 +104,7 @@ async def samples_of(database_url: str, job: str) -> list[Sample]:
     samples: dict[int, Sample] = {}
     for row, request in requests:
         if request.decoding is not None:
-            prompt = Prompt(render_request(request, documents, templates), request.decoding, seed_of(row.key))
+            prompt = SentPrompt(render_request(request, documents, templates), request.decoding, seed_of(row.key))
             samples.setdefault(row.ordinal, {}).setdefault(row.role, []).append(prompt)
     return [samples[ordinal] for ordinal in sorted(samples)]
 
@@ -113,7 +113,7 @@ def prompts_of_roles(samples: Sequence[Sample]) -> Sample:
     return {role: [prompt for sample in samples for prompt in sample.get(role, ())] for role in ROLES}
 
 
-class Device:
+class BareDevice:
     """Holds one model at a time and counts its loads."""
 
     def __init__(self, models: Mapping[str, Model] | None = None) -> None:
@@ -133,11 +133,11 @@ class Device:
             self.loads += 1
         return self._server
 
-    async def answer(self, role: str, prompts: Sequence[Prompt]) -> float:
+    async def answer(self, role: str, prompts: Sequence[SentPrompt]) -> float:
         """Send all prompts, as many at once as the model has slots; return the seconds without the load."""
         server, slots = await self.load(role), asyncio.Semaphore(self._models[self._name(role)].parallel)
 
-        async def ask(prompt: Prompt) -> None:
+        async def ask(prompt: SentPrompt) -> None:
             async with slots:
                 with suppress(ChatFailed):  # a prompt that does not fit is refused here as in the job
                     await server.complete(prompt.text, prompt.decoding, prompt.seed)
@@ -157,7 +157,7 @@ class Device:
 
 async def time_roles(prompts: Sample) -> float:
     """Load each model and send it its prompts, one model after the other; return the seconds, loads included."""
-    began, device = time.monotonic(), Device()
+    began, device = time.monotonic(), BareDevice()
     for role in ROLES:
         await device.answer(role, prompts[role])
     await device.clear()
@@ -210,7 +210,7 @@ def compare_orders(running: Stack, samples: Sequence[Sample], rounds: int) -> It
 
 async def in_windows(samples: Sequence[Sample], size: int) -> tuple[float, int]:
     """Judge `size` samples, flip, generate their answers, flip, and so on; return seconds and loads."""
-    began, device = time.monotonic(), Device()
+    began, device = time.monotonic(), BareDevice()
     for at in range(0, len(samples), size):
         prompts = prompts_of_roles(samples[at : at + size])
         for role in ROLES:
@@ -220,12 +220,12 @@ async def in_windows(samples: Sequence[Sample], size: int) -> tuple[float, int]:
     return time.monotonic() - began, device.loads
 
 
-def cost_of_guard(running: Stack, prompts: list[Prompt], rounds: int) -> Iterator[Row]:
+def cost_of_guard(running: Stack, prompts: list[SentPrompt], rounds: int) -> Iterator[Row]:
     """Time the generator's prompts through the guard, with epoch check and receipts, and straight to a server."""
 
     async def answer_twice() -> float:
         """Time the second pass, because the guard's server has also answered all prompts before."""
-        device = Device()
+        device = BareDevice()
         await device.answer("generate", prompts)
         seconds = await device.answer("generate", prompts)
         await device.clear()
@@ -246,7 +246,7 @@ def cost_of_guard(running: Stack, prompts: list[Prompt], rounds: int) -> Iterato
         yield {**row, "more, ms a call": 1000 * more / len(prompts)}
 
 
-async def time_guarded(running: Stack, resident: Any, prompts: list[Prompt]) -> float:
+async def time_guarded(running: Stack, resident: Any, prompts: list[SentPrompt]) -> float:
     calls = [
         ModelCall(id=number, model_id=resident.models[0], prompt=each.text, decoding=each.decoding, seed=each.seed)
         for number, each in enumerate(prompts)
@@ -382,7 +382,7 @@ def write_configuration(folder: Path, uuid: str, cap_mib: int, command: list[str
     return path
 
 
-def write_model(source: Path, target: Path, shape: Shape) -> None:
+def write_model(source: Path, target: Path, shape: TransformerShape) -> None:
     """Write the model in `source` padded to `shape`, with the same answers up to rounding.
 
     Padding adds nothing to a sum. Three things depend on a size and are scaled back: the normalisation divides by the
@@ -393,7 +393,7 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
     import gguf
 
     reader = gguf.GGUFReader(str(source))
-    small = Shape(*(int(reader.fields[name].contents()) for name in SIZES))
+    small = TransformerShape(*(int(reader.fields[name].contents()) for name in SIZES))
     writer = gguf.GGUFWriter(str(target), "qwen2")
     # Copy all fields that are not sizes; `epsilon` is added to a mean that the padding makes smaller.
     epsilon = "qwen2.attention.layer_norm_rms_epsilon"
@@ -420,7 +420,7 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
     writer.close()
 
 
-def _pad(part: str, values: NDArray[Any], small: Shape, shape: Shape) -> NDArray[Any]:
+def _pad(part: str, values: NDArray[Any], small: TransformerShape, shape: TransformerShape) -> NDArray[Any]:
     """Return a weight [out, in], a bias [out] or a norm [embedding] in the larger shape."""
     name, _, _ = part.rpartition(".")
     embedding = (np.arange(small.embedding), shape.embedding)
@@ -450,7 +450,9 @@ def _pad(part: str, values: NDArray[Any], small: Shape, shape: Shape) -> NDArray
     return padded
 
 
-def _place_heads(small: Shape, shape: Shape, *, queries: bool, rotated: bool) -> NDArray[np.int64]:
+def _place_heads(
+    small: TransformerShape, shape: TransformerShape, *, queries: bool, rotated: bool
+) -> NDArray[np.int64]:
     """Return the positions of the small model's heads among those of the larger one.
 
     A head of queries must read the same head of keys, and a rotated number must keep its frequency, which falls with

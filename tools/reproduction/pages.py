@@ -51,7 +51,7 @@ def _git(*arguments: str) -> str:
 HEIGHT = 280
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PlottedShare(msgspec.Struct, frozen=True, kw_only=True):
     """The share of one system at one value."""
 
     x: float
@@ -66,7 +66,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chart(
-    rows: Sequence[Row], *, name: str, title: str, axis: str, share: str = "Accuracy", of: str = "items"
+    rows: Sequence[PlottedShare], *, name: str, title: str, axis: str, share: str = "Accuracy", of: str = "items"
 ) -> Figure:
     """Draw `share` of `of` over `axis`, which names the varied parameter with its unit."""
     marks: list[Mark] = []

@@ -13,7 +13,7 @@ from tools.reproduction.rule_setting import MEASURES
 # Figures that RuleRAG's authors report for DPR and LLaMA2-7B on their five question sets (Hu et al. 2024).
 
 
-class Published(NamedTuple):
+class PublishedFigures(NamedTuple):
     """Figures of one question set, in percent. The sets are not public, so this project's sets differ."""
 
     title: str
@@ -24,11 +24,11 @@ class Published(NamedTuple):
 
 
 PUBLISHED = (
-    Published("RuleQA-I (ICEWS14)", (14.1, 24.2, 45.1), (5.2, 9.8, 20.5)),
-    Published("RuleQA-Y (YAGO)", (3.8, 6.6, 55.7), (2.6, 6.1, 44.6)),
-    Published("RuleQA-W (WIKI)", (7.4, 22.6, 49.9), (4.8, 12.7, 41.6)),
-    Published("RuleQA-F (FB15K-237)", (18.9, 29.9, 95.1), (11.0, 19.0, 34.9)),
-    Published("RuleQA-N (NELL-995)", (19.3, 26.5, 92.5), (9.8, 15.2, 42.0)),
+    PublishedFigures("RuleQA-I (ICEWS14)", (14.1, 24.2, 45.1), (5.2, 9.8, 20.5)),
+    PublishedFigures("RuleQA-Y (YAGO)", (3.8, 6.6, 55.7), (2.6, 6.1, 44.6)),
+    PublishedFigures("RuleQA-W (WIKI)", (7.4, 22.6, 49.9), (4.8, 12.7, 41.6)),
+    PublishedFigures("RuleQA-F (FB15K-237)", (18.9, 29.9, 95.1), (11.0, 19.0, 34.9)),
+    PublishedFigures("RuleQA-N (NELL-995)", (19.3, 26.5, 92.5), (9.8, 15.2, 42.0)),
 )
 
 # Derive verdicts from the committed results. Pure; the rules were fixed before the measurement.
@@ -304,7 +304,7 @@ def figures(results: Json) -> Iterator[Figure]:
         ]
         yield drawn.draw_accuracy(bars, title=title, name=name, axis=f"{title} (% of questions)", of=of)
     points = [
-        pages.Row(x=count, label=f"{graph}, {said}", **score)
+        pages.PlottedShare(x=count, label=f"{graph}, {said}", **score)
         for measure, said in SHARES.items()
         for arm, count in list_numbered_arms(results)
         for graph, score in _scores(results, measure, arm)

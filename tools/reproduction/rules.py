@@ -219,7 +219,7 @@ def _to_arguments(options: dict[str, Any]) -> list[str]:
 # Take a graph from its facts to its figures; steps that have been done are not repeated.
 
 
-class Run(NamedTuple):
+class GraphRun(NamedTuple):
     """The inputs and places of one graph's run."""
 
     setting: Setting
@@ -244,7 +244,7 @@ class Run(NamedTuple):
         return f"{self.name}-training"
 
 
-def start_run(label: str, setting: Setting, data: Path, out: Path, trainer: str) -> Run:
+def start_run(label: str, setting: Setting, data: Path, out: Path, trainer: str) -> GraphRun:
     """Start the run of a graph; the names of its folder and objects have a digest of all its inputs.
 
     Raises:
@@ -254,10 +254,10 @@ def start_run(label: str, setting: Setting, data: Path, out: Path, trainer: str)
     sources = [fingerprint(file) for file in rule_setting.sources(graph, data)]
     made_of = msgspec.to_builtins([graph, setting.questions, setting.tuning, sources, fingerprint(GENERATOR)])
     name = f"{label}-{canonical.digest(made_of).hex()[:8]}"
-    return Run(setting, graph, out / name, rule_setting.write(graph, data, out / name / "facts"), name, trainer)
+    return GraphRun(setting, graph, out / name, rule_setting.write(graph, data, out / name / "facts"), name, trainer)
 
 
-def measure_graph(run: Run) -> Json:
+def measure_graph(run: GraphRun) -> Json:
     """Measure all figures of the graph.
 
     Raises:
@@ -292,7 +292,7 @@ def measure_graph(run: Run) -> Json:
     }  # fmt: skip
 
 
-def tune_graph(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
+def tune_graph(run: GraphRun, seconds: dict[str, float]) -> tuple[Json, Tuned]:
     """Make the question sets and tuned models that the arms need; adds to `seconds`."""
     with measure_time(seconds, "graph, rules and questions"), serve_stack(run.folder, {}) as client:
         about = prepare(client, run)
@@ -315,7 +315,7 @@ def measure_time(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = seconds.get(step, 0) + time.monotonic() - began
 
 
-def prepare(client: Client, run: Run) -> Json:
+def prepare(client: Client, run: GraphRun) -> Json:
     """Create missing objects in the service: the graph, its rules, and question sets to measure with and to tune on.
 
     Returns:
@@ -339,7 +339,7 @@ def prepare(client: Client, run: Run) -> Json:
     }  # fmt: skip
 
 
-def mine(run: Run) -> None:
+def mine(run: GraphRun) -> None:
     """Mine the graph's rules by the command line; the same bank is mined once."""
     options = []
     for limit, value in msgspec.to_builtins(run.graph.mining).items():
@@ -351,7 +351,7 @@ def mine(run: Run) -> None:
     command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
 
 
-def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> Json:
+def _ask(client: Client, run: GraphRun, name: str, facts: Path, limit: int, **only: str) -> Json:
     """Create a question set of held-out facts; the same one is stored once."""
     lines = Sources(graph_paths.fact_lines(facts, []))
     request = texts.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)

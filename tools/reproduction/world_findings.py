@@ -414,7 +414,7 @@ def figures(results: Json) -> Iterator[Figure]:
         yield pages.chart(_curve(results, name), name=name, title=f"Accuracy: {axis}", axis=axis)
 
 
-def _curve(results: Json, name: str) -> list[pages.Row]:
+def _curve(results: Json, name: str) -> list[pages.PlottedShare]:
     if name == "tau":
         studies = {each: results["studies"][f"main-{each}"] for each in settings(results)}
         return [_point(tau, each, score) for each, study in studies.items() for tau, _, score in by_tau(study)]
@@ -430,6 +430,6 @@ def _curve(results: Json, name: str) -> list[pages.Row]:
     return points
 
 
-def _point(x: float, label: str, score: VariantAccuracy) -> pages.Row:
+def _point(x: float, label: str, score: VariantAccuracy) -> pages.PlottedShare:
     low, high = score.bounds
-    return pages.Row(x=x, label=label, value=score.value, low=low, high=high, n=score.graded)
+    return pages.PlottedShare(x=x, label=label, value=score.value, low=low, high=high, n=score.graded)

@@ -48,7 +48,7 @@ REPLY_TOKENS = 64
 _BOXED = re.compile(r"\\boxed\{(.*?)\}")
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     """A model's reply to a sample."""
 
     text: str
@@ -74,16 +74,16 @@ def serve_model(model: Path, slot_tokens: int = SLOT_TOKENS) -> Iterator[str]:
         gc.collect()  # the engine stops when its last reference goes
 
 
-def ask(client: httpx2.Client, sample: Sample, tokens: int) -> Reply:
+def ask(client: httpx2.Client, sample: Sample, tokens: int) -> ModelReply:
     """Request one greedy chat completion."""
     message = {"role": "user", "content": sample.prompt}
     body = {"messages": [message], "temperature": 0, "max_tokens": tokens}
     answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
     content = answer["choices"][0]["message"]["content"]
-    return Reply(content, answer["usage"]["prompt_tokens"])
+    return ModelReply(content, answer["usage"]["prompt_tokens"])
 
 
-def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> list[Reply]:
+def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> list[ModelReply]:
     """Collect all replies in the samples' order."""
     with httpx2.Client(base_url=address, timeout=120) as client, ThreadPoolExecutor(SLOTS) as pool:
         return list(pool.map(lambda sample: ask(client, sample, tokens), samples))
@@ -98,7 +98,7 @@ def answered_row(address: str, samples: Sequence[Sample], tokens: int = REPLY_TO
     return {**measure_hits(hits, replies), "boxed": share([bool(found) for found in boxes])}
 
 
-def measure_hits(hits: Sequence[bool], replies: Sequence[Reply]) -> dict[str, Any]:
+def measure_hits(hits: Sequence[bool], replies: Sequence[ModelReply]) -> dict[str, Any]:
     """Make a report's row of hits."""
     longest = max(reply.prompt_tokens for reply in replies)
     return {"n": len(hits), "accuracy": share(hits), "longest_prompt_tokens": longest}
@@ -180,7 +180,7 @@ def rated_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
     return measure_hits(rated, replies)
 
 
-def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
+def _hits(samples: Sequence[Sample], replies: Sequence[ModelReply]) -> list[bool]:
     """Compare replies with samples: a reply equals the sample's, or contains the answer if that is only a part."""
     return [
         reply.text == sample.reply if sample.answer == sample.reply else sample.answer in reply.text

@@ -69,7 +69,7 @@ _INSTRUCTIONS = re.compile(r"\A.*\n\n|^(?:\[\[|Reply with|只回答).*\n", re.MU
 """The text of a template before the material, and about its labels."""
 
 
-class Prompt(NamedTuple):
+class LabelledPrompt(NamedTuple):
     """Values of a template's slots, and the label that they deserve."""
 
     values: Mapping[str, Value]
@@ -168,7 +168,7 @@ def _draw_kinds(rng: Random) -> list[list[world.Kind]]:
     return [each for each in kinds if each]
 
 
-def _world_support(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[Prompt]:
+def _world_support(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[LabelledPrompt]:
     kinds = _draw_kinds(rng)
     kinds[0].append(rng.choice(("full", "rule", "wrong")))
     material = Material(rng, split, language, kinds)
@@ -180,7 +180,7 @@ def _world_support(rng: Random, split: Split, language: world.Language, cases: S
         if rng.random() < 0.3:
             before = rng.choice(split_units(rng.choice(material.documents).text)).text
             values["before"] = f"{'前一句：' if language == 'zh' else 'Sentence before: '}{before}\n"
-        prompts.append(Prompt(values, CASES["support", "world"][case][0]))
+        prompts.append(LabelledPrompt(values, CASES["support", "world"][case][0]))
     return prompts
 
 
@@ -215,7 +215,9 @@ def _write_equation(rng: Random, equations: Sequence[str], case: str) -> str:
     return said
 
 
-def _world_sufficient(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[Prompt]:
+def _world_sufficient(
+    rng: Random, split: Split, language: world.Language, cases: Sequence[str]
+) -> list[LabelledPrompt]:
     stating: tuple[world.Kind, ...] = ("full", "rule", "wrong")
     # One rule, maybe two, none, and other documents.
     kinds: list[list[world.Kind]] = [
@@ -234,11 +236,11 @@ def _world_sufficient(rng: Random, split: Split, language: world.Language, cases
         if case == "none" and rng.random() < 0.5:
             operator = material.operators[-1]
         label = {0: 1, 1: 3}.get(len(material.rules(operator)), 2)
-        prompts.append(Prompt({"question": material.ask(operator), "documents": material.documents}, label))
+        prompts.append(LabelledPrompt({"question": material.ask(operator), "documents": material.documents}, label))
     return prompts
 
 
-def _world_addresses(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[Prompt]:
+def _world_addresses(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[LabelledPrompt]:
     material = Material(rng, split, language, [["full"], ["full"]])
     phrasings = split.operators.phrasings(language)
     prompts = []
@@ -255,7 +257,7 @@ def _world_addresses(rng: Random, split: Split, language: world.Language, cases:
             "other": replies[2],
             "refusal": rng.choice(split.refusals[language]),
         }[case]
-        prompts.append(Prompt({"question": question, "reply": reply}, CASES["addresses", "world"][case][0]))
+        prompts.append(LabelledPrompt({"question": question, "reply": reply}, CASES["addresses", "world"][case][0]))
     return prompts
 
 
@@ -266,7 +268,7 @@ def _answer(rng: Random, operator: world.Operator, a: int, b: int) -> str:
     return f"{a} {operator.name} {b} = {operator.rule.result(a, b)}."
 
 
-def _world_relevance(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[Prompt]:
+def _world_relevance(rng: Random, split: Split, language: world.Language, cases: Sequence[str]) -> list[LabelledPrompt]:
     # The grades that `world-judge` gives: 5 states the rule and follows it, 4 states it, 3 follows it, 2 is useless.
     graded: dict[str, Sequence[world.Kind]] = {
         "full": ("full",), "rule": ("rule",), "steps": ("steps",), "poor": ("wrong", "answer"),
@@ -279,17 +281,19 @@ def _world_relevance(rng: Random, split: Split, language: world.Language, cases:
     for case, kind in zip(cases, kinds, strict=True):
         made = material.write(material.operators[case == "unrelated"], kind)
         document = Document(problem=made.problem, text=made.text)
-        prompts.append(Prompt({"question": question, "document": document}, CASES["relevance", "world"][case][0]))
+        prompts.append(
+            LabelledPrompt({"question": question, "document": document}, CASES["relevance", "world"][case][0])
+        )
     return prompts
 
 
-def _mathematics_support(rng: Random, _: Split, __: world.Language, cases: Sequence[str]) -> list[Prompt]:
+def _mathematics_support(rng: Random, _: Split, __: world.Language, cases: Sequence[str]) -> list[LabelledPrompt]:
     problems = [samples.foreign_sentence(rng) for _ in range(rng.choice((1, 2, 3)))]
     told = [[samples.foreign_sentence(rng) for _ in range(rng.choice((1, 2, 3)))] for _ in problems]
     documents = [Document(problem=problem, text=" ".join(text)) for problem, text in zip(problems, told, strict=True)]
     question = samples.foreign_sentence(rng)
     return [
-        Prompt(
+        LabelledPrompt(
             {
                 "question": question,
                 "documents": documents,
@@ -301,7 +305,9 @@ def _mathematics_support(rng: Random, _: Split, __: world.Language, cases: Seque
     ]
 
 
-_WRITE: Mapping[tuple[LabelKind, Domain], Callable[[Random, Split, world.Language, Sequence[str]], list[Prompt]]] = {
+_WRITE: Mapping[
+    tuple[LabelKind, Domain], Callable[[Random, Split, world.Language, Sequence[str]], list[LabelledPrompt]]
+] = {
     ("support", "world"): _world_support,
     ("support", "mathematics"): _mathematics_support,
     ("sufficient", "world"): _world_sufficient,

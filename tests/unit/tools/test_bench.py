@@ -19,12 +19,12 @@ from tests.unit import beir
 from tests.unit.retrieval import HashedWords
 from tools.bench import in_turn, print_rows
 from tools.bench.__main__ import add_option
-from tools.bench.comparison import COLUMNS, Row, line, said
+from tools.bench.comparison import COLUMNS, PipelineResult, line, said
 from tools.bench.comparison import table as comparison_table
 from tools.bench.routing import (
     DEFAULT,
-    Item,
-    Part,
+    ItemResult,
+    PartFigures,
     against_levels,
     item,
     pareto,
@@ -45,8 +45,8 @@ def question(
     rules: bool | None = True,
     judge: bool | None = True,
     level: int | None = None,
-) -> Item:
-    return Item(probability, frozenset(calls), rules, judge, level)
+) -> ItemResult:
+    return ItemResult(probability, frozenset(calls), rules, judge, level)
 
 
 ITEMS = [
@@ -138,9 +138,9 @@ def test_an_item_is_read_from_results_and_provenance() -> None:
         {"role": "judge", "key": "j", "attempt": None},
     ]
     found = item({"level": "Level 4", "correct": False}, steps, by_rules=True)
-    assert found == Item(0.25, frozenset({"j"}), by_rules=True, by_judge=False, level=4)
+    assert found == ItemResult(0.25, frozenset({"j"}), by_rules=True, by_judge=False, level=4)
     steps[1]["attempt"]["reply"] = {"type": "failure", "kind": "refused"}
-    assert item({"level": None, "correct": None}, steps, None) == Item(None, frozenset({"j"}), None, None, None)
+    assert item({"level": None, "correct": None}, steps, None) == ItemResult(None, frozenset({"j"}), None, None, None)
 
 
 def test_what_chance_comes_to_lies_between_rules_and_judge() -> None:
@@ -150,14 +150,14 @@ def test_what_chance_comes_to_lies_between_rules_and_judge() -> None:
 
 
 def test_a_picture_has_a_point_for_each_threshold() -> None:
-    drawn = picture(Part(name="world", area=None, points=pareto(ITEMS)))
+    drawn = picture(PartFigures(name="world", area=None, points=pareto(ITEMS)))
     assert drawn.name == "pareto-world"
     assert [(row.saved, row.value, row.chance_value) for row in drawn.rows][-1] == (1, 0.5, 0.5)
     assert len(drawn.rows) == len(thresholds(ITEMS))
 
 
 def test_a_table_has_a_line_for_each_threshold() -> None:
-    lines = table(Part(name="world", area=against_levels(ITEMS * 10), points=pareto(ITEMS * 10))).splitlines()
+    lines = table(PartFigures(name="world", area=against_levels(ITEMS * 10), points=pareto(ITEMS * 10))).splitlines()
     assert lines[0] == "ROC AUC of the estimate against the items' levels: 1.000 (1.000 to 1.000)"
     assert lines[4].startswith("| 0.1 | 0 of 40 | 5 | 0.0 % | 0.0 % | 75.0 % (")
     assert lines[-1].startswith("| 1 | 40 of 40 | 0 | 100.0 % | 100.0 % | 50.0 % (")
@@ -251,8 +251,8 @@ def report(**changed: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def row(name: str, **changed: Any) -> Row:
-    return Row(name, "", report(**changed), clean=True)
+def row(name: str, **changed: Any) -> PipelineResult:
+    return PipelineResult(name, "", report(**changed), clean=True)
 
 
 def answers(request: httpx2.Request) -> httpx2.Response:
@@ -264,7 +264,7 @@ def answers(request: httpx2.Request) -> httpx2.Response:
 def test_the_api_compares_all_that_completed_with_dense_at_once() -> None:
     rows = [
         *(row(name, id=f"world-{name}") for name in ("dense", "crag")),
-        Row("self-rag", "no reflection tokens", None, clean=True),
+        PipelineResult("self-rag", "no reflection tokens", None, clean=True),
         row("hyde", state="failed", id="world-hyde"),
     ]
     with httpx2.Client(base_url="http://api", transport=httpx2.MockTransport(answers)) as api:
@@ -295,14 +295,14 @@ def test_a_line_shows_failures_refusals_fallbacks_and_the_calls_of_each_role() -
 
 
 def test_a_pipeline_that_the_service_refuses_stands_in_the_table_with_its_reason() -> None:
-    refused = Row("self-rag", "the model has no reflection tokens", None, clean=True)
+    refused = PipelineResult("self-rag", "the model has no reflection tokens", None, clean=True)
     lines = comparison_table([row("dense"), refused], {}).splitlines()
     assert lines[1].startswith("| self-rag | not run: the model has no reflection tokens | -")
     assert lines[1].count("|") == lines[0].count("|")
 
 
 def test_a_job_that_failed_as_a_whole_stands_there_with_its_reason() -> None:
-    failed = Row("crag", "the fallback corpus is gone", report(state="failed"), clean=True)
+    failed = PipelineResult("crag", "the fallback corpus is gone", report(state="failed"), clean=True)
     assert "not run: the fallback corpus is gone" in comparison_table([failed], {})
 
 
