@@ -1269,7 +1269,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     weighted_kappa: Coefficient
     """Cohen's kappa with quadratic weights."""
     confusion: tuple[tuple[int, ...], ...] = ()
-    """Number of tasks as [label][rating or verdict], both in the order of the scale."""
+    """Number of tasks as `[label][rating or verdict]`, both in the order of the scale."""
     note: str | None = None
     """Why there is no kappa; null if there is one."""
 
@@ -2540,7 +2540,7 @@ class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
     unrated: int
     """Number of documents with a reply without a rating; no other figure counts them."""
     table: tuple[tuple[int, ...], ...] = ()
-    """Number of pairs by rating (from 1) as [earlier draw][later draw]."""
+    """Number of pairs by rating (from 1) as `[earlier draw][later draw]`."""
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):

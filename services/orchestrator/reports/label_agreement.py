@@ -52,7 +52,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     weighted_kappa: Coefficient
     """Cohen's kappa with quadratic weights."""
     confusion: tuple[tuple[int, ...], ...]
-    """Number of tasks as [label][rating or verdict], both in the order of the scale."""
+    """Number of tasks as `[label][rating or verdict]`, both in the order of the scale."""
     note: str | None
     """Why there is no kappa; null if there is one."""
 

@@ -55,7 +55,7 @@ class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
     unrated: int
     """Number of documents with a reply without a rating; no other figure counts them."""
     table: list[list[int]]
-    """Number of pairs by rating (from 1) as [earlier draw][later draw]."""
+    """Number of pairs by rating (from 1) as `[earlier draw][later draw]`."""
 
 
 class Ratings:
