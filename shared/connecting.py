@@ -101,7 +101,7 @@ async def describe_model(
     if what.startswith(("http://", "https://")):
         return await _describe_served(what.rstrip("/"), served, api_key_env)
     if served is not None or api_key_env is not None:
-        raise Invalid(f"{what!r} is no address, so it has neither `model` nor `api_key_env`", hint="leave them out")
+        raise Invalid(f"{what!r} is not an address, so `model` and `api_key_env` do not apply", hint="leave them out")
     if what.endswith(".gguf") or ("/" in what and await asyncio.to_thread(os.path.exists, what)):
         return await asyncio.to_thread(_describe_file, what)
     return await _describe_pulled(what, ollama_url)
@@ -111,9 +111,11 @@ async def _describe_served(url: str, served: str | None, api_key_env: str | None
     try:
         check_url(url)
     except ValueError as error:
-        raise Invalid(str(error), hint="name a key's environment variable by `api_key_env`") from error
+        raise Invalid(str(error), hint="name the environment variable of the key in `api_key_env`") from error
     if found := await find_ollama(url):
-        raise Invalid(f"{found} is Ollama, whose /v1 silently cuts prompts", hint="name the model by its tag instead")
+        raise Invalid(
+            f"{found} is Ollama, whose /v1 silently truncates prompts", hint="name the model by its tag instead"
+        )
     try:
         async with httpx2.AsyncClient(
             timeout=QUERY_S, trust_env=False, headers=authorization(read_key(api_key_env))
@@ -123,12 +125,12 @@ async def _describe_served(url: str, served: str | None, api_key_env: str | None
             names = [str(each["id"]) for each in reply.json()["data"]]
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         problem = f"no OpenAI-compatible server answers at {url}: {error or type(error).__name__}"
-        raise Unavailable(problem, hint="the address ends in /v1 as a rule; a key is named by `api_key_env`") from error
+        raise Unavailable(problem, hint="the address usually ends in /v1; `api_key_env` names a key") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise Invalid(f"{url}/models does not list models", hint="the address ends in /v1 as a rule") from error
+        raise Invalid(f"{url}/models does not list models", hint="the address usually ends in /v1") from error
     name = served or (names[0] if len(names) == 1 else None)
     if name not in names:
-        problem = f"{url} has no model {served!r}" if served else f"{url} has {len(names)} models, so name one of them"
+        problem = f"{url} has no model {served!r}" if served else f"{url} has {len(names)} models; name one of them"
         raise Invalid(problem, hint=make_hint(served or "", names, f"it has {', '.join(names[:20]) or 'none'}"))
     fields: dict[str, Any] = {"driver": "remote", "url": url, "parallel": SLOTS}
     return NewModel(name=name, fields=fields | ({"api_key_env": api_key_env} if api_key_env else {}))
@@ -139,7 +141,7 @@ def _describe_file(what: str) -> NewModel:
     try:
         architecture = metadata.read_gguf_architecture(path)
     except (OSError, MetadataError) as error:
-        raise Invalid(f"{path} is no GGUF file of a language model: {error}", hint=CHOOSE) from error
+        raise Invalid(f"{path} is not the GGUF file of a language model: {error}", hint=CHOOSE) from error
     fields: dict[str, Any] = {"driver": "process", "path": str(path), "threads": os.cpu_count() or 1}
     if shutil.which("llama-server"):  # may be built for the GPU; the shipped one is not
         fields["server"] = "llama.cpp"
@@ -153,7 +155,7 @@ async def _describe_pulled(tag: str, url: str) -> NewModel:
             pulled = await api.require_pulled(tag)
             shown = await api.show(tag)
         except OllamaFailed as failed:
-            hint = "or name a GGUF file, or an address"
+            hint = "or name a GGUF file or an address instead"
             raise Unavailable(str(failed), hint=hint) from failed
     fields = {"driver": "ollama"} if url == DEFAULT_URL else {"driver": "ollama", "url": url}
     try:
@@ -186,7 +188,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
     models = before.get("models")
     roles = tuple(roles)
     if new.name in settings.models and (models or {}).get(new.name) != new.fields:
-        raise Conflict(f"a model {new.name!r} is configured already", hint="remove it from `models` first")
+        raise Conflict(f"model {new.name!r} is already configured", hint="remove it from `models` first")
     changes: list[tuple[tuple[str, ...], Any]] = []
     if models is None:  # naming any model leaves out the shipped ones, which the other roles need
         kept = {name for role, name in settings.roles.items() if role not in roles}
@@ -209,7 +211,7 @@ def add_model(text: str, new: NewModel, roles: Iterable[Role], settings: Setting
         text = set_value(text, path, value)
     if yaml.safe_load(text) != wanted:
         lines = _dump({path[0]: wanted[path[0]] for path, _ in changes}, flow=None)
-        raise Invalid("the settings file has a form that cannot be changed here", hint=f"write there:\n{lines}")
+        raise Invalid("the settings file cannot be changed automatically", hint=f"add this by hand:\n{lines}")
     return text
 
 

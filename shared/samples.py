@@ -270,14 +270,14 @@ class MetricScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def __post_init__(self) -> None:
         """Raise ValueError unless there is a value in [0, 1], a reason why there is none, or failures with bounds."""
         if self.value is not None and not 0 <= self.value <= 1:
-            raise ValueError(f"the value of a metric lies from 0 to 1, and not at {self.value}")
+            raise ValueError(f"the value of a metric must be from 0 to 1, not {self.value}")
         if self.value is not None or self.not_applicable:
             if self.failures or (self.value is not None and self.not_applicable):
-                raise ValueError("a metric has a value, or a reason why it does not apply, or missing labels")
+                raise ValueError("a metric must have a value, or a reason why it does not apply, or missing labels")
         elif not self.failures:
-            raise ValueError("a metric without a value says why it does not apply, or which labels are missing")
+            raise ValueError("a metric without a value must say why it does not apply, or which labels are missing")
         elif self.low is None or self.high is None or not 0 <= self.low <= self.high <= 1:
-            raise ValueError(f"the bounds of a metric lie from 0 to 1, and not at {self.low} and {self.high}")
+            raise ValueError(f"the bounds of a metric must be from 0 to 1, not {self.low} and {self.high}")
 
 
 class ControlScore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -165,11 +165,11 @@ def check_server_url(url: str, source: str) -> None:
         complete = parts.scheme in ("http", "https") and parts.hostname and parts.port
     except ValueError as error:
         # Some of these errors repeat the value after a colon.
-        raise ValueError(f"{source} is no URL ({str(error).partition(':')[0]}); write {SERVER_URL}") from None
+        raise ValueError(f"{source} is not a URL ({str(error).partition(':')[0]}); write {SERVER_URL}") from None
     if not complete:
         raise ValueError(f"{source} needs http:// or https://, a host and a port: write {SERVER_URL}")
     if parts.query or parts.fragment or not _PRINTABLE.fullmatch(url):
-        raise ValueError(f"{source} must not hold `?`, `#`, a blank or a control character: write {SERVER_URL}")
+        raise ValueError(f"{source} must not contain `?`, `#`, a space or a control character: write {SERVER_URL}")
 
 
 def check_key(key: str) -> str:
@@ -179,7 +179,7 @@ def check_key(key: str) -> str:
         ValueError: it holds a blank, a line break or another character that is not printable ASCII.
     """
     if key and not _PRINTABLE.fullmatch(key):
-        raise ValueError("must be one word of printable ASCII: remove blanks and line breaks, also at the end")
+        raise ValueError("must be one word of printable ASCII: remove spaces and line breaks, also at the end")
     return key
 
 
@@ -748,7 +748,9 @@ class Settings(BaseSettings):
             raise ValueError(f"`devices`: two devices have the id {twice[0]!r}; rename one")
         for name, model in self.models.items():
             if model.device is not None and model.device not in ids:
-                raise ValueError(f"`models.{name}.device`: no device {model.device!r}; there are {', '.join(ids)}")
+                raise ValueError(
+                    f"`models.{name}.device`: unknown device {model.device!r}; choose one of {', '.join(ids)}"
+                )
         return self
 
     def all_devices(self) -> tuple[Device, ...]:

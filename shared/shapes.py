@@ -302,7 +302,7 @@ def find_measure(name: str) -> Measure:
         LookupError: no measure can have this name; the message lists those that exist.
     """
     if re.fullmatch(MEASURE_NAME, name) is None:
-        raise LookupError(f"there is no measure {name!r}: name one of {OFFERED}")
+        raise LookupError(f"unknown measure {name!r}: name one of {OFFERED}")
     _, at, k = name.partition("@")
     return Measure(name, int(k) if at else None)
 

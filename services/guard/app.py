@@ -65,11 +65,14 @@ async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, D
         values = {"name": name, "device": settings.device.id}
         registered = (await connection.execute(REGISTERED, values)).first()
     if registered is None:
-        raise NotReady("it is found, but not registered yet", fix="wait 5 s: the guard registers it by itself")
+        raise NotReady(
+            "its server was found, but the model is not registered yet",
+            fix="wait 5 s: the guard registers it by itself",
+        )
     if registered.hash != now.hash:
         changed = _describe_difference(registered.digest, now.digest)
         changed = changed or _describe_difference(registered.version, now.version) or "its options differ"
-        raise NotReady(f"it is not the one that was registered: {changed}", fix=CHANGED_FIX)
+        raise NotReady(f"its server reports another model than the registered one: {changed}", fix=CHANGED_FIX)
     return summary
 
 
@@ -221,7 +224,7 @@ class GuardService:
                         _log.info("the device is tried again at once, since this is over: %s", seen)
                     seen = obstacle
             except Exception:  # noqa: BLE001 - as above
-                _log.exception("looking for what keeps the device from being loaded failed; trying again")
+                _log.exception("the check of the quarantined device failed; trying again")
 
     async def warm_for_ever(self) -> None:
         """Read the files of the next model into the page cache while the device works."""

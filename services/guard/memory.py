@@ -297,9 +297,11 @@ class Verification:
         missing = needed_mib + reserve - reading.free
         if missing > 0:
             problem = f"{missing:.0f} MiB are missing: {reading.free:.0f} of {reading.total:.0f} are free"
-            problem = f"{problem}, {needed_mib} and a reserve of {reserve} are needed"
+            problem = f"{problem}, but {needed_mib} and a reserve of {reserve} are needed"
         elif sum(process.mib for process in strangers) > max(reading.total - budget, reserve):
-            problem = f"others hold more than the {budget} MiB of `device.budget_mib` leave of {reading.total:.0f}"
+            problem = (
+                f"other processes use memory that `device.budget_mib` ({budget} of {reading.total:.0f} MiB) reserves"
+            )
         else:
             return None
         who = "; ".join(map(str, strangers)) or "the driver names no process"

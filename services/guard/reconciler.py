@@ -319,7 +319,7 @@ class Reconciler:
 
     def _require_wanted(self) -> ResidencyRow:
         if self._wanted is None:
-            raise RuntimeError("no residency is wanted")
+            raise RuntimeError("the orchestrator has not ordered a residency")
         return self._wanted
 
     async def _report_phase(self, state: str, phase: Phase) -> None:

@@ -448,9 +448,9 @@ class MineExecutor:
     async def _reply(self, call: ClaimedCall) -> Reply:
         request = _REQUEST.decode(call.request)
         if request.mining is None:
-            return Failure(kind=FailureKind.REFUSED, detail="the call names no miner")
+            return Failure(kind=FailureKind.REFUSED, detail="the call does not name a miner")
         if isinstance(request.mining, TemporalSimple):
-            return Failure(kind=FailureKind.REFUSED, detail="this release has no miner temporal-simple")
+            return Failure(kind=FailureKind.REFUSED, detail="this release does not have the miner temporal-simple")
         try:
             async with self._open_graph(call.model_id, request.model) as graph:
                 return await self._pool.mine(graph, str(request.values["relation"]), request.mining)
@@ -479,7 +479,7 @@ class MineExecutor:
                     "the job was submitted with other miners than this worker has; restart the service and mine again"
                 )
             if row.graph is None:
-                raise CannotMine("the graph does not exist any more; import it and mine again")
+                raise CannotMine("the graph no longer exists; import it and mine again")
             for unused in [each for each in self._users if not self._users[each]]:
                 del self._users[unused]
                 await asyncio.to_thread(shutil.rmtree, unused, ignore_errors=True)
@@ -495,11 +495,11 @@ VOCABULARIES = 8
 """Banks whose relations and phrases are cached, and thresholds of random choices whose rule numbers are."""
 NO_BANK = Failure(
     kind=FailureKind.BACKEND_ERROR,
-    detail="the rule bank does not exist any more: mine or import it again, then requeue the job",
+    detail="the rule bank no longer exists: mine or import it again, then requeue the job",
 )
 NO_PHRASES = Failure(
     kind=FailureKind.BACKEND_ERROR,
-    detail="the graph with the job's phrases does not exist any more: create it again, then requeue the job",
+    detail="the graph with the job's phrases no longer exists: create it again, then requeue the job",
 )
 NO_CHOICE = Failure(kind=FailureKind.REFUSED, detail="the call does not say which rules to choose")
 ChosenRules = tuple[NumberedRule, ...]

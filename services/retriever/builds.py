@@ -154,7 +154,7 @@ async def build_corpus(
     async with database.transaction() as connection:
         found = await connection.scalar(text("SELECT hash FROM corpora WHERE id = :id"), {"id": corpus})
     if found is None:
-        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
+        raise NotFound(f"corpus {corpus} does not exist", hint="list the corpora, or upload one")
     return [await _build(database, data_dir, backend, queue, corpus, found) for backend in backends]
 
 
@@ -174,7 +174,7 @@ async def _build(
     async with database.transaction() as connection:
         result = await connection.execute(_POINTERS[backend.kind], {"index": row.id, "id": corpus, "hash": hash_})
     if result.rowcount == 0:
-        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was indexed", hint="Build it again")
+        raise Conflict(f"Corpus {corpus} was deleted or replaced while it was being indexed", hint="Build it again")
     await to_thread.run_sync(backend.point, data_dir / row.path, corpus)
     return Build(
         index=row.id,
@@ -358,7 +358,7 @@ class IndexCache:
     async def _load(self, index: int) -> SearchIndex:
         row = await _query_index(self._database, index=index)
         if row is None:
-            raise NotFound(f"there is no index {index}", hint=REBUILD)
+            raise NotFound(f"index {index} does not exist", hint=REBUILD)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
         made = await to_thread.run_sync(make_recipe, backend, row.corpus)

@@ -49,7 +49,7 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
         case "elasticsearch":
             found = _check_elasticsearch(chosen, kept)
         case _:
-            raise NotFound(f"there is no check {name!r}: name one of {', '.join(NAMES)}")
+            raise NotFound(f"unknown check {name!r}: name one of {', '.join(NAMES)}")
     return await run_check(name, found, fix=advise_setting(f"retrieval.{name}"))
 
 

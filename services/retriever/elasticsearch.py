@@ -79,7 +79,9 @@ def translate_errors(server: str) -> Iterator[None]:
         yield
     except UnsupportedProductError as error:
         hint = f"{URL} must name an Elasticsearch {MAJOR}; forks such as OpenSearch are not supported"
-        raise Unavailable(f"{_describe(server)} is not an Elasticsearch", hint=hint, what=_describe(server)) from error
+        raise Unavailable(
+            f"{_describe(server)} is not an Elasticsearch server", hint=hint, what=_describe(server)
+        ) from error
     except ApiError as error:
         raise make_error(server, error.meta.status, error.body) from error
     except TransportError as error:
@@ -149,7 +151,7 @@ def make_error(server: str, status: int, body: object) -> MathragError:
     if status in REFUSED:
         return _make_refusal(address, status, why)
     if status == HTTPStatus.NOT_ACCEPTABLE or "media_type_header_exception" in str(error):
-        message = f"{address} is not supported, which needs version {MAJOR}"
+        message = f"{address} is not supported: version {MAJOR} is required"
         return Unavailable(message, hint=f"{URL} must name a server of version {MAJOR}", what=address)
     if status in OVERLOADED:
         hint = "wait, or see its logs; `retrieval.elasticsearch.retries`"
@@ -166,10 +168,10 @@ def _make_refusal(address: str, status: int, why: str) -> Refused:
     found = _GRANTED.search(why)
     kind, granting = (found[1], re.findall(r"\w+", found[2])) if found else ("", [])
     if missing := next((each for each in PRIVILEGES.get(kind, ()) if each in granting), None):
-        message = f"{address} refuses us ({status}), the key or user lacks the {kind} privilege `{missing}`: {why}"
+        message = f"{address} refuses access ({status}): the key or user lacks the {kind} privilege `{missing}`: {why}"
         return Refused(message, hint=f"grant it, or make a new key: {MAKE_KEY}", what=address)
     hint = f"set `retrieval.elasticsearch.api_key` to a valid key (how to make one: {MAKE_KEY}), or user and password"
-    return Refused(f"{address} refuses us ({status}): {why}", hint=f"{hint} in {URL}", what=address)
+    return Refused(f"{address} refuses access ({status}): {why}", hint=f"{hint} in {URL}", what=address)
 
 
 # Connect to the Elasticsearch server of the settings, at the first request.
@@ -214,7 +216,9 @@ def connect(settings: settings_module.Elasticsearch, connections: int) -> Elasti
     try:
         urls = settings.addresses
         if not urls:
-            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {settings_module.SERVER_URL}")
+            raise Unavailable(
+                "no Elasticsearch server is configured", hint=f"set {URL}, as in {settings_module.SERVER_URL}"
+            )
         return Elasticsearch(
             list(urls),
             api_key=settings.api_key or None,
@@ -242,7 +246,11 @@ def _choose_trust(settings: settings_module.Elasticsearch) -> dict[str, Any]:
         ssl.create_default_context(cafile=settings.ca_certs)  # the client itself would read it with the first request
         return {"ca_certs": str(settings.ca_certs)}
     except OSError as error:  # also ssl.SSLError: the file holds no certificate
-        reason = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "it holds no certificate"
+        reason = (
+            error.strerror
+            if isinstance(error, FileNotFoundError | PermissionError)
+            else "it does not contain a certificate"
+        )
         hint = "name the PEM file of its authority, such as config/certs/http_ca.crt of an Elasticsearch of version 9"
         message = f"`retrieval.elasticsearch.ca_certs`: {settings.ca_certs} cannot be used: {reason}"
         raise Unavailable(message, hint=hint) from None

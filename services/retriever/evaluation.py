@@ -134,7 +134,7 @@ def choose_mode(name: str, params: Params) -> Mode:
         Invalid: there is none of this name.
     """
     if name not in NAMES:
-        raise Invalid(f"there is no mode {name!r}", hint=f"choose one of {', '.join(NAMES)}")
+        raise Invalid(f"unknown mode {name!r}", hint=f"choose one of {', '.join(NAMES)}")
     if name in ("dense", "sparse"):
         return Mode(name=name, kinds=(name,))  # type: ignore[arg-type] # one of the two
     fusion = params.fusion
@@ -192,7 +192,7 @@ class Collection:
             NotFound, Invalid, InvalidLine: this is no such folder, or a line cannot be used.
         """
         if not folder.exists():
-            raise NotFound(f"there is no folder {str(folder)!r}", hint="name a BEIR folder")
+            raise NotFound(f"folder {str(folder)!r} does not exist", hint="name a BEIR folder")
         if not (folder / CORPUS).is_file() or not (folder / "qrels").is_dir():
             hint = "write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into it"
             raise Invalid(f"{folder.name!r} is not a BEIR folder", hint=hint)
@@ -281,7 +281,7 @@ def _normalise(text: str) -> str:
 
 def _get_id(record: CorpusRecord) -> str:
     if record.external_id is None:
-        raise Invalid(f"a document of {CORPUS} has no `_id`, and judgements name documents by it")
+        raise Invalid(f"a document of {CORPUS} has no `_id`, which judgements refer to")
     return record.external_id
 
 
@@ -313,7 +313,7 @@ def read_run(path: Path, k: int) -> dict[str, list[str]]:
         InvalidLine: a row does not have six columns, or its rank or score is not a number.
     """
     if not path.is_file():
-        raise NotFound(f"there is no run {str(path)!r}", hint="correct the path, or write a run with --run FILE")
+        raise NotFound(f"file {str(path)!r} does not exist", hint="correct the path, or write a run with --run FILE")
     rows: dict[str, list[tuple[float, int, str]]] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
@@ -523,7 +523,7 @@ def require_depth(name: str, k: int) -> str:
     """Return the measure if it looks at no more than `k` documents."""
     depth = metrics.get_cutoff(name) or 0
     if depth > k:
-        raise Invalid(f"{name} looks at more than {k} documents", hint=f"--k {depth}")
+        raise Invalid(f"{name} needs more than {k} documents", hint=f"set --k {depth}")
     return name
 
 
@@ -652,7 +652,7 @@ def split_queries(request: Tune, collection: Collection) -> Halves:
         how = f"half of {split}.tsv, seed {request.seed}"
     if min(len(development.judged), len(held_out.judged)) < 2:
         too_few = f"`{request.held_out}` has too few queries"
-        raise Invalid(f"{too_few}: two are needed to choose on, and two others to measure on")
+        raise Invalid(f"{too_few}: two are needed for tuning, and two others for measuring")
     return Halves(development=development, held_out=held_out, how=how)
 
 

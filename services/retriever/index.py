@@ -202,7 +202,7 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
     try:
         found = (folder / MANIFEST).read_bytes()
         if hashlib.sha256(found).digest() != file_hash:
-            raise make_refusal(folder, f"{MANIFEST} is not the one that was registered")
+            raise make_refusal(folder, f"{MANIFEST} is not the index that was registered")
         manifest = msgspec.json.decode(found, type=IndexManifest)
         differing = sorted(key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key))
         if differing:
@@ -212,7 +212,7 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> None:
             raise make_refusal(folder, f"it was built with another {', '.join(differences)}")
         for name, expected in manifest.files.items():
             if _compute_sha256(folder / name).hex() != expected:
-                raise make_refusal(folder, f"{name} is not the file that was built")
+                raise make_refusal(folder, f"{name} differs from the file that was built")
     except OSError as error:
         raise make_refusal(folder, f"{error.filename} cannot be read") from error
 

@@ -120,7 +120,7 @@ class EmbeddingCache:
             Unavailable: the embedder's server does not answer now.
         """
         if model and model != (await self._identify()).hash.hex():
-            raise Conflict("the job is pinned to another embedder than the retriever is configured with")
+            raise Conflict("the job is pinned to an embedder that the retriever is not configured with")
         vectors = await self.documents(texts)
         return EmbeddedTexts(vectors=tuple(vector.astype("<f4").tobytes() for vector in vectors))
 
@@ -322,7 +322,7 @@ class PinnedReranker:
             Unavailable: the reranker's server does not answer now.
         """
         if self._reranker is None or question.model != self._identity.hash.hex():
-            detail = "the job is pinned to another reranker than the retriever is configured with: submit it again"
+            detail = "the job is pinned to a reranker that the retriever is not configured with: submit it again"
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
         try:
             scores = await to_thread.run_sync(

@@ -131,7 +131,7 @@ class AnswerReader:
         seen = self._lines.setdefault((ordinal, repeat), number)
         if seen != number:
             again = f"repeat {repeat} of it" if repeat else "it"
-            raise Defect(f"answers item {ordinal}, and line {seen} answers {again}, too; give each its own `repeat`")
+            raise Defect(f"answers item {ordinal}, and line {seen} answers {again}; give each its own `repeat`")
         return ImportedAnswer(ordinal, repeat, given, number, matched_by, documents or ())
 
     def _field(self, line: Fields, what: str) -> str | None:

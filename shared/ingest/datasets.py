@@ -495,7 +495,7 @@ def draw_stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
         ValueError: there are not so many.
     """
     if count > len(labels):
-        raise ValueError(f"{count} of {len(labels)}: there are not so many")
+        raise ValueError(f"cannot draw {count} items from {len(labels)}")
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for position, label in enumerate(labels):
         groups[label].append(position)

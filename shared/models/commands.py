@@ -104,9 +104,11 @@ def select_program(model: Model) -> Program:
         command = model.command
         words = len(kind.command)
         if command[1:words] != kind.command[1:]:
-            raise ValueError(f"`command` must begin with the program and `{' '.join(kind.command[1:])}`")
+            raise ValueError(f"`command` must begin with the program, followed by `{' '.join(kind.command[1:])}`")
         if kind.model_first and command[words:] and not command[words].startswith("-"):
-            raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
+            raise ValueError(
+                f"`command` must not contain the model {command[words]!r}: the guard sets it, behind `serve`"
+            )
         ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
         ours |= {_negate(each) for each in ours}
         for argument in command[words:]:
@@ -114,7 +116,7 @@ def select_program(model: Model) -> Program:
             # llama.cpp and vLLM read underscores as dashes.
             name = name.replace("_", "-") if name.startswith("--") else name
             if name in ours:
-                raise ValueError(f"`command` must not hold {name}: the guard sets it")
+                raise ValueError(f"`command` must not contain {name}: the guard sets it")
     return kind
 
 

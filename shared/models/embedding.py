@@ -261,7 +261,7 @@ def normalise_vectors(
         raise _make_useless_error(f"vectors of {given} numbers where {wanted} were expected")
     vectors = np.asarray(found, dtype=np.float64)
     if not np.isfinite(vectors).all():
-        raise _make_useless_error("vectors that hold NaN or infinity")
+        raise _make_useless_error("vectors that contain NaN or infinity")
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
@@ -489,9 +489,9 @@ def _read_table(file: Path) -> NDArray[np.float32]:
         if "weights" in tensors:
             table *= tensors["weights"].astype(np.float32)[:, None]
     except (SafetensorError, KeyError, ValueError) as error:
-        raise _make_unusable_error(file, f"holds no table of token vectors: {error}") from error
+        raise _make_unusable_error(file, f"does not contain a table of token vectors: {error}") from error
     if table.ndim != 2 or not np.isfinite(table).all():
-        raise _make_unusable_error(file, "holds no table of token vectors, or one with NaN or infinity")
+        raise _make_unusable_error(file, "does not contain a table of finite token vectors")
     return table
 
 

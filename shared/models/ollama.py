@@ -93,7 +93,7 @@ async def read_pieces(response: httpx2.Response) -> list[Piece]:
     try:
         found = [msgspec.json.decode(line, type=Piece) async for line in read_lines(response)]
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not Ollama's: {error}") from error
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not in Ollama's format: {error}") from error
     if not found:
         raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")
     return found
@@ -417,7 +417,7 @@ class Ollama:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
-            raise OllamaFailed(f"{self.url}{path} does not answer as Ollama: {error}") from error
+            raise OllamaFailed(f"{self.url}{path} does not answer like Ollama: {error}") from error
 
     async def _request(self, method: str, path: str, *, body: Any = None, timeout_s: float | None = QUERY_S) -> bytes:
         try:

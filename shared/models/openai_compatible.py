@@ -134,7 +134,7 @@ def _check_piece(data: str) -> None:
     try:
         msgspec.convert(piece, _StreamedChunk)
     except msgspec.ValidationError as error:
-        raise ValueError(f"the model server sent an event that is no piece of an answer ({error}): {data!r}") from error
+        raise ValueError(f"the model server sent an event that is not part of an answer ({error}): {data!r}") from error
 
 
 def _make_client() -> httpx2.AsyncClient:

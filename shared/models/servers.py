@@ -473,7 +473,7 @@ class PluginEncoder(PluginModel):
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         found = self._call(lambda: np.asarray(self._model.encode(texts), dtype=np.float64))
         if found.ndim != 2:
-            raise ModelFailed(FailureKind.BACKEND_ERROR, f"{self._plugin.pin} gave no list of vectors")
+            raise ModelFailed(FailureKind.BACKEND_ERROR, f"{self._plugin.pin} did not return a list of vectors")
         vectors: Sequence[Sequence[float]] = found.tolist()
         return vectors
 

@@ -125,7 +125,7 @@ def get_declared(name: str, run: object) -> Registered:
     """
     found = _declared.get(run) if callable(run) else None
     if found is None:
-        raise TypeError(f'no pipeline is there: decorate the generator function with `@pipeline("{name}")`')
+        raise TypeError(f'no pipeline found: decorate the generator function with `@pipeline("{name}")`')
     if found.name != name:
         raise TypeError(f"its decorator says `@pipeline({found.name!r})`, its entry point {name!r}: use one name")
     return found

@@ -84,7 +84,7 @@ def _read_file(folder: Path, name: str) -> str:
     if not file.is_relative_to(folder.resolve()):
         raise UnusableFile(f"leads to {file}, outside its folder: copy the file into it")
     if not file.is_file():
-        raise UnusableFile("is no file")
+        raise UnusableFile("is not a file: remove it")
     with file.open("rb") as opened:
         content = opened.read(LONGEST + 1)
     if len(content) > LONGEST:

@@ -375,7 +375,7 @@ def get_grader(name: str) -> Grader:
     """
     found = GRADERS.get(name or "math") or _adopted.get(name)
     if found is None:
-        raise LookupError(f"there is no grader {name!r}; there are: {', '.join(grader_names())}")
+        raise LookupError(f"unknown grader {name!r}; choose one of {', '.join(grader_names())}")
     return found
 
 

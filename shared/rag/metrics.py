@@ -27,7 +27,7 @@ def get_cutoff(name: str) -> int | None:
     found = _NAME.fullmatch(name)
     if found is None:
         hint = "write nDCG@10, Recall@100, Precision@10, F1@10, MAP, MAP@100, MRR or MRR@10"
-        raise Invalid(f"there is no measure {name!r}", hint=hint)
+        raise Invalid(f"unknown measure {name!r}", hint=hint)
     depth = found[2] or found[4]
     return int(depth) if depth else None
 

@@ -109,7 +109,7 @@ class Replay(Generic[T]):
             raise TooManyCalls(f"the pipeline asks for {len(self.calls)} calls at once; a step holds {MOST_SLOTS}")
         # A waiting sample stores the next position.
         if self.calls and self.position >= MOST_SLOTS:
-            raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, which is as often as it may")
+            raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, the maximum")
 
     def _send(self, value: Any) -> None:
         self.calls = ()
@@ -132,12 +132,12 @@ class Replay(Generic[T]):
             self._single = not isinstance(yielded, Sequence)
             calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
             if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
-                raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
+                raise TypeError(f"a pipeline must yield calls, but this one yielded {strange[0]}")
             self.calls = calls
             if self.calls:
                 return
             value = []
-        raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
+        raise TooManyCalls(f"the pipeline yielded an empty step {MOST_SLOTS} times in a row")
 
 
 # Make every pipeline's searches leave out what `params.duplicates` and `params.dense` say: documents that would reveal
@@ -368,7 +368,7 @@ def item_from_row(row: RowMapping) -> Item:
         Unreadable: the columns are empty, as an outer join leaves them if the item is gone.
     """
     if row["ordinal"] is None:
-        raise Unreadable("the sample's item is not in the dataset any more")
+        raise Unreadable("the sample's item is no longer in the dataset")
     copied = {name: row[name] for name in ("ordinal", "question", "gold", "custom_id")}
     return Item(
         **copied,

@@ -130,7 +130,7 @@ async def submit_imported(
         if not tally.answers:
             raise Invalid(
                 "the upload holds no answers",
-                hint="send one line for each answer; lines that were left out are no answers",
+                hint="send one line for each answer; skipped lines do not count as answers",
             )
         if tally.lowest:
             hint = f"add {tally.lowest} to `first_repeat`: the number that the first repeat has in the file"
@@ -249,7 +249,9 @@ async def submit_measured(
 async def _copy_answers(connection: AsyncConnection, source: uuid.UUID, request: MeasureRequest) -> Submission:
     row = await _find_measurable(connection, source)
     if not request.metrics.names:
-        raise Invalid("`params.metrics.names`: there is nothing to measure", hint="name a metric, such as faithfulness")
+        raise Invalid(
+            "`params.metrics.names`: at least one metric is needed", hint="name a metric, such as faithfulness"
+        )
     check_metric_names(request.metrics)
     params, problem = try_decode_params(row["params"], f"the parameters of job {row['job']}")
     if params is None:
@@ -277,7 +279,7 @@ async def _find_measurable(connection: AsyncConnection, source: uuid.UUID) -> Ro
         raise Conflict(problem, hint="wait for its end: mathrag job watch")
     if row["state"] != "completed":
         problem = f"job {row['name']} is {row['state']}, and only a completed job can be measured"
-        raise Conflict(problem, hint="mathrag job requeue submits it anew")
+        raise Conflict(problem, hint="mathrag job requeue submits it again")
     return row
 
 

@@ -47,7 +47,7 @@ async def lock_job(connection: AsyncConnection, public_id: uuid.UUID, versions: 
     if versions is not None and row.version not in versions:
         raise PreconditionFailed(
             f"job {public_id} is at version {row.version} and {row.state}",
-            hint="get it again, then repeat with its new ETag",
+            hint="read it again, then repeat the change with its new ETag",
         )
     return row
 
@@ -55,7 +55,7 @@ async def lock_job(connection: AsyncConnection, public_id: uuid.UUID, versions: 
 def state_conflict(public_id: uuid.UUID, state: str, wish: str) -> Conflict:
     """Return the error that a job in `state` cannot be `wish` (a participle such as "paused")."""
     stands = _STANDS.get(state, f"has {state}")
-    return Conflict(f"job {public_id} {stands}; it cannot be {wish}", hint="mathrag job requeue submits it anew")
+    return Conflict(f"job {public_id} {stands}; it cannot be {wish}", hint="mathrag job requeue submits it again")
 
 
 # Cancel a job: its samples end, its calls are parked, and calls in flight may still finish.

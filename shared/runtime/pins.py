@@ -229,7 +229,7 @@ async def pin_embedder(connection: AsyncConnection) -> Pin:
     """
     row = (await connection.execute(LATEST, {"name": EMBEDDER})).first()
     if row is None:
-        raise Unavailable("the retriever has not said yet what it embeds with", hint="see its log")
+        raise Unavailable("the retriever has not reported its embedder yet", hint="see the retriever's log")
     return Pin(model_id=row.id, hash=row.hash.hex())
 
 
@@ -385,7 +385,7 @@ async def _find_crag_job(connection: AsyncConnection, reference: str) -> tuple[i
     job = await jobs.view(connection, row)
     if job.pipeline != PIPELINE:
         hint = f"name a job of `{PIPELINE}`: only that pipeline records how sure its evaluator was"
-        raise Conflict(f"job {job.name!r} runs `{job.pipeline}`, which cannot give thresholds", hint=hint)
+        raise Conflict(f"job {job.name!r} runs `{job.pipeline}`, which does not record confidences", hint=hint)
     if job.params is None:
         raise Unreadable(f"job {job.name!r}: {job.unreadable}", hint="ask the release that ran it")
     return row, job, job.params.crag.evaluator

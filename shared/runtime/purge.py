@@ -199,7 +199,9 @@ async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobConte
         raise Conflict(f"only an ended job can be purged: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait")
     if awaited:
         names = "; ".join(f"{row.name} ({row.public_id}), batch {row.state}" for row in awaited)
-        raise Conflict(f"a batch that has not ended needs these jobs: {names}", hint="wait until its files are written")
+        raise Conflict(
+            f"a batch that has not ended needs these jobs: {names}", hint="wait until the batch's files are written"
+        )
     return [JobContent(**row) for row in rows]
 
 

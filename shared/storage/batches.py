@@ -136,7 +136,7 @@ async def get(database: Database, batch: uuid.UUID) -> StoredBatch:
     async with database.snapshot() as connection:
         row = (await connection.execute(ONE, {"batch": batch})).mappings().first()
         if row is None:
-            raise NotFound("there is no such batch", hint="GET /openai/v1/batches")
+            raise NotFound("this batch does not exist", hint="list the batches with GET /openai/v1/batches")
         return (await _count_lines(connection, [row]))[0]
 
 
@@ -149,7 +149,7 @@ async def list_batches(database: Database, limit: int, after: uuid.UUID | None) 
     async with database.snapshot() as connection:
         place = None
         if after is not None and (place := (await connection.execute(PLACE, {"batch": after})).scalar()) is None:
-            raise Invalid("`after`: there is no such batch", hint="begin again without it")
+            raise Invalid("`after`: unknown batch", hint="start again without it")
         rows = (await connection.execute(LIST, {"after": place, "n": limit})).mappings().all()
         return await _count_lines(connection, rows)
 

@@ -183,7 +183,7 @@ async def draw(
     for each in filter(None, (name, rest)):
         check_name(each)
     if name == rest:
-        raise Invalid("`rest`: is the name of the drawn items as well", hint="choose two names")
+        raise Invalid("`rest`: must differ from the name of the drawn items", hint="choose two names")
     values = {"dataset": found.id, "seed": str(seed).encode(), "size": size}
 
     async def store(called: str, *, drawn: bool) -> CreatedDataset:

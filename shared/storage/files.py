@@ -128,7 +128,7 @@ async def list_files(
     async with database.snapshot() as connection:
         place = None
         if after is not None and (place := (await connection.execute(PLACE, {"file": after})).scalar()) is None:
-            raise Invalid("`after`: there is no such file", hint="begin again without it")
+            raise Invalid("`after`: unknown file", hint="start again without it")
         values = {"after": place, "purpose": purpose, "n": limit}
         return [File(**row) for row in (await connection.execute(LIST[order], values)).mappings()]
 
@@ -151,4 +151,6 @@ async def delete_expired(database: Database) -> int:
 
 
 def _make_not_found() -> NotFound:
-    return NotFound("there is no such file; it may have been deleted, or has expired", hint="GET /openai/v1/files")
+    return NotFound(
+        "this file does not exist; it may have expired or been deleted", hint="list the files with GET /openai/v1/files"
+    )

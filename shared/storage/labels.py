@@ -161,8 +161,8 @@ async def _draw_questions(
         return [], 0
     if rows[0]["units"] > values["size"]:
         raise Conflict(
-            f"the first reply has {rows[0]['units']} sentences, and all sentences of a reply are drawn together",
-            hint="choose a larger size",
+            f"the first reply has {rows[0]['units']} sentences, more than the size of the set",
+            hint="choose a larger size: all sentences of a reply are drawn together",
         )
     asked: dict[int, list[Request]] = {row["id"]: [] for row in rows}
     for sample, request in await connection.execute(JUDGED_CALLS, {"samples": list(asked)}):

@@ -114,9 +114,9 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
     made, encoded = content.to_template(), canonical.encode(content)
     if len(encoded) > MOST_BYTES:
         hint = "shorten its texts, or leave examples out"
-        raise TooLarge(f"the prompt has {len(encoded)} bytes, and it may have {MOST_BYTES}", hint=hint)
+        raise TooLarge(f"the prompt has {len(encoded)} bytes, more than {MOST_BYTES}", hint=hint)
     if check_name(name) in list_template_ids():
-        raise Conflict(f"the prompt {name!r} is not a stored one", hint="choose another name: mathrag prompt list")
+        raise Conflict(f"the prompt {name!r} is not stored here", hint="choose another name: mathrag prompt list")
     async with database.transaction() as connection:
         await connection.execute(LOCK, {"name": name})
         newest = await _find(connection, name)
@@ -128,7 +128,7 @@ async def create_prompt(database: Database, actor: str, name: str, content: Prom
         await record_operation(connection, actor, "prompt", f"{name} version {version}")
         stored = await _find(connection, name)
     if stored is None:
-        raise LookupError(f"prompt {name!r} was inserted and is not there")
+        raise LookupError(f"prompt {name!r} was inserted but cannot be found")
     return stored, True
 
 

@@ -102,7 +102,7 @@ async def test_what_cannot_be_drawn_is_refused(api: Api) -> None:
     assert "nobody" in (await draw(api, "some", 1, of="nobody", status=404))["detail"]
     assert (await draw(api, "so/me", 1, status=422))["title"] == "Invalid"
     assert (await draw(api, "some", 1, rest="re/st", status=422))["title"] == "Invalid"
-    assert "`rest`: is the name of the drawn items" in (await draw(api, "some", 1, rest="some", status=422))["detail"]
+    assert "`rest`: must differ from the name of the drawn items" in (await draw(api, "some", 1, rest="some", status=422))["detail"]
     assert (await api.http.get("/v1/datasets/some")).status_code == 404
 
 
@@ -432,7 +432,7 @@ async def test_what_makes_no_questions_is_refused(
         (b"a\tmet\n", {}, 422, "line 1: has 2 columns"),
         (FACTS, {"graph": "gg"}, 404, "no graph 'gg'"),
         (FACTS, {"rules": "none"}, 404, "none"),
-        (FACTS, {"rules": "foreign"}, 409, "bank 'foreign' is of another graph than 'g'"),
+        (FACTS, {"rules": "foreign"}, 409, "bank 'foreign' was mined from another graph than 'g'"),
         (FACTS, {"rules": "other-heads"}, 422, "bank 'other-heads' has no rule for any relation of the facts"),
         (FACTS, {"side": "both ends"}, 422, "side"),
         (FACTS, {"grader": "math"}, 422, "grader"),

@@ -359,7 +359,7 @@ async def test_only_a_completed_job_with_answers_is_measured(api: Api, database:
     await finished(database, judge)
     for metrics, fields, said in (
         (["faithfullness"], {}, "no metric 'faithfullness'"),
-        ([], {}, "there is nothing to measure"),
+        ([], {}, "at least one metric is needed"),
         (["faithfulness"], {"params": {"metrics": {"names": ["faithfulness"]}, "grading": {}}}, "`params.grading`"),
         (["faithfulness"], {"models": {"judge": "nobody"}}, "nobody"),
         (["faithfulness"], {"models": {"generate": "a-generator"}}, "no role 'generate'"),

@@ -210,7 +210,7 @@ async def test_a_dataset_may_declare_a_plugins_grader_which_its_jobs_pin(
     [
         ("own", marking("own", "return None").replace('EXTRACTS["final"]', "print"), "its `extract` is a function of"),
         ("other", marking("another", "return None"), "it is called 'another', its entry point 'other'"),
-        ("none", "GRADER = print", "it is no grader"),
+        ("none", "GRADER = print", "it is not a grader"),
         ("math", marking("math", "return None"), "is shipped with this program"),
     ],
 )

@@ -246,7 +246,7 @@ async def _run_version(path: Path, version_pattern: Pattern[str]) -> str:
             await process.wait()
     text = output.decode(errors="replace")
     if (found := version_pattern.search(text)) is None:
-        raise DriverError(f"`{path} --version` prints no version but {text[:200]!r}")
+        raise DriverError(f"`{path} --version` does not print a version, but {text[:200]!r}")
     return found[1]
 
 
@@ -586,7 +586,7 @@ class ExternalProgramServer:
             try:
                 found |= json.loads(await self.read_text(path))
             except (ValueError, TypeError) as error:
-                raise DriverError(f"answers no JSON object at {path}: {error}") from error
+                raise DriverError(f"does not answer with a JSON object at {path}: {error}") from error
         return found
 
     async def read_text(self, path: str) -> str:
@@ -630,7 +630,7 @@ class ExternalProgramServer:
 
 def _require_ok(response: httpx2.Response) -> httpx2.Response:
     if response.status_code != httpx2.codes.OK:
-        raise DriverError(f"answers {response.status_code} at {response.url.path}")
+        raise DriverError(f"answers with status {response.status_code} at {response.url.path}")
     return response
 
 

@@ -434,7 +434,7 @@ class OllamaServer:
         """Check the server once; a deviation ends the residency."""
         _, problem = await inspect_residents(self._api, self._wanted, _loaded[self._api.url].values())
         if problem is None and self._runner.lost:
-            problem = f"the runner of {self._wanted.tag} has ended; what is loaded now was not verified"
+            problem = f"the runner of {self._wanted.tag} has ended, and the model loaded now was not verified"
             # A server lists a dead runner until a call needs it, and evicts only a runner without calls.
             self._died = self._died or await self._runner.count_successors() == 0
         if problem:

@@ -113,7 +113,9 @@ def report_outages() -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, OSError) as error:
-        raise Unavailable("keys cannot be checked: the database does not answer", hint="see its log") from error
+        raise Unavailable(
+            "keys cannot be checked: the database does not answer", hint="see the log of PostgreSQL"
+        ) from error
 
 
 class Keyring:

@@ -140,7 +140,8 @@ async def _follow(
     configurations.check_version(found, seen)
     if (size := len(canonical.encode(params))) > MOST_BYTES:
         raise TooLarge(
-            f"the configuration would have {size} bytes, more than {MOST_BYTES}", hint="remove what jobs do not need"
+            f"the configuration would have {size} bytes, more than {MOST_BYTES}",
+            hint="remove parameters that jobs do not need",
         )
     parse_params(params)
     await configurations.insert_next(connection, actor, found, params)
@@ -157,7 +158,7 @@ async def load_versions(database: Database, *versions: int) -> list[Configuratio
     for version in versions:
         if version not in found:
             hint = "list the versions with `mathrag config history` or GET /v1/configuration/history"
-            raise NotFound(f"there is no version {version} of the configuration", hint=hint)
+            raise NotFound(f"the configuration has no version {version}", hint=hint)
     return [found[version] for version in versions]
 
 

@@ -87,7 +87,7 @@ class JobRequest(make_model(JobFields), BaseModel):  # type: ignore[misc]
         check_read(self.params, [(self.pipeline, params)])
         if not (params.rrf_weight or params.quality_weight):
             problem = "`params.rrf_weight`: is 0 like `quality_weight`, so they define no order"
-            raise Invalid(problem, hint="set one of them above 0")
+            raise Invalid(problem, hint="set at least one of them above 0")
         given = frozenset(list_known_paths(self.params))
         return Submission(params=params, given=given, configuration=holding.version, **fields)
 
@@ -113,7 +113,7 @@ class MeasureBody(BaseModel):
             Invalid: a field cannot be used; the message names it.
         """
         if others := sorted(self.params.keys() - {"metrics"}):
-            problem = f"`params.{others[0]}`: belongs to the answers, which are there already"
+            problem = f"`params.{others[0]}`: cannot be set: the answers exist already"
             raise Invalid(problem, hint="set `params.metrics` alone")
         return MeasureRequest(
             metrics=parse_params(self.params, holding.params).metrics,
@@ -664,7 +664,9 @@ async def import_answers(
 def _parse_models(pairs: Sequence[str]) -> dict[str, str]:
     found = {role: name for role, _, name in (pair.partition("=") for pair in pairs)}
     if not all(found.values()):
-        raise Invalid(f"`model`: {pairs[0]!r} is not a pair", hint="write ROLE=NAME, such as judge=world-judge")
+        raise Invalid(
+            f"`model`: {pairs[0]!r} is not of the form ROLE=NAME", hint="write ROLE=NAME, such as judge=world-judge"
+        )
     return found
 
 

@@ -93,9 +93,9 @@ async def check_query(request: Request) -> None:
         if name not in declared:
             listed = f"{operation} takes {', '.join(sorted(declared)) or 'none'}"
             hint = make_hint(shown, declared, listed)
-            raise Invalid(f"`{shown}`: there is no such query parameter", hint=hint)
+            raise Invalid(f"`{shown}`: unknown query parameter", hint=hint)
         if times > 1 and not declared[name]:
-            raise Invalid(f"`{shown}`: is given {times} times", hint="give it once")
+            raise Invalid(f"`{shown}`: was given {times} times", hint="give it once")
 
 
 def _list_declared(dependant: Dependant) -> dict[str, bool]:
@@ -128,13 +128,13 @@ PROBLEM_EXAMPLES: dict[int, MathragError] = {
         errors.BadRequest("`cursor`: is not valid", hint="pass the `next_cursor` of the previous page, or none"),
         errors.Unauthorized("an API key is required", hint="send `Authorization: Bearer KEY`"),
         errors.Forbidden("this API key lacks the scope 'operate'", hint="mathrag key create NAME --scope operate"),
-        errors.NotFound("there is nothing of this name", hint="the list shows all names"),
+        errors.NotFound("there is nothing of this name", hint="list the names with GET /v1/jobs"),
         errors.TimedOut("no byte of the body came for 30 s (`limits.idle_s`)", hint="send it again"),
         errors.Conflict("the name is taken, or the state does not allow it", hint="choose another name"),
         errors.PreconditionFailed("the job has version 4, you saw 3", hint="GET it again"),
         errors.TooLarge("a request must declare its length", hint="see `limits.body_bytes`"),
         errors.Invalid("`params.gate.tua`: there is no such field", hint="fields of `params.gate`: items, tau, …"),
-        errors.PreconditionRequired("`If-Match`: is required here", hint="send the ETag that you saw, or *"),
+        errors.PreconditionRequired("`If-Match`: is required here", hint="send the ETag of your last GET, or *"),
         errors.TooMany("the limit of concurrent jobs is reached", hint="wait until one of them ends"),
         errors.HeaderTooLarge("a header may have 65536 bytes (`limits.header_bytes`)", hint="send fewer cookies"),
         errors.MathragError("the orchestrator failed unexpectedly", hint="see the orchestrator's log for the error"),
@@ -301,7 +301,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     kind = KINDS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     title, detail, hint, headers = kind.replace("_", " ").capitalize(), error.detail, None, None
     if error.status_code in (404, 405):
-        detail = f"there is no operation {request.method} {request.url.path}"
+        detail = f"{request.method} {request.url.path} is not an operation of this API"
         hint = "GET /openapi.json lists the operations"
     if error.status_code == 405:
         # All documented methods of this path: the router knows only those of its first matching route.
@@ -448,7 +448,7 @@ def _check_key(
         if deps.settings.require_idempotency_key:
             raise BadRequest(
                 "`Idempotency-Key`: is required here",
-                hint="send a text that is different for each new request, such as a UUID",
+                hint="send a unique text with each new request, such as a UUID",
             )
         return None
     return check_key(idempotency_key)
@@ -526,7 +526,7 @@ def _require_versions(
     if_match: Annotated[str | None, Header()] = None,
 ) -> frozenset[int] | None:
     if if_match is None:
-        raise PreconditionRequired("`If-Match`: is required here", hint="send the ETag that you saw, or *")
+        raise PreconditionRequired("`If-Match`: is required here", hint="send the ETag of your last GET, or *")
     return versions
 
 

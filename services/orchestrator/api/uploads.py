@@ -161,7 +161,7 @@ class Upload:
             given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
             if ignored := [name for name, is_given in given.items() if is_given]:
                 message = f"`{ignored[0]}`: `reader` reads the body, so it would be ignored"
-                raise Invalid(message, hint="leave one of both out")
+                raise Invalid(message, hint="leave one of the two out")
             try:
                 await to_thread.run_sync(find_usable, Kind.READER, self._plugin_reader)
             except Unavailable as error:
@@ -210,7 +210,7 @@ def get_media_type(request: Request) -> str:
     """
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media == "multipart/form-data":
-        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
+        raise Invalid("the body must be a file, not a form", hint="send the file itself: curl --data-binary @FILE")
     return media
 
 
@@ -245,7 +245,9 @@ def refuse_full_disk() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        message = f"there is no space for the upload in {tempfile.gettempdir()} ({error.strerror}); nothing was stored"
+        message = (
+            f"the disk of {tempfile.gettempdir()} has no space for the upload ({error.strerror}); nothing was stored"
+        )
         raise OutOfSpace(message, hint="free space, or set TMPDIR to a larger disk, and send it again") from error
 
 

@@ -118,7 +118,7 @@ def _check(experiment: Experiment, most: int) -> None:
     names = [each.name for each in experiment.variants]
     if experiment.baseline is not None and experiment.baseline not in names:
         hint = make_hint(experiment.baseline, names, f"use one of `variants`: {', '.join(names)}")
-        raise Invalid(f"`baseline`: no variant {experiment.baseline!r}", hint=hint)
+        raise Invalid(f"`baseline`: unknown variant {experiment.baseline!r}", hint=hint)
     if experiment.seeds is not None and "seed" in experiment.grid:
         raise Invalid("`grid.seed`: seeds belong in `seeds`", hint="remove `grid.seed`")
     for path in experiment.grid:
@@ -165,7 +165,7 @@ def _check_path(path: str) -> None:
         known = group.__struct_fields__
         if name not in known:
             hint = make_hint(name, known, f"fields of `{walked}`: {', '.join(sorted(known))}")
-            raise Invalid(f"`grid.{path}`: there is no such parameter", hint=hint)
+            raise Invalid(f"`grid.{path}`: unknown parameter", hint=hint)
         group, walked = getattr(group, name), f"{walked}.{name}"
     if isinstance(group, msgspec.Struct):
         listed = ", ".join(sorted(group.__struct_fields__))

@@ -366,7 +366,7 @@ def choose(known: Axes, x: str | None, y: str | None) -> ChosenAxes:
         if name is not None and name not in known and (field, name) != ("y", NO_AXIS):
             raise Invalid(f"`{field}`: {name!r} does not vary here", hint=f"use one of: {', '.join(known) or 'none'}")
     if x is not None and x == y:
-        raise Invalid("`y`: the same as `x`", hint=f"choose another `y`, or y={NO_AXIS} for one axis")
+        raise Invalid("`y`: must differ from `x`", hint=f"choose another `y`, or y={NO_AXIS} for one axis")
     ordered = sorted(known, key=lambda name: name in (DATASET, VARIANT))
     along = x or next((name for name in ordered if name != y), None)
     return ChosenAxes(along, None if y == NO_AXIS else y or _choose_second(ordered, along))

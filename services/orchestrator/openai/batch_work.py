@@ -393,7 +393,7 @@ async def _start(database: Database, settings: Settings, batch: StoredBatch, hol
     if reader.wrong:
         errors = reader.errors
         if more := reader.wrong - len(errors):
-            message = f"{more} more lines cannot be used; the first {MOST_ERRORS} are listed"
+            message = f"{more} more lines are invalid; the first {MOST_ERRORS} are listed"
             errors = [*errors, LineError(code="more_errors", message=message)]
         raise _Refused(errors)
     return True

@@ -174,13 +174,13 @@ class ChatCompletionRequest(StrictBody):
         """
         messages = self._read_messages()
         if len(messages) > 1:
-            raise Invalid("`messages`: a pipeline answers one question; send one message of the user's")
+            raise Invalid("`messages`: a pipeline answers one question; send one user message")
         if not messages[0].content.strip():
-            raise Invalid("`messages`: the question is empty")
+            raise Invalid("`messages`: the last message is empty")
         if len(messages[0].content) > MAX_QUESTION:
             raise Invalid(f"`messages`: a question has at most {MAX_QUESTION} characters")
         if self.seed is not None:
-            raise Invalid("`seed`: is not supported where a pipeline answers", hint="leave it out")
+            raise Invalid("`seed`: is not supported for pipelines", hint="leave it out")
         return messages[0].content
 
     def make_decoding(self, configured: Decoding) -> Decoding:

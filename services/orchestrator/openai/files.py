@@ -115,7 +115,8 @@ class _Counting:
 
 def _make_too_large(most: int) -> TooLarge:
     return TooLarge(
-        f"`file`: is too large: at most {most} bytes are allowed", hint="split it, and create a batch for each part"
+        f"`file`: is too large: at most {most} bytes are allowed",
+        hint="split the file, and create a batch for each part",
     )
 
 

@@ -90,7 +90,7 @@ def find_named(models: Iterable[NamedModel], name: str, kind: Kind | None = None
     by_name = {model.id: model for model in models if kind in (None, model.kind)}
     if name not in by_name:
         hint = make_hint(name, by_name, "GET /openai/v1/models")
-        raise ModelNotFound(f"`model`: there is no model {name!r}", hint=hint)
+        raise ModelNotFound(f"`model`: unknown model {name!r}", hint=hint)
     return by_name[name]
 
 

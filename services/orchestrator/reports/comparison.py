@@ -216,7 +216,7 @@ def parse_measure(name: str) -> Measure:
         raise Invalid(f"`measure`: {error.args[0]}") from error
     if found.of_metric and name not in list_scores():
         hint = make_hint(name, [ACCURACY, EXACT, SCORE, *list_scores()], "mathrag job show JOB")
-        raise Invalid(f"`measure`: there is no measure {name!r}: name one of {OFFERED}", hint=hint)
+        raise Invalid(f"`measure`: unknown measure {name!r}: name one of {OFFERED}", hint=hint)
     return found
 
 
@@ -259,7 +259,7 @@ def check_scores(measured: Measure, facts: Iterable[Any]) -> None:
         )
     if len(kinds) > 1:
         kind_list = "; ".join(f"of job {name!r} it is {kind}" for kind, name in kinds.items())
-        raise Conflict(f"`score` is of different kinds: {kind_list}", hint="give all jobs the same `grading.grader`")
+        raise Conflict(f"`score` has different meanings: {kind_list}", hint="give all jobs the same `grading.grader`")
 
 
 def _check_labelled_alike(measured: Measure, facts: Iterable[Any]) -> None:
@@ -434,7 +434,7 @@ def _list_pairs(
 ) -> list[tuple[System, System]]:
     by_name = {system.name: system for system in systems}
     if len(by_name) < len(systems):
-        raise Invalid("two systems have the same name", hint="rename one of them: pairs are identified by names")
+        raise Invalid("two systems have the same name", hint="give each system a different name")
     if against is not None:
         return [(by_name[left], by_name[right]) for left, right in against]
     if baseline is None:

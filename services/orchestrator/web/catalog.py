@@ -140,8 +140,8 @@ class ModelChoice(BaseModel):
                 lambda: connecting.add_model(connecting.read_settings(config_file()), new, roles, load())
             )
         except (ValidationError, YAMLError) as error:
-            problem = f"the settings file {config_file()} cannot be used as it is"
-            raise Invalid(problem, hint="`mathrag config validate` says what is wrong") from error
+            problem = f"the settings file {config_file()} is not valid"
+            raise Invalid(problem, hint="`mathrag config validate` shows the errors") from error
         return new, changed
 
 

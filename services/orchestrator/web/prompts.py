@@ -158,7 +158,7 @@ async def _save(visit: Visit, deps: Deps, values: Mapping[str, str]) -> str:
     request = parse_as(PromptRequest, {**body, "examples": [each for each in examples if any(each.values())]})
     is_tried = values.get("action") == "try"
     if is_tried and not values.get("dataset"):
-        raise Invalid("`dataset`: choose one", hint="its first questions are asked")
+        raise Invalid("`dataset`: choose a dataset", hint="the prompt is tried on its first questions")
     stored, _ = await create_prompt(deps.database, visit.actor, request.name, request.to_content())
     if not is_tried:
         return f"/prompts/{stored.name}"

@@ -767,7 +767,7 @@ async def test_a_model_is_connected_by_a_form_that_writes_the_settings_file(
     assert "mathrag up --detach" in await text(modelled_api, "/models/connect?done=mine")
     missing = await send(modelled_api, "/models/connect", {"what": str(tmp_path / "missing.gguf")})
     assert missing.status_code == 422
-    assert "is no GGUF file of a language model" in missing.text
+    assert "is not the GGUF file of a language model" in missing.text
     for strange in (
         "%00.gguf",
         f"{'x' * 4000}.gguf",

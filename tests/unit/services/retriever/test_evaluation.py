@@ -266,7 +266,7 @@ class TestEvaluating:
         assert evaluated(folder)["MAP"] == again["MAP"]
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
-        with pytest.raises(Invalid, match="nDCG@20 looks at more than 10") as refused:
+        with pytest.raises(Invalid, match="nDCG@20 needs more than 10") as refused:
             evaluated(folder, k=10, metrics=("nDCG@20",))
         assert refused.value.hint == "--k 20"
 
@@ -430,5 +430,5 @@ class TestTuning:
             tuned(folder, mode="dense")
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
-        with pytest.raises(Invalid, match="looks at more than 100"):
+        with pytest.raises(Invalid, match="needs more than 100"):
             tuned(folder, metric="nDCG@200")

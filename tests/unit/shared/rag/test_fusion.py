@@ -81,7 +81,7 @@ def test_a_small_k_weighs_the_top_more() -> None:
 
 
 def test_a_negative_k_is_refused() -> None:
-    with pytest.raises(ValueError, match="`k` must not be negative, not -1"):
+    with pytest.raises(ValueError, match="`k` must not be negative, but is -1"):
         rrf([["a"]], k=-1)
 
 
@@ -164,8 +164,8 @@ def test_equal_sums_are_in_order_of_their_hashes() -> None:
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ([1.0], "2 lists need as many weights, not 1"),
-        ([1.0, -1.0], "a weight must not be negative, not -1.0"),
+        ([1.0], "2 lists need one weight each, but got 1"),
+        ([1.0, -1.0], "a weight must not be negative, but one is -1.0"),
         ([0.0, 0.0], "at least one list needs a weight above 0"),
         ([1.0, math.nan], "`weight` must be a finite number, not nan"),
     ],
