@@ -1,4 +1,4 @@
-"""Parameters of jobs and experiments, with their defaults, bounds and texts."""
+"""Parameters of jobs and experiments, with their defaults and bounds."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,40 +11,41 @@ from shared.shapes import METRIC_NAME
 
 
 class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
-    rule."""
+    """Rule-guided retrieval and answering (seed document 002). The only number that the authors
+    give is 10 documents for each rule."""
 
     most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 5
-    """Maximum number of rules for a question; 0: no rules are looked for."""
+    """Maximum number of rules for a question; 0: rules are not used."""
     confidence: Share = 0.0
     """Minimum certainty of a rule: its PCA confidence if it has one, or else its standard confidence."""
     support: Count = 20
-    """Minimum support of a rule. Rules of smaller support are often certain and seldom true."""
+    """Minimum support of a rule. Rules with less support often have a high confidence but are seldom true."""
     order: Literal["best", "worst", "random"] = "best"
-    """`best`: the most certain rules of the relation; `worst`: the least certain; `random`: any rules of the bank. The
-    last two are for ablations."""
+    """Which rules are chosen. `best`: the most certain rules of the relation; `worst`: the least certain ones; `random`:
+    any rules of the bank. Use the last two for ablations."""
     use: Literal["both", "retrieval", "generation"] = "both"
-    """What the rules guide: searches, the prompt, or both."""
+    """What the rules guide: the searches (`retrieval`), the prompt (`generation`), or both."""
     index: Literal["dense", "sparse", "both"] = "both"
-    """Index to search; `both`: the lists of each search are fused."""
+    """Index to search. `both`: each search reads both indexes and fuses their lists."""
     ask: bool = True
-    """Whether the judge model is asked for the relation if neither the item nor a phrase names it; set to false at
-    submission if there is no judge model."""
+    """Whether the judge model is asked for the relation if neither the item nor a phrase names it. Submission sets this
+    to false if there is no judge model."""
     query: Literal["joined", "rewritten"] = "joined"
-    """Query for a rule: question and rule joined, or rewritten by the judge model."""
+    """Query for a rule. `joined`: question and rule together; `rewritten`: the judge model rewrites them as one query."""
     cot: bool = False
-    """Whether the generator is asked to name rule and document before it answers."""
+    """Whether the generator is asked to name the rule and the document before it answers."""
     width: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
-    """Documents of a search from which the next atom of a rule is searched; 0: a rule is searched by its query alone,
-    as the authors do."""
+    """Number of documents of a search from which the next atom of a rule is searched. 0: a rule is searched by its query
+    alone, as the authors do."""
     question: bool = True
-    """Whether the question itself is also searched for, and its documents take turns with those of the rules. The
-    authors search by rules alone, which can lose what a plain search finds (docs/reference/rule-reproduction.md)."""
+    """Whether the question itself is also searched for. Its documents are then interleaved with those of the rules. The
+    authors search by rules alone, which can lose documents that a plain search finds
+    (docs/reference/rule-reproduction.md)."""
     documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
-    """Number of documents of each rule whose union is taken, at most `candidates` (the document: the best k of each
-    rule); 0: as many of each as `candidates` holds by turns."""
+    """Number of documents taken from each rule, at most `candidates` in all (002: the best k of each rule). 0: the rules
+    contribute one document after the other until there are `candidates`."""
     phrases: str = ""
-    """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
+    """SHA-256 of the relation phrases of the corpus's graph. Submission sets it."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
     """How the judge model samples when it names the relation or rewrites a query."""
 
@@ -62,28 +63,32 @@ MOST_REPEATS = 1000
 
 
 class DenseParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Searches by vectors (seed document 003)."""
+    """Search by vectors (seed document 003)."""
 
     threshold: float | None = None
-    """Cosine similarity below which documents are cut from dense lists (docs/how-to/retrieval.md#least-similarity); by
-    default none is. It holds for one embedder (003: 0.7)."""
+    """Cosine similarity below which documents are dropped from dense lists
+    (docs/how-to/retrieval.md#least-similarity). By default no document is dropped, because a useful threshold depends on
+    the embedder (003: 0.7)."""
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
+    """Fusion of the dense and the sparse list. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al.
+    2009)."""
 
     method: Literal["rrf", "weighted"] = "rrf"
     """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
     normaliser: Literal["min-max", "z-score", "sigmoid", "rank", "raw"] = "min-max"
-    """How the scores of two lists are made comparable; `weighted` only. `raw`: the weights alone do it."""
+    """How the scores of the two lists are made comparable; `weighted` only. `raw`: scores are used as they are, so the
+    weights alone must balance them."""
     slope: Annotated[float, msgspec.Meta(gt=0, le=100)] = 1.0
-    """Slope of `sigmoid` for each standard deviation (003: 1): below 1 nearer to `z-score`, above nearer to a step."""
+    """Slope of `sigmoid` per standard deviation (003: 1). Smaller slopes are closer to `z-score`, larger ones closer to a
+    step function."""
     dense: Weight = 0.5
     """Weight of the dense list."""
     sparse: Weight = 0.5
     """Weight of the sparse list."""
     by_intent: bool = False
-    """Whether the question's intent sets the weights; `enhanced` and `enhanced-crag`."""
+    """Whether the question's intent sets the weights; `enhanced` and `enhanced-crag` only."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if both weights are 0."""
@@ -92,21 +97,21 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
+    """Query enhancement (seed document 001). Each part is optional and has a fallback."""
 
     synonyms: bool = True
     """Whether synonyms of the question's terms are also searched for."""
     correct: bool = True
-    """Whether misspelt words are corrected."""
+    """Whether misspelt words of the question are corrected."""
     rewrite: bool = True
     """Whether the judge model rewrites the question."""
     shown: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
-    """Number of documents, the best of the first searches, that the judge model is shown when it rewrites the question
-    (after Long et al. 2025, DIVER); 0: it sees the question alone."""
+    """Number of documents from the first searches, best first, that the judge model sees when it rewrites the question
+    (after Long et al. 2025, DIVER). 0: it sees the question alone."""
     decompose: bool = True
     """Whether the judge model splits the question into sub-queries."""
     hyde: bool = False
-    """Whether searches also use hypothetical documents; `enhanced` and `enhanced-crag`."""
+    """Whether searches also use hypothetical documents; `enhanced` and `enhanced-crag` only."""
     subqueries: Few = 3
     """Maximum number of sub-queries of a question."""
     terms: dict[str, tuple[str, ...]] = {}
@@ -116,30 +121,30 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 RelevanceSource = Literal["auto", "reranker", "yes-no", "rating"]
-"""What tells how relevant a document is to a question."""
+"""Source of the relevance of a document to a question."""
 
 
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reranking by relevance to the question, and what its probabilities decide (seed documents 001 and 003)."""
+    """Reranking by relevance to the question, and the decisions that depend on it (seed documents 001 and 003)."""
 
     enabled: bool = True
     """Whether documents are reranked."""
     by: RelevanceSource = "auto"
-    """What tells a document's relevance: `reranker`, the model of `retrieval.reranker`; or the judge model, one call a
-    document: `yes-no`, by the probability of yes against no, or `rating`, by the mean of its ratings from 1 to 5,
-    weighed by their probabilities (docs/how-to/retrieval.md#the-judge-model-as-reranker). `auto`: `reranker`, and for
-    the floor of `mathrag-gate`, if none is configured, `rating`."""
+    """Source of a document's relevance. `reranker`: the model of `retrieval.reranker`. `yes-no` and `rating`: the judge
+    model, with one call per document; `yes-no` reads the probability of yes against no, and `rating` the mean of the
+    ratings 1 to 5, weighted by their probabilities (docs/how-to/retrieval.md#the-judge-model-as-reranker). `auto`:
+    `reranker`; for the floor of `mathrag-gate`, `rating` if no reranker is configured."""
     threshold: Share = 0.4
     """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
-    """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
+    """Whether a question is refused if no document reaches the threshold. If this is false, the best documents are kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor counts: a job's first calls show whether it prefers a
-    question's own documents to those of another question. Set at submission together with the default floor, to true
-    where answers are not mathematics."""
+    question's own documents to those of another question. Submission sets it together with the default floor: to
+    true if answers are not mathematics."""
     floor: Share | None = None
-    """Relevance below which `mathrag-gate` does not rate a document's quality and puts it last; 0: relevance is not
-    asked for. By default 0.5, set at submission (docs/explanation/pipelines.md#what-is-relevant)."""
+    """Relevance below which `mathrag-gate` puts a document last without rating its quality. 0: relevance is not asked
+    for. Submission sets the default of 0.5 (docs/explanation/pipelines.md#what-is-relevant)."""
 
 
 class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,13 +153,13 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     enabled: bool = True
     """Whether documents are compressed."""
     ratio: Share = 0.7
-    """Share of the sentences' length that is kept."""
+    """Share of the length of the sentences that is kept."""
     tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
     """Maximum length of the context, in estimated tokens."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two thresholds of an evaluator's score; None: no score is high, or low, enough."""
+    """Two thresholds of an evaluator's score. With None, no score reaches the upper, or falls below the lower one."""
 
     upper: float | None = None
     """Score from which a document is relevant."""
@@ -166,77 +171,80 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Corrective retrieval (Yan et al. 2024; seed document 001)."""
 
     evaluator: Literal["reranker", "judge", "similarity"] = "judge"
-    """What scores how relevant a document is."""
+    """Evaluator that scores the relevance of documents: the `reranker`, the `judge` model, or the `similarity` of
+    vectors."""
     upper: float | None = None
-    """Score from which a list is correct; by default the evaluator's own."""
+    """Score from which a list is correct; by default the evaluator's own threshold."""
     lower: float | None = None
-    """Score below which a list is incorrect."""
+    """Score below which a list is incorrect; by default the evaluator's own threshold."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
-    """`calibrated`: take the thresholds that the lists of the job `calibrated_by` give for this evaluator (001:
-    adaptive; docs/how-to/retrieval.md#calibration); `fixed`: take `upper` and `lower`."""
+    """`fixed`: use `upper` and `lower`; `calibrated`: compute the thresholds for this evaluator from the lists of the job
+    `calibrated_by` (001: adaptive; docs/how-to/retrieval.md#calibration)."""
     calibrated_by: str = ""
-    """Name or id of a completed `crag` job, which is read once, at submission."""
+    """Name or id of a completed `crag` job. It is read once, at submission."""
     judged_by: str = ""
-    """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`; by
+    """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`. By
     default the dataset's gold documents label them."""
     calibrated: Limits | None = None
-    """Calibrated values of `upper` and `lower`; set at submission, so that a job's thresholds never change."""
+    """Calibrated values of `upper` and `lower`. Submission sets them, so that a job's thresholds never change."""
     similarity: Limits | None = None
-    """Thresholds of similarity for the corpus's embedder. None: set at submission if they are known, as for the shipped
-    embeddings; otherwise set or calibrate them, since every list is ambiguous by similarity without them."""
+    """Thresholds of similarity for the corpus's embedder. Submission sets them if they are known, as for the shipped
+    embeddings. For other embedders set or calibrate them: without thresholds every list is ambiguous."""
     diversity: Share = 0.5
-    """Diversity below which an ambiguous list is refined; incorrect lists always are (001)."""
+    """Diversity below which an ambiguous list is refined (001). Incorrect lists are always refined."""
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
     """Maximum number of refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
-    """How documents are cut into strips."""
+    """How documents are cut into strips (Yan et al. 2024)."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
+    """Number of strips kept from each corpus. 0: `context_size` whole documents for `selection`, 6 strips otherwise."""
     order: Literal["found", "original", "score"] = "found"
     """`found`: documents that the judge calls relevant keep the order of the search; `original`: those with the best
     scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips keep their
     order with the first two. A reranker's probabilities always order documents, and similarity never does."""
     fallback: str = ""
-    """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
+    """Name of the corpus that is searched if the lists of the first one are not good enough. By default no other corpus is
+    searched."""
 
 
 class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The critic loop (seed document 004)."""
 
     generate: Share = 0.6
-    """Relevance from which a document is relevant."""
+    """Rating from which a document is relevant."""
     rewrite: Share = 0.3
     """Mean relevance of a page below which its query is rewritten."""
     attempts: Few = 3
     """Maximum number of rounds of search and rating."""
     min_documents: Few = 2
-    """Number of relevant documents that are enough."""
+    """Number of relevant documents at which the loop ends."""
     k: Few = 3
-    """Number of documents of a page."""
+    """Number of documents in a page."""
     aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
-    """Whether the number of relevant documents alone decides, or a figure of the page must also reach `generate`: its
-    mean (as in the document's code), its lowest or highest relevance, or the mean weighted by 1 / rank in the page."""
+    """Condition under which a page suffices. `count`: the number of relevant documents alone decides. Otherwise a figure
+    of the page must also reach `generate`: its `mean` relevance (as in the code of 004), its `minimum`, its `maximum`,
+    or the mean `weighted` by 1 / rank in the page."""
     reply: Literal["rating", "json"] = "rating"
-    """Form of the critic's reply; `json`: a score in [0, 1] and its reason (the document, section 2.1)."""
+    """Form of the critic's reply. `rating`: a number; `json`: a score in [0, 1] with its reason (004, section 2.1)."""
     rewrite_from: Few = 2
-    """First attempt after which a query may be rewritten (the document's code: 2)."""
+    """First attempt after which a query may be rewritten (code of 004: 2)."""
     accumulate: bool = False
-    """Whether the critic is also shown what earlier rounds found relevant, the best `k`, and rates what a document adds
-    (the document, section 2.1: accumulated context)."""
+    """Whether the critic also sees the best `k` relevant documents of earlier rounds, and rates what a document adds to
+    them (004, section 2.1: accumulated context)."""
     stop: bool = False
-    """Whether the loop ends where a rewritten query finds no new document (the document, section 7: useless
-    rewritings); otherwise it is rewritten again."""
+    """Whether the loop ends if a rewritten query finds no new document (004, section 7: useless rewritings). If this is
+    false, the query is rewritten again."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
-    """How the rewriter samples, and a critic that replies in JSON."""
+    """How the judge model samples rewritten queries and critiques in JSON."""
 
 
 class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hypothetical documents (Gao et al. 2023)."""
 
     documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
-    """Number of hypothetical documents for each question; with 0 the pipeline equals `dense`."""
+    """Number of hypothetical documents for each question. With 0 the pipeline equals `dense`."""
     style: Literal["solution", "passage"] = "solution"
-    """Kind of text that is written: worked solutions, or passages."""
+    """Kind of hypothetical document: a worked solution or a passage."""
     decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
     """How the judge model samples hypothetical documents."""
 
@@ -258,8 +266,8 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`best`: the answer of the best path; `sum`: the answer with the largest sum of its paths' scores, as the authors
     do for closed sets."""
     alternatives: Few = 5
-    """Number of log-probabilities asked for each token, each about 30 bytes of a reply. 5 cover all grades of utility;
-    text-generation-inference returns no more by default."""
+    """Number of log-probabilities requested for each token; each takes about 30 bytes of a reply. 5 cover all grades of
+    utility, and text-generation-inference returns at most 5 by default."""
 
 
 class JudgeCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -281,31 +289,33 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Calibration of the confidence gate; `tau` is from the MathRAG-Gate paper, section 3.3."""
 
     tau: float = 0.45
-    """Correlation above which rules replace the judge."""
+    """Correlation between rule scores and judge scores above which rules replace the judge."""
     items: int = 50
-    """Number of items for the calibration."""
+    """Number of items in the calibration."""
     top: int = 5
     """Number of documents taken from each item."""
     max_documents: int = 200
     """Maximum number of documents that are rated."""
     min_pairs: int = 30
-    """Minimum number of documents with both scores; with fewer the judge scores, whatever the correlation."""
+    """Minimum number of documents with both scores. With fewer, the judge scores documents regardless of the
+    correlation."""
     on_unusable: str = "fail"
     """What happens if more than half of the judge's replies have no rating: `fail`, or continue with `rules`."""
     repeats: Few = 1
-    """How often each calibration document is rated. The first rating decides; more show how repeatable the judge is."""
+    """How often each calibration document is rated. The first rating decides; additional ratings measure how repeatable
+    the judge is."""
     truth: Literal["none", "verifier"] = "none"
     """`verifier`: also check the calibration documents' equations, and record how far rules and judge agree with the
     result. It does not change the decision."""
     labels: str = ""
-    """Name of a label set: each rating of the judge counts as much as people's labels say
-    (docs/how-to/labels.md#calibration)."""
+    """Name of a label set, whose labels calibrate the judge's ratings (docs/how-to/labels.md#calibration). By default
+    ratings are not calibrated."""
     calibrated: JudgeCalibration | None = None
-    """The calibrated ratings; set at submission, so that later labels do not change a job."""
+    """The calibrated ratings. Submission sets them, so that later labels do not change a job."""
 
 
 class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Routing of easy questions to the rule path of `mathrag-gate`, whatever the gate decided."""
+    """Routing of easy questions to the rule path of `mathrag-gate`, regardless of the gate's decision."""
 
     enabled: bool = False
     """Whether documents for easy questions are scored by rules (docs/how-to/routing.md)."""
@@ -314,18 +324,17 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How answers are found in replies and graded, in the same way for every pipeline."""
+    """Extraction and grading of answers, in the same way for every pipeline."""
 
     grader: GraderName = ""
     """Name of the grader (docs/how-to/graders.md); by default the dataset's, or `math` if it declares none."""
     threshold: Share = 0.5
     """Token F1 from which an answer is right; `f1` only."""
     separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
-    """Characters, each of which separates the members of a set; by default comma, semicolon and line end. `set`
-    only."""
+    """Characters that separate the members of a set; by default comma, semicolon and line end. `set` only."""
     rubric: Annotated[str, msgspec.Meta(max_length=8000)] = ""
-    """Rubric by which the judge model rates replies to items without a rubric of their own; `@NAME` is a file of
-    `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
+    """Rubric by which the judge model rates replies to items that do not have their own rubric. `@NAME` is a file in the
+    folder `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
     rating: Annotated[int, msgspec.Meta(ge=2, le=5)] = 4
     """Rating of the judge model from which a reply is right; `rubric` only."""
     decoding: Decoding = Decoding(temperature=0.1, max_tokens=128)
@@ -342,14 +351,14 @@ class MetricsParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     names: Annotated[tuple[MetricName, ...], msgspec.Meta(max_length=20)] = ()
     """Metrics to measure, each once, such as `faithfulness` and `answer_relevance`; by default none."""
     unit: Literal["sentences", "claims"] = "sentences"
-    """What a reply is split into: its sentences, or claims that the judge model lists in one more call."""
+    """Units into which a reply is split: its sentences, or claims that the judge model lists in an additional call."""
     most_units: Annotated[int, msgspec.Meta(ge=1, le=200)] = 40
-    """Maximum number of sentences or claims of a reply; longer ones are not measured, and count as failed."""
+    """Maximum number of sentences or claims of a reply. Longer replies are not measured and count as failed."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10
-    """Maximum length of the judge model's reply, which is a label; more for a model that thinks aloud."""
+    """Maximum length of the judge model's reply, in tokens. 10 are enough for a label; a reasoning model needs more."""
     controls: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 40
-    """Number of items, drawn with `seed`, whose metrics are also asked on swapped, copied and reversed material, which
-    shows whether the judge model can judge (docs/how-to/metrics.md#controls); 0: none."""
+    """Number of items, drawn with `seed`, whose metrics are also measured on swapped, copied and reversed material. The
+    results show whether the judge model can judge (docs/how-to/metrics.md#controls). 0: no controls."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a metric is named twice."""
@@ -363,9 +372,9 @@ class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     temperature: float = 0.1
     max_tokens: int = 10
     per_repeat: bool = False
-    """Whether the judge model samples its ratings, and texts for searches, anew for every repeat. This multiplies these
-    calls by the number of repeats, and the spread over repeats then includes the judge's temperature. By default all
-    repeats share one reply."""
+    """Whether the judge model samples its ratings and its texts for searches again for every repeat. This multiplies
+    these calls by the number of repeats, and the spread over repeats then includes the judge's temperature. By default
+    all repeats share one reply."""
 
     @property
     def decoding(self) -> Decoding:
@@ -377,8 +386,8 @@ class GenerateParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=
     """How the generator is prompted, and how it samples."""
 
     template: str = ""
-    """Prompt for answers (docs/how-to/prompts.md): `NAME`, `NAME@2` for a version, or a shipped one. By default the
-    shipped prompt that asks for what the grader reads."""
+    """Prompt for answers (docs/how-to/prompts.md): `NAME`, `NAME@2` for a version, or a shipped prompt. The default is the
+    shipped prompt that asks for the kind of answer that the grader reads."""
 
     @property
     def decoding(self) -> Decoding:
@@ -394,24 +403,25 @@ class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     temperature: Annotated[float, msgspec.Meta(gt=0, le=2)] = 0.7
     """Temperature of the draws, instead of `generate.temperature` (the authors: 0.5 to 0.7)."""
     weights: Literal["count", "probability"] = "count"
-    """What a draw's vote counts: `count`: 1; `probability`: the exp of the mean log-probability of its tokens (the
-    authors' normalised weighted sum), which the generator's server must give."""
+    """Weight of a draw's vote. `count`: 1; `probability`: exp of the mean log-probability of its tokens (the authors'
+    normalised weighted sum), which the generator's server must return."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every parameter that a job may set (`--set gate.tau=0.3`), with the documented defaults."""
 
     candidates: int = 10
-    """Number of documents requested from each index, and kept after fusion."""
+    """Number of documents requested from each index and kept after fusion."""
     context_size: int = 1
-    """Maximum number of documents in the prompt, fewer if they do not fit
-    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1; the paper uses
-    5."""
+    """Maximum number of documents in the prompt. The prompt has fewer if they do not fit
+    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1 document; the
+    paper uses 5."""
     duplicates: Duplicates = "same-answer"
-    """Which near-duplicates of the question searches leave out, because they would reveal its answer
+    """Which near-duplicates of the question are removed from search results, because they would reveal its answer
     (docs/explanation/pipelines.md#retrieval)."""
     rrf_k: int = 60
-    """Constant of reciprocal rank fusion."""
+    """Constant k of reciprocal rank fusion: each list adds weight / (k + rank). Larger values make ranks count more
+    equally."""
     dense: DenseParams = DenseParams()
     fusion: FusionParams = FusionParams()
     enhance: EnhanceParams = EnhanceParams()
@@ -427,30 +437,31 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quality_weight: float = 0.9
     """Weight of the reasoning quality when `mathrag-gate` reranks."""
     rated: Annotated[int, msgspec.Meta(ge=1, le=MOST_CANDIDATES)] | None = None
-    """Number of documents, the best by the fused rank, whose quality `mathrag-gate` rates and by which it reorders
-    them; the others stay behind. By default it is set at submission: to `context_size`, and to one more where answers
-    are mathematics (docs/explanation/pipelines.md#what-is-relevant)."""
+    """Number of documents, best by the fused rank, that `mathrag-gate` rates and reorders by quality; the others follow
+    in their order. Submission sets the default: `context_size`, and one more if answers are mathematics
+    (docs/explanation/pipelines.md#what-is-relevant)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
-    """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
+    """Scorer of the documents of `mathrag-gate`: the one that the gate chooses, or a fixed one without a calibration."""
     route: RouteParams = RouteParams()
     generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
     judge: JudgeParams = JudgeParams()
     grading: GradingParams = GradingParams()
     metrics: MetricsParams = MetricsParams()
     anchors: dict[str, str] = {}
-    """Values of slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
+    """Values for slots of the judge's rubric: `anchors.negative` and `anchors.positive`."""
     seed: int = 0
-    """Seed that chooses the items of the calibration; it is not sent to a model."""
+    """Seed that chooses the items of the calibration. It is not sent to models."""
     rules: str = ""
-    """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
+    """Name of a rule bank (`mathrag rules list`). Its content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()
     mining: StoredMining | None = None
     """The miner and its limits, for jobs of `mathrag rules mine`."""
 
 
 QUALITY_ALONE: dict[str, Any] = {"rated": 10, "rerank": {"floor": 0.0}}
-"""Parameters of `mathrag-gate` as in the paper: quality reorders all candidates, and relevance is not asked for."""
+"""Parameters with which `mathrag-gate` works as in the paper: it reorders all candidates by quality, and does not ask
+for relevance."""
 DECODINGS = (
     "generate",
     "judge",
@@ -471,7 +482,7 @@ RANGES: dict[str, tuple[int, int]] = {
     **{f"{decoding}.temperature": (0, HOTTEST) for decoding in DECODINGS},
     **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS}, **dict.fromkeys(THRESHOLDS, (0, 1)),
 }  # fmt: skip
-"""Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
+"""Bounds of parameters, which are checked for new jobs only. A bound in a type would make stored jobs unreadable."""
 REMOVED = frozenset({"verify"})
 """Groups of parameters of earlier releases, which stored jobs and configurations still have."""
 

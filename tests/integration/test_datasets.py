@@ -102,7 +102,10 @@ async def test_what_cannot_be_drawn_is_refused(api: Api) -> None:
     assert "nobody" in (await draw(api, "some", 1, of="nobody", status=404))["detail"]
     assert (await draw(api, "so/me", 1, status=422))["title"] == "Invalid"
     assert (await draw(api, "some", 1, rest="re/st", status=422))["title"] == "Invalid"
-    assert "`rest`: must differ from the name of the drawn items" in (await draw(api, "some", 1, rest="some", status=422))["detail"]
+    assert (
+        "`rest`: must differ from the name of the drawn items"
+        in (await draw(api, "some", 1, rest="some", status=422))["detail"]
+    )
     assert (await api.http.get("/v1/datasets/some")).status_code == 404
 
 
