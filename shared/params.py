@@ -21,8 +21,8 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     support: Count = 20
     """Minimum support of a rule. Rules with less support often have a high confidence but are seldom true."""
     order: Literal["best", "worst", "random"] = "best"
-    """Which rules are chosen. `best`: the most certain rules of the relation; `worst`: the least certain ones; `random`:
-    any rules of the bank. Use the last two for ablations."""
+    """Which rules are chosen. `best`: the most certain rules of the relation; `worst`: the least certain ones;
+    `random`: any rules of the bank. Use the last two for ablations."""
     use: Literal["both", "retrieval", "generation"] = "both"
     """What the rules guide: the searches (`retrieval`), the prompt (`generation`), or both."""
     index: Literal["dense", "sparse", "both"] = "both"
@@ -31,19 +31,20 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether the judge model is asked for the relation if neither the item nor a phrase names it. Submission sets this
     to false if there is no judge model."""
     query: Literal["joined", "rewritten"] = "joined"
-    """Query for a rule. `joined`: question and rule together; `rewritten`: the judge model rewrites them as one query."""
+    """Query for a rule. `joined`: question and rule together; `rewritten`: the judge model rewrites them as one
+    query."""
     cot: bool = False
     """Whether the generator is asked to name the rule and the document before it answers."""
     width: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
-    """Number of documents of a search from which the next atom of a rule is searched. 0: a rule is searched by its query
-    alone, as the authors do."""
+    """Number of documents of a search from which the next atom of a rule is searched. 0: a rule is searched by its
+    query alone, as the authors do."""
     question: bool = True
     """Whether the question itself is also searched for. Its documents are then interleaved with those of the rules. The
     authors search by rules alone, which can lose documents that a plain search finds
     (docs/reference/rule-reproduction.md)."""
     documents: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
-    """Number of documents taken from each rule, at most `candidates` in all (002: the best k of each rule). 0: the rules
-    contribute one document after the other until there are `candidates`."""
+    """Number of documents taken from each rule, at most `candidates` in all (002: the best k of each rule). 0: the
+    rules contribute one document after the other until there are `candidates`."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph. Submission sets it."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
@@ -66,9 +67,8 @@ class DenseParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Search by vectors (seed document 003)."""
 
     threshold: float | None = None
-    """Cosine similarity below which documents are dropped from dense lists
-    (docs/how-to/retrieval.md#least-similarity). By default no document is dropped, because a useful threshold depends on
-    the embedder (003: 0.7)."""
+    """Cosine similarity below which documents are dropped from dense lists (docs/how-to/retrieval.md#least-similarity).
+    By default no document is dropped, because a useful threshold depends on the embedder (003: 0.7)."""
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,8 +81,8 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the scores of the two lists are made comparable; `weighted` only. `raw`: scores are used as they are, so the
     weights alone must balance them."""
     slope: Annotated[float, msgspec.Meta(gt=0, le=100)] = 1.0
-    """Slope of `sigmoid` per standard deviation (003: 1). Smaller slopes are closer to `z-score`, larger ones closer to a
-    step function."""
+    """Slope of `sigmoid` per standard deviation (003: 1). Smaller slopes are closer to `z-score`, larger ones closer to
+    a step function."""
     dense: Weight = 0.5
     """Weight of the dense list."""
     sparse: Weight = 0.5
@@ -137,7 +137,8 @@ class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     threshold: Share = 0.4
     """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
-    """Whether a question is refused if no document reaches the threshold. If this is false, the best documents are kept."""
+    """Whether a question is refused if no document reaches the threshold. If this is false, the best documents are
+    kept."""
     tested: bool = False
     """Whether the judge model must pass a test before its floor counts: a job's first calls show whether it prefers a
     question's own documents to those of another question. Submission sets it together with the default floor: to
@@ -178,8 +179,8 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     lower: float | None = None
     """Score below which a list is incorrect; by default the evaluator's own threshold."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
-    """`fixed`: use `upper` and `lower`; `calibrated`: compute the thresholds for this evaluator from the lists of the job
-    `calibrated_by` (001: adaptive; docs/how-to/retrieval.md#calibration)."""
+    """`fixed`: use `upper` and `lower`; `calibrated`: compute the thresholds for this evaluator from the lists of the
+    job `calibrated_by` (001: adaptive; docs/how-to/retrieval.md#calibration)."""
     calibrated_by: str = ""
     """Name or id of a completed `crag` job. It is read once, at submission."""
     judged_by: str = ""
@@ -199,12 +200,13 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     """Number of strips kept from each corpus. 0: `context_size` whole documents for `selection`, 6 strips otherwise."""
     order: Literal["found", "original", "score"] = "found"
-    """`found`: documents that the judge calls relevant keep the order of the search; `original`: those with the best
-    scores are kept, in that order; `score`: they are kept and ordered by score, as the authors do. Strips keep their
-    order with the first two. A reranker's probabilities always order documents, and similarity never does."""
+    """Which documents are kept, and in which order. `found`: those that the judge calls relevant, in the order of the
+    search; `original`: those with the best scores, in the order of the search; `score`: those with the best scores,
+    ordered by score, as the authors do. Strips keep their order except with `score`. Probabilities of a reranker always
+    order documents, and similarity never does."""
     fallback: str = ""
-    """Name of the corpus that is searched if the lists of the first one are not good enough. By default no other corpus is
-    searched."""
+    """Name of the corpus that is searched if the lists of the first one are not good enough. By default no other corpus
+    is searched."""
 
 
 class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,9 +223,9 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     k: Few = 3
     """Number of documents in a page."""
     aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
-    """Condition under which a page suffices. `count`: the number of relevant documents alone decides. Otherwise a figure
-    of the page must also reach `generate`: its `mean` relevance (as in the code of 004), its `minimum`, its `maximum`,
-    or the mean `weighted` by 1 / rank in the page."""
+    """Condition under which a page suffices. `count`: the number of relevant documents alone decides. Otherwise a
+    figure of the page must also reach `generate`: its `mean` relevance (as in the code of 004), its `minimum`, its
+    `maximum`, or the mean `weighted` by 1 / rank in the page."""
     reply: Literal["rating", "json"] = "rating"
     """Form of the critic's reply. `rating`: a number; `json`: a score in [0, 1] with its reason (004, section 2.1)."""
     rewrite_from: Few = 2
@@ -333,8 +335,8 @@ class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
     """Characters that separate the members of a set; by default comma, semicolon and line end. `set` only."""
     rubric: Annotated[str, msgspec.Meta(max_length=8000)] = ""
-    """Rubric by which the judge model rates replies to items that do not have their own rubric. `@NAME` is a file in the
-    folder `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
+    """Rubric by which the judge model rates replies to items that do not have their own rubric. `@NAME` is a file in
+    the folder `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
     rating: Annotated[int, msgspec.Meta(ge=2, le=5)] = 4
     """Rating of the judge model from which a reply is right; `rubric` only."""
     decoding: Decoding = Decoding(temperature=0.1, max_tokens=128)
@@ -386,8 +388,8 @@ class GenerateParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=
     """How the generator is prompted, and how it samples."""
 
     template: str = ""
-    """Prompt for answers (docs/how-to/prompts.md): `NAME`, `NAME@2` for a version, or a shipped prompt. The default is the
-    shipped prompt that asks for the kind of answer that the grader reads."""
+    """Prompt for answers (docs/how-to/prompts.md): `NAME`, `NAME@2` for a version, or a shipped prompt. The default is
+    the shipped prompt that asks for the kind of answer that the grader reads."""
 
     @property
     def decoding(self) -> Decoding:
@@ -442,7 +444,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     (docs/explanation/pipelines.md#what-is-relevant)."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
-    """Scorer of the documents of `mathrag-gate`: the one that the gate chooses, or a fixed one without a calibration."""
+    """Scorer of the documents of `mathrag-gate`: the one that the gate chooses, or a fixed one without a
+    calibration."""
     route: RouteParams = RouteParams()
     generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
     judge: JudgeParams = JudgeParams()

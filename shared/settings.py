@@ -81,8 +81,8 @@ class Embeddings(SettingsGroup):
     document_prefix: str = ""
     """Instruction that is put before every document."""
     max_chars: int = Field(default=0, ge=0)
-    """Length to which texts are cut, in characters; 0: texts are not cut. `too_long` applies to texts that are still too
-    long for the model."""
+    """Length to which texts are cut, in characters; 0: texts are not cut. `too_long` applies to texts that are still
+    too long for the model."""
     too_long: Literal["refuse", "cut"] = "refuse"
     """What happens to a text with more tokens than the model's context. `refuse`: the text is rejected; `cut`: it is
     truncated to the longest beginning that fits (docs/how-to/retrieval.md#embedders)."""
@@ -199,8 +199,8 @@ class Elasticsearch(SettingsGroup):
     url: Secret = Field(default="", examples=["https://search.example.org:9200"])
     """Base URL of the server; by default the environment variable ELASTICSEARCH_URL."""
     urls: tuple[Hidden, ...] = Field(default=(), repr=False)
-    """Base URLs of several nodes of a cluster, such as `[https://es1:9200, https://es2:9200]`, instead of `url`. Requests
-    go to the nodes in turn, and skip a node that is down."""
+    """Base URLs of several nodes of a cluster, such as `[https://es1:9200, https://es2:9200]`, instead of `url`.
+    Requests go to the nodes in turn, and skip a node that is down."""
     api_key: Annotated[Secret, AfterValidator(check_key)] = ""
     """API key of the server (a secret)."""
     ca_certs: Path | None = None
@@ -213,9 +213,9 @@ class Elasticsearch(SettingsGroup):
     replicas: int = Field(default=0, ge=0, le=100)
     """Number of copies of each new index on other nodes, so that searches survive the loss of a node."""
     vectors: VectorGraph = "hnsw"
-    """How the graph of a new index stores its vectors: `hnsw` as floats, `int8_hnsw` as bytes (a quarter of the memory),
-    `bbq_hnsw` as bits (a thirty-second). With bytes and bits, the best hits are scored again with the floats, which
-    stay on disk (docs/how-to/retrieval.md#clusters-of-elasticsearch)."""
+    """How the graph of a new index stores its vectors: `hnsw` as floats, `int8_hnsw` as bytes (a quarter of the
+    memory), `bbq_hnsw` as bits (a thirty-second). With bytes and bits, the best hits are scored again with the floats,
+    which stay on disk (docs/how-to/retrieval.md#clusters-of-elasticsearch)."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Maximum time of one request, in seconds."""
     retries: int = Field(default=3, ge=0, le=10)
@@ -277,8 +277,8 @@ class Reranker(SettingsGroup):
     activation: Literal["sigmoid", "none"] = "sigmoid"
     """Function that turns scores into probabilities; set `none` if the server already returns probabilities."""
     max_chars: int = Field(default=0, ge=0)
-    """Length to which documents are cut, in characters. 0: documents are not cut, and a pair that does not fit the model
-    is rejected."""
+    """Length to which documents are cut, in characters. 0: documents are not cut, and a pair that does not fit the
+    model is rejected."""
     batch: int = Field(default=32, gt=0, le=1024)
     """Number of pairs in one request."""
     threads: int = Field(default=1, gt=0)
@@ -373,7 +373,8 @@ class Model(SettingsGroup):
     hub: str | None = None
     """TGI and vLLM: name of the model on the Hugging Face hub, instead of `path`."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
-    """Commit of the repository on the hub. Without it the model is not pinned, and replies are reused only within a job."""
+    """Commit of the repository on the hub. Without it the model is not pinned, and replies are reused only within a
+    job."""
     url: Url | None = None
     """`remote`: base URL of the OpenAI-compatible or TGI server; `ollama`: base URL of the Ollama server, by default
     `http://127.0.0.1:11434`."""
@@ -468,8 +469,8 @@ class Device(SettingsGroup):
     id: str = "cpu:0"
     """Name of the device. For a GPU, use the UUID that `nvidia-smi -L` prints."""
     residency: Literal["staged", "together", "auto"] = "staged"
-    """How many models are loaded at once. `staged`: one; `together`: as many as fit; `auto`: the number that the planner
-    estimates to be cheapest."""
+    """How many models are loaded at once. `staged`: one; `together`: as many as fit; `auto`: the number that the
+    planner estimates to be cheapest."""
     budget_mib: int = 160
     """Memory that all loaded models may take together, in MiB. The default is less than the two shipped models need
     together."""
@@ -487,9 +488,9 @@ class Device(SettingsGroup):
     drain_timeout_s: float = 30.0
     """How long a flip waits for running calls before it aborts them, in seconds."""
     max_wait_s: float = Field(default=900.0, ge=0)
-    """How long a job that needs another model waits for the resident models to finish their work, in seconds. After that
-    the device loads its model (docs/explanation/decisions/10-flips-are-planned-and-bounded.md). 0: it waits until they
-    have finished."""
+    """How long a job that needs another model waits for the resident models to finish their work, in seconds. After
+    that the device loads its model (docs/explanation/decisions/10-flips-are-planned-and-bounded.md). 0: it waits until
+    they have finished."""
     max_residency_s: float = Field(default=1800.0, ge=0)
     """Age of a residency, in seconds, from which a job that needs another model does not wait at all; 0: it always
     waits."""
@@ -584,14 +585,15 @@ class Workers(SettingsGroup):
     """Number of calls that a worker claims at once. Twice the slots of a small model server is enough. The retriever
     answers at most 256 at once."""
     streams: int = Field(default=2, gt=0)
-    """Number of chunks that each worker has in flight. With two, the back end does not wait while a chunk is committed."""
+    """Number of chunks that each worker has in flight. With two, the back end does not wait while a chunk is
+    committed."""
     window_ms: int = Field(default=25, ge=0)
     """Time in milliseconds during which replies are collected and then committed together (group commit)."""
     claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
     """How long a claim is valid without renewal, in seconds. A worker renews its claims three times in that period."""
     outage_s: float = Field(default=3600.0, gt=0)
-    """How long a call waits for a server that is down (a search engine, a model server, a device that cannot be loaded),
-    in seconds. After that it fails as `unavailable` (docs/how-to/operations.md#a-server-is-away)."""
+    """How long a call waits for a server that is down (a search engine, a model server, a device that cannot be
+    loaded), in seconds. After that it fails as `unavailable` (docs/how-to/operations.md#a-server-is-away)."""
     tick_s: float = Field(default=60.0, gt=0)
     """Maximum time that a worker works on one tick, in seconds. Without Redis it continues until its lease expires."""
     graders: int = Field(default=1, gt=0)
@@ -625,8 +627,8 @@ class Telemetry(SettingsGroup):
     """Traces, metrics and logs (docs/how-to/telemetry.md)."""
 
     otlp_endpoint: str = Field(default="", examples=["http://collector:4318"])
-    """Base URL of an OTLP/HTTP collector; by default the environment variable OTEL_EXPORTER_OTLP_ENDPOINT. If neither is
-    set, traces are not recorded."""
+    """Base URL of an OTLP/HTTP collector; by default the environment variable OTEL_EXPORTER_OTLP_ENDPOINT. If neither
+    is set, traces are not recorded."""
     content: bool = False
     """Whether spans may contain questions, prompts and answers. The default keeps users' texts out of traces."""
     metrics: bool = True
@@ -636,8 +638,8 @@ class Telemetry(SettingsGroup):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of logged messages."""
     log_mib: int = Field(default=16, gt=0)
-    """Size at which a log file of `mathrag up` is rotated, in MiB (docs/how-to/operations.md#what-grows). One older file
-    is kept."""
+    """Size at which a log file of `mathrag up` is rotated, in MiB (docs/how-to/operations.md#what-grows). One older
+    file is kept."""
 
 
 class Retention(SettingsGroup):
@@ -663,8 +665,8 @@ class Plugins(SettingsGroup):
     """Plug-ins (docs/how-to/plugins.md)."""
 
     import_s: float = Field(default=30.0, gt=0, le=600)
-    """Maximum time to import a plug-in, in seconds. The import is tried in a separate process; a plug-in that takes longer
-    is not loaded."""
+    """Maximum time to import a plug-in, in seconds. The import is tried in a separate process; a plug-in that takes
+    longer is not loaded."""
     templates: Path | None = None
     """Folder of prompts. Each is a file NAME.toml (docs/how-to/plugins.md#prompts-and-rubrics)."""
     rubrics: Path | None = None
