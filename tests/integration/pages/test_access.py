@@ -436,7 +436,7 @@ async def test_a_form_of_another_page_changes_nothing(
 async def test_where_no_keys_are_asked_for_the_page_says_so_and_works(api: Api, database: Database) -> None:
     page = await text(api, "/keys")
     assert "asks for no keys" in page
-    assert "There is no key yet" in page
+    assert "No key exists yet" in page
     assert 'href="/keys"' in page
     key = key_on((await submit(api, "/keys", ALICE)).text)
     assert "asks for no keys" in await text(api, "/keys")

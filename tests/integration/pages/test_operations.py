@@ -382,7 +382,7 @@ async def label(api: Api, number: int, value: str, **fields: str) -> str:
 
 async def test_without_a_set_the_page_says_how_to_draw_one(api: Api) -> None:
     page = await text(api, "/labels")
-    assert "There is no label set yet" in page
+    assert "No label set exists yet" in page
     assert "mathrag label create" in page
     assert 'action="/labels"' in page
 

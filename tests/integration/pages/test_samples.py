@@ -79,7 +79,7 @@ async def test_where_nothing_is_found_the_page_says_whether_to_look_on(
 
 async def test_a_job_without_samples_says_when_there_will_be_some(api: Api, database: Database) -> None:
     await api.job("mathrag-gate")
-    assert "There is no sample yet" in await text(api, PAGE)
+    assert "No sample exists yet" in await text(api, PAGE)
 
 
 async def test_failed_samples_are_asked_again_as_a_new_job(keyed: Api, database: Database) -> None:
